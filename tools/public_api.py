@@ -53,6 +53,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "launch.engine_signals",
         "launch.gpu_slots",
         "launch.machine_slots",
+        "launch.mounted_storage",
         "launch.network",
         "launch.node_agent",
         "launch.standalone",

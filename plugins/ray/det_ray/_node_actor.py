@@ -19,13 +19,16 @@ _CHUNK = 1 << 18
 class NodeActor:
     """Owner of the pipes of a node agent. The agent ends its workers when the actor is gone, because its stdin ends."""
 
-    def start(self, node: int) -> str:
-        """Start the agent, and return the address of this node.
+    def start(self, node: int, seen: str) -> str:
+        """Start the agent, and return "", or the address of this node if it does not see a file.
 
         Args:
             node: index of this node in the launch.
+            seen: path of the file, or "" for none.
         """
         host: str = ray.util.get_node_ip_address()
+        if seen and not os.path.exists(seen):  # noqa: PTH110
+            return host
         self._process = subprocess.Popen(
             [sys.executable, "-m", "det_core.launch.agent_program", "--node", str(node), "--host", host],
             stdin=subprocess.PIPE,
@@ -33,7 +36,7 @@ class NodeActor:
             stderr=subprocess.PIPE,
             start_new_session=True,  # nobody signals it together with the actor
         )
-        return host
+        return ""
 
     def read(self, stream: str) -> Iterator[bytes]:
         """Yield the content of a stream of `STREAMS` as it appears."""

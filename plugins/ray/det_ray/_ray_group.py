@@ -6,10 +6,12 @@ import json
 import math
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch.agent_group import AgentGroup
+from det_core.launch.mounted_storage import mark_mounted_storage
 from det_ray._reports import Report, parse_report
 
 
@@ -26,8 +28,12 @@ class RayGroup(AgentGroup):
     def __init__(self, request: LaunchRequest, *, address: str, nodes: int, bundle: Mapping[str, float]) -> None:
         self._report = Report(message="connecting to Ray")
         self._end: Exit | None = None
-        resources = f"--resources={json.dumps(dict(bundle))}"
-        command = [sys.executable, "-m", "det_ray.driver", "run", address, request.key, f"--nodes={nodes}", resources]
+        options = [f"--nodes={nodes}", f"--resources={json.dumps(dict(bundle))}"]
+        with ExitStack() as undo:
+            if seen := undo.enter_context(mark_mounted_storage(request)):
+                options.append(f"--seen={seen}")
+            self._undo = undo.pop_all()
+        command = [sys.executable, "-m", "det_ray.driver", "run", address, request.key, *options]
         super().__init__(request, [command], nodes=nodes, start_seconds=math.inf)
 
     def receive_line(self, text: str) -> None:
@@ -46,6 +52,10 @@ class RayGroup(AgentGroup):
         if self._end is None and (end := super().wait(timeout)):
             self._end = self._explain(end)
         return self._end
+
+    def close(self) -> None:
+        with self._undo:
+            super().close()
 
     def _explain(self, end: Exit) -> Exit:
         """Return the end with the cause that the driver has reported, if it ended the launch."""

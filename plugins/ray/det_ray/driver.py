@@ -31,6 +31,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from det_core.interfaces.launcher import Cause
+from det_core.launch.mounted_storage import ADVICE
 from det_ray._config import CLIENT
 from det_ray._node_actor import CALLS_AT_ONCE, STREAMS, NodeActor
 from det_ray._reports import Report
@@ -59,8 +60,8 @@ _IDENTITY = ("class_name:", "actor_id:", "namespace:", "pid:", "name:")
 class _Driver:
     """Placement group and actors of one launch."""
 
-    def __init__(self, key: str, nodes: int, bundle: Mapping[str, float]) -> None:
-        self._key, self._nodes, self._bundle = key, nodes, bundle
+    def __init__(self, key: str, nodes: int, bundle: Mapping[str, float], seen: str) -> None:
+        self._key, self._nodes, self._bundle, self._seen = key, nodes, bundle, seen
         self._job = ""
         self._output = threading.Lock()
         self._actors: list[Any] = []
@@ -75,7 +76,9 @@ class _Driver:
         group = self._wait_for_group()
         self._report(placed=True)
         self._actors = [self._create_actor(group, index) for index in range(self._nodes)]
-        self._get([actor.start.remote(index) for index, actor in enumerate(self._actors)])
+        blind = self._get([actor.start.remote(index, self._seen) for index, actor in enumerate(self._actors)])
+        if any(blind):
+            self._fail(Cause.NOT_STARTED, f"{max(blind)} {ADVICE}")
         threads = [
             threading.Thread(target=self._copy_output, args=(index, actor, stream), daemon=True)
             for index, actor in enumerate(self._actors)
@@ -268,6 +271,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("action", choices=("run", "describe"))
     parser.add_argument("address")
     parser.add_argument("key", nargs="?", default="")
+    parser.add_argument("--seen", default="", help="file that all nodes must see")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--resources", type=json.loads, default={})
     args = parser.parse_args(argv)
@@ -277,7 +281,7 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps(ray.cluster_resources()))  # noqa: T201
         return 0
     threading.excepthook = _crash
-    _Driver(args.key, args.nodes, args.resources).run(args.address)
+    _Driver(args.key, args.nodes, args.resources, args.seen).run(args.address)
     return 0
 
 

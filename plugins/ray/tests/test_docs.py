@@ -1,4 +1,4 @@
-"""docs/ray.md describes what is there, and its configs run."""
+"""docs/guides/ray.md describes what is there, and its configs run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training import run_experiment
 from det_core.config import parse_config
 from det_core.tracking import open_store
 
-TEXT = (Path(__file__).parents[3] / "docs" / "ray.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs" / "guides" / "ray.md").read_text()
 CONFIGS: list[dict[str, Any]] = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
 SCRIPT = """
 import det_core as det

@@ -11,7 +11,7 @@ from det_slurm._end_causes import STATES
 
 from det_core.config import parse_config
 
-PAGE = (Path(__file__).parents[3] / "docs" / "slurm.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "slurm.md").read_text()
 
 
 @pytest.mark.parametrize("config", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))

@@ -1,0 +1,46 @@
+"""Marker by which nodes find out whether they see the directory of the checkpoints."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from det_core.config import CheckpointStorageConfig
+from det_core.errors import LaunchError
+from det_core.interfaces.launcher import LaunchRequest
+
+ADVICE = "does not see the directory of checkpoint_storage; use a bucket (type s3 or gcs), or mount it on all nodes"
+"""End of the error about a node that does not see the marker."""
+_MOUNTED = ("directory", "shared_fs")
+"""Types of checkpoint storage that need a file system which all nodes mount."""
+
+
+@contextmanager
+def mark_mounted_storage(request: LaunchRequest) -> Iterator[Path | None]:
+    """Keep a file with a unique name in the directory of the checkpoints while the block runs.
+
+    Yields:
+        The file, or None if the checkpoints of the trial are in an object store.
+
+    Raises:
+        LaunchError: the directory cannot be written.
+    """
+    block = request.info["trial.json"]["config"].get("checkpoint_storage") or {}
+    if block.get("type") not in _MOUNTED:
+        yield None
+        return
+    directory: Path = CheckpointStorageConfig.model_validate(block).options.base
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".det-launch-", dir=directory)
+    except OSError as error:
+        raise LaunchError(f"cannot write to the directory of checkpoint_storage: {error}") from error
+    os.close(descriptor)
+    marker = Path(name)
+    try:
+        yield marker
+    finally:
+        marker.unlink(missing_ok=True)
