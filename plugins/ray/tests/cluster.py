@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +23,7 @@ import psutil
 from ray.cluster_utils import Cluster
 
 _CLONE_NEWNET = 0x40000000
+_CLONE_NEWNS = 0x00020000
 _OBJECT_STORE = 80 << 20
 _SECONDS = 60.0
 _VARIABLES = {
@@ -137,6 +139,18 @@ def loopback_only() -> Iterator[None]:
     finally:
         libc.setns(before, _CLONE_NEWNET)
         os.close(before)
+
+
+@contextlib.contextmanager
+def hidden_directory(directory: Path) -> Iterator[None]:
+    """Show an empty directory instead to this thread and its processes while the block runs."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "cannot create a mount namespace")
+    directory.mkdir(exist_ok=True)
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True, timeout=_SECONDS)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", directory], check=True, timeout=_SECONDS)
+    yield
 
 
 @contextlib.contextmanager

@@ -140,7 +140,13 @@ def test_a_cluster_that_is_not_there_pauses_the_experiment(store: TrackingStore,
 
 def test_a_launch_on_a_cluster_that_is_not_there_is_not_started(network: None) -> None:
     request = LaunchRequest(
-        key="k", argv=["true"], code=b"", info={}, slots=1, log=lambda *_: None, call=lambda *_: b""
+        key="k",
+        argv=["true"],
+        code=b"",
+        info={"trial.json": {"config": {}}},
+        slots=1,
+        log=lambda *_: None,
+        call=lambda *_: b"",
     )
     launcher = RayLauncher(RayConfig(address="127.0.0.1:1", resources={"CPU": 1}))
     with closing(launcher.start(request)) as allocation:

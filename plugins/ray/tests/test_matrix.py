@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import RunningCluster, ray_cluster, wait_for
+from cluster import RunningCluster, hidden_directory, ray_cluster, wait_for
 from processes import find_drivers, find_part, left_behind, wait_for_death
 from training import RUN, Experiment
 
@@ -139,3 +140,26 @@ def test_a_node_that_is_taken_back_is_a_preemption(
     experiment.require_undisturbed_result()
     assert any("(preempted: " in line for line in experiment.lines()), experiment.describe()
     assert (experiment.trial.restarts, experiment.trial.interruptions) == (0, 1), experiment.describe()
+
+
+@SOAK
+def test_a_node_that_does_not_mount_the_checkpoints_is_named(
+    store: TrackingStore, tmp_path: Path, cluster: RunningCluster
+) -> None:
+    experiment = Experiment(store, tmp_path, {"resources": {"apart": 1}})
+    over = threading.Event()
+
+    def start_node() -> None:
+        with hidden_directory(tmp_path / "checkpoints"):
+            cluster.add_node({"CPU": 1, "apart": 1})
+            over.wait(200)  # the node ends with the thread
+
+    thread = threading.Thread(target=start_node)
+    thread.start()
+    try:
+        assert experiment.run() is State.PAUSED, experiment.describe()
+    finally:
+        over.set()
+        thread.join()
+        cluster.kill_node(-1)
+    assert "127.0.0.1 does not see the directory of checkpoint_storage" in str(store.experiment(experiment.id).error)
