@@ -12,8 +12,6 @@ from det_core.config import CheckpointStorageConfig
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import LaunchRequest
 
-ADVICE = "does not see the directory of checkpoint_storage; use a bucket (type s3 or gcs), or mount it on all nodes"
-"""End of the error about a node that does not see the marker."""
 _MOUNTED = ("directory", "shared_fs")
 """Types of checkpoint storage that need a file system which all nodes mount."""
 
@@ -44,3 +42,9 @@ def mark_mounted_storage(request: LaunchRequest) -> Iterator[Path | None]:
         yield marker
     finally:
         marker.unlink(missing_ok=True)
+
+
+def explain_unmounted_storage(node: str) -> str:
+    """Return the error about a node that does not see the marker."""
+    advice = "use a bucket (type s3 or gcs), or a directory that all nodes mount"
+    return f"the node {node} does not see the directory of checkpoint_storage; {advice}"

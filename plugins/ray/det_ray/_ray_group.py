@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
+from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch.agent_group import AgentGroup
 from det_core.launch.mounted_storage import mark_mounted_storage
@@ -50,6 +51,8 @@ class RayGroup(AgentGroup):
 
     def wait(self, timeout: float) -> Exit | None:
         if self._end is None and (end := super().wait(timeout)):
+            if self._report.refused:
+                raise LaunchError(self._report.message)
             self._end = self._explain(end)
         return self._end
 

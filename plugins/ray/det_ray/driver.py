@@ -31,7 +31,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from det_core.interfaces.launcher import Cause
-from det_core.launch.mounted_storage import ADVICE
+from det_core.launch.mounted_storage import explain_unmounted_storage
 from det_ray._config import CLIENT
 from det_ray._node_actor import CALLS_AT_ONCE, STREAMS, NodeActor
 from det_ray._reports import Report
@@ -78,7 +78,7 @@ class _Driver:
         self._actors = [self._create_actor(group, index) for index in range(self._nodes)]
         blind = self._get([actor.start.remote(index, self._seen) for index, actor in enumerate(self._actors)])
         if any(blind):
-            self._fail(Cause.NOT_STARTED, f"{max(blind)} {ADVICE}")
+            self._fail(Cause.NOT_STARTED, explain_unmounted_storage(max(blind)), refused=True)
         threads = [
             threading.Thread(target=self._copy_output, args=(index, actor, stream), daemon=True)
             for index, actor in enumerate(self._actors)
@@ -180,9 +180,9 @@ class _Driver:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
 
-    def _fail(self, cause: Cause, message: str) -> NoReturn:
+    def _fail(self, cause: Cause, message: str, *, refused: bool = False) -> NoReturn:
         """Report an end and end this process, on which Ray ends the actors, and the agents their workers."""
-        self._report(placed=bool(self._actors), cause=cause.value, message=message)
+        self._report(placed=bool(self._actors), cause=cause.value, message=message, refused=refused)
         os._exit(1)
 
 
