@@ -11,9 +11,7 @@ from pathlib import Path
 from det_core.config import CheckpointStorageConfig
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import LaunchRequest
-
-_MOUNTED = ("directory", "shared_fs")
-"""Types of checkpoint storage that need a file system which all nodes mount."""
+from det_core.storage.config import DirectoryConfig, SharedFSConfig
 
 
 @contextmanager
@@ -26,14 +24,14 @@ def mark_mounted_storage(request: LaunchRequest) -> Iterator[Path | None]:
     Raises:
         LaunchError: the directory cannot be written.
     """
-    block = request.info["trial.json"]["config"].get("checkpoint_storage") or {}
-    if block.get("type") not in _MOUNTED:
+    block = request.info["trial.json"]["config"].get("checkpoint_storage")
+    options = CheckpointStorageConfig.model_validate(block).options if block else None
+    if not isinstance(options, DirectoryConfig | SharedFSConfig):
         yield None
         return
-    directory: Path = CheckpointStorageConfig.model_validate(block).options.base
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".det-launch-", dir=directory)
+        options.base.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".det-launch-", dir=options.base)
     except OSError as error:
         raise LaunchError(f"cannot write to the directory of checkpoint_storage: {error}") from error
     os.close(descriptor)
