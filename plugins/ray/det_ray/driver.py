@@ -22,7 +22,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import ray
@@ -198,28 +198,13 @@ def connect(address: str) -> str:
     try:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-        with _quiet():
-            ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
+        ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
     except OSError as error:
         return f"no Ray cluster at {address} ({error}); start one with: ray start --head, or change launcher.address"
     except Exception as error:  # noqa: BLE001  (Ray raises various types)
         return f"cannot connect to Ray at {address}: {' '.join(str(error).split())}"
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray's own handler waits for calls
     return ""
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide stderr, to which the libraries of Ray write warnings about each connection. Errors are raised."""
-    before = os.dup(2)
-    hidden = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(hidden, 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(hidden)
 
 
 def explain_wait(
@@ -259,6 +244,14 @@ def _amounts(resources: Mapping[str, float]) -> str:
     return " and ".join(f"{amount:g} {name}" for name, amount in resources.items())
 
 
+def _keep_stderr() -> None:
+    """Keep stderr to this program. Ray's libraries write warnings to it, and errors are raised."""
+    sys.stderr = os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1)
+    hidden = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(hidden, 2)
+    os.close(hidden)
+
+
 def _crash(crashed: threading.ExceptHookArgs) -> None:
     """End this process after an error in a thread, instead of a part of a launch."""
     threading.__excepthook__(crashed)
@@ -275,6 +268,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--resources", type=json.loads, default={})
     args = parser.parse_args(argv)
+    _keep_stderr()
     if args.action == "describe":
         if problem := connect(args.address):
             sys.exit(problem)

@@ -34,6 +34,15 @@ _VARIABLES = {
     "RAY_enable_metrics_collection": "0",
 }
 
+_REMOVE_GROUPS = """
+import ray, sys
+ray.init(address="auto", namespace="det", logging_level="ERROR")
+for group in ray.util.placement_group_table().values():
+    if group["state"] != "REMOVED":
+        ray.util.remove_placement_group(ray.util.get_placement_group(group["name"]))
+"""
+"""Program that removes all placement groups, as somebody may do with the tools of Ray."""
+
 
 class RunningCluster:
     """Running cluster, whose first node is the head node."""
@@ -83,6 +92,10 @@ class RunningCluster:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(raylet_of(node)).kill()
         self._cluster.remove_node(node, allow_graceful=False)
+
+    def remove_groups(self) -> None:
+        """Remove all placement groups of launches."""
+        subprocess.run([sys.executable, "-c", _REMOVE_GROUPS], check=True, timeout=_SECONDS)
 
     def drain_node(self, index: int) -> None:
         """Announce that a node is taken back, as an autoscaler does if the cloud needs it for others."""

@@ -24,13 +24,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 
 PROMISED = 10.0
 """Seconds within which all processes of a trial end when its runner is gone."""
-_REMOVE_GROUPS = """
-import ray, sys
-ray.init(address="auto", namespace="det", logging_level="ERROR")
-for group in ray.util.placement_group_table().values():
-    if group["state"] != "REMOVED":
-        ray.util.remove_placement_group(ray.util.get_placement_group(group["name"]))
-"""
 ROLES = {"worker": (1, 0), "agent": (0, 1), "actor": (0, 1)}
 """Processes of a node, and how many restarts and interruptions their death counts."""
 
@@ -95,10 +88,10 @@ def test_the_runner_is_killed(experiment: Experiment) -> None:
     experiment.require_undisturbed_result()
 
 
-def test_a_removed_group_pauses_the_trial(experiment: Experiment) -> None:
+def test_a_removed_group_pauses_the_trial(experiment: Experiment, cluster: RunningCluster) -> None:
     def cancel() -> None:
         experiment.wait_for_worker()
-        subprocess.run([sys.executable, "-c", _REMOVE_GROUPS], check=True, timeout=60)
+        cluster.remove_groups()
 
     assert experiment.run(cancel) is State.PAUSED, experiment.describe()
     assert "canceled" in str(experiment.store.experiment(experiment.id).error), experiment.describe()

@@ -87,6 +87,20 @@ def test_a_launch_that_waits_is_withdrawn(
 
 
 @SOAK
+def test_a_removed_group_that_waits_pauses_the_trial(
+    store: TrackingStore, tmp_path: Path, cluster: RunningCluster
+) -> None:
+    experiment = Experiment(store, tmp_path, {"resources": {"CPU": 64}})
+
+    def remove() -> None:
+        experiment.wait_for_placement("no node has that")
+        cluster.remove_groups()
+
+    assert experiment.run(remove) is State.PAUSED, experiment.describe()
+    assert "canceled: its placement group was removed" in str(store.experiment(experiment.id).error)
+
+
+@SOAK
 def test_the_runner_survives_the_head_node(store: TrackingStore, tmp_path: Path, network: None) -> None:
     with pytest.MonkeyPatch.context() as patch, ray_cluster({"CPU": 1}) as lost:
         patch.setenv("RAY_ADDRESS", lost.address)
