@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from cluster import ray_cluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
 CONFIG = """
 entrypoint: python3 main.py
@@ -24,20 +25,38 @@ with det.core.init() as core_context:
 """
 
 
-def run(*command: str) -> str:
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, f"{command}: {ran.stdout}{ran.stderr}"
-    return ran.stdout
+def run(*command: str, code: int = 0) -> str:
+    ran = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == code, f"{command}: {ran.stdout}{ran.stderr}"
+    return ran.stderr if code else ran.stdout
 
 
-def test_an_experiment_is_submitted_as_a_job(network: None, tmp_path: Path) -> None:
-    (tmp_path / "const.yaml").write_text(CONFIG)
-    (tmp_path / "main.py").write_text(SCRIPT)
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """Return the config of an experiment in a directory with its code."""
+    directory = tmp_path / "code"
+    directory.mkdir()
+    (directory / "main.py").write_text(SCRIPT)
+    path = directory / "const.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.mark.slow
+def test_an_experiment_is_submitted_as_a_job(network: None, config: Path) -> None:
     with ray_cluster({"CPU": 2}, dashboard=True) as cluster:
         address = f"--address={cluster.dashboard}"
-        submitted = run(sys.executable, "-m", "det_core.cli", "ray", "submit", str(tmp_path / "const.yaml"), address)
-        (job,) = [word for word in submitted.replace(".", " ").split() if word.startswith("raysubmit_")][:1]
-        logs = run(sys.executable, "-m", "ray.scripts.scripts", "job", "logs", address, "--follow", job)
-        assert (
-            "Created experiment 1" in logs and "Experiment 1 completed" in logs and f"Job '{job}' succeeded" in logs
-        ), logs
+        submitted = run("det_core.cli", "ray", "submit", str(config), address)
+        (job,) = re.findall(r"^Submitted Ray job (raysubmit_\w+)\. ", submitted)
+        logs = run("ray.scripts.scripts", "job", "logs", address, "--follow", job)
+        assert "Experiment 1 completed: 1 trial" in logs and f"Job '{job}' succeeded" in logs, logs
+
+
+def test_a_dashboard_that_is_not_there_is_named(network: None, config: Path) -> None:
+    error = run("det_core.cli", "ray", "submit", str(config), "--address=http://127.0.0.1:1", code=1)
+    assert "cannot submit a job to Ray at http://127.0.0.1:1" in error and "--address" in error, error
+
+
+def test_a_config_elsewhere_is_refused(config: Path, tmp_path: Path) -> None:
+    error = run("det_core.cli", "ray", "submit", str(config), str(tmp_path / "other"), code=1)
+    assert "is not below" in error, error
