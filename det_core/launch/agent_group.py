@@ -414,7 +414,7 @@ class _Command:
 
     def _read_messages(self) -> None:
         assert self.process.stdout
-        readers = [messages.MessageReader() for _ in self.nodes]
+        readers = [messages.MessageReader(lambda: self.tell("alive")) for _ in self.nodes]
         try:
             for line in self.process.stdout:
                 index, content = self._split_label(line)
