@@ -178,9 +178,9 @@ class AgentGroup(Allocation):
             self._callers.submit(self._answer, node, message)
 
     @property
-    def process_ids(self) -> Sequence[int]:
-        """Process ids of the commands."""
-        return [command.process_id for command in self._commands]
+    def processes(self) -> Sequence[subprocess.Popen[bytes]]:
+        """Processes of the commands, for their ids and exit codes."""
+        return [command.process for command in self._commands]
 
     def receive_line(self, text: str) -> None:
         """Log a line that a command has printed. Subclasses may read what an engine prints. Called from any thread."""
@@ -362,7 +362,7 @@ class _Command:
         for node in nodes:
             node.command = self
         with explain_start_errors(self.text):
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 command,
                 env={**os.environ, "PATH": make_search_path()},
                 stdin=subprocess.PIPE,
@@ -378,11 +378,6 @@ class _Command:
         for thread in self._threads:
             thread.start()
 
-    @property
-    def process_id(self) -> int:
-        """Process id of the command."""
-        return self._process.pid
-
     def has_ended(self) -> bool:
         """Return whether all nodes of the command have ended."""
         return all(node.end for node in self.nodes)
@@ -396,40 +391,40 @@ class _Command:
         now = time.monotonic()
         if self._terminated_at is None:
             self._terminated_at = now
-            self._process.terminate()
+            self.process.terminate()
         elif now > self._terminated_at + _TERMINATE_SECONDS:
-            self._process.kill()
+            self.process.kill()
 
     def close(self) -> None:
         """Wait for the command, end it if necessary, and release its pipes."""
         self._orders.put(None)
-        for end, seconds in ((self._process.terminate, _KILL_SECONDS), (self._process.kill, _TERMINATE_SECONDS)):
+        for end, seconds in ((self.process.terminate, _KILL_SECONDS), (self.process.kill, _TERMINATE_SECONDS)):
             try:
-                self._process.wait(seconds)
+                self.process.wait(seconds)
                 break
             except subprocess.TimeoutExpired:
                 end()
-        self._process.wait(_KILL_SECONDS)
+        self.process.wait(_KILL_SECONDS)
         for thread in self._threads:
             thread.join(_KILL_SECONDS)
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream:
                 with suppress(OSError):  # the rest of a message that nobody reads
                     stream.close()
 
     def _read_messages(self) -> None:
-        assert self._process.stdout
-        readers = [messages.MessageReader() for _ in self.nodes]
+        assert self.process.stdout
+        readers = [messages.MessageReader(lambda: self.tell("alive")) for _ in self.nodes]
         try:
-            for line in self._process.stdout:
+            for line in self.process.stdout:
                 index, content = self._split_label(line)
                 message = readers[index].take_line(content)
                 if message is not None:
                     self.nodes[index].take(message)
         except LaunchError as error:
             self._lose(str(error))
-            self._process.kill()
-        code = self._process.wait()
+            self.process.kill()
+        code = self.process.wait()
         self._threads[0].join(_KILL_SECONDS)  # which gets the reason
         details = f": {self._last_words}" if self._last_words else ""
         if not any(node.hello for node in self.nodes) and any(word in self._last_words for word in _MISSING):
@@ -443,15 +438,15 @@ class _Command:
         return (int(label), content) if is_label else (0, line)
 
     def _read_errors(self) -> None:
-        assert self._process.stderr
-        for line in self._process.stderr:
+        assert self.process.stderr
+        for line in self.process.stderr:
             text = line.decode("utf-8", "replace").rstrip()
             self._last_words = text or self._last_words
             self._group.receive_line(text)
 
     def _write_orders(self) -> None:
-        assert self._process.stdin
-        writer = messages.MessageWriter(self._process.stdin)
+        assert self.process.stdin
+        writer = messages.MessageWriter(self.process.stdin)
         while order := self._orders.get():
             writer.send(order[0], **order[1])
         writer.close()

@@ -66,6 +66,7 @@ class AgentProgram:
         self._agent: NodeAgent | None = None
         self._heard_at = time.monotonic()
         self._lost = threading.Event()
+        self._due: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._signal: int | None = None
         self._preempting = False
         self._calls = itertools.count()
@@ -82,6 +83,10 @@ class AgentProgram:
             port=find_adjacent_free_ports(),
         )
         threading.Thread(target=self._beat, name="det-beat", daemon=True).start()
+
+    def acknowledge(self) -> None:
+        """Send a short message in the background."""
+        self._due.put(None)
 
     def stop_on_signal(self, number: int, frame: FrameType | None) -> None:
         """Ask the workers to stop, because the engine has sent a signal."""
@@ -183,7 +188,9 @@ class AgentProgram:
         raise TrackingError(f"the runner is gone, so {method} cannot be recorded")
 
     def _beat(self) -> None:
-        while not self._lost.wait(messages.BEAT_SECONDS):
+        while not self._lost.is_set():
+            with suppress(queue.Empty):
+                self._due.get(timeout=messages.BEAT_SECONDS)
             self._writer.send("alive")
             if time.monotonic() - self._heard_at > messages.SILENCE_SECONDS:
                 self.lose_runner()
@@ -243,7 +250,7 @@ def main(argv: Sequence[str]) -> int:
     program.greet()
     try:
         with suppress(OSError):
-            for message in messages.read_messages(sys.stdin.buffer):
+            for message in messages.read_messages(sys.stdin.buffer, program.acknowledge):
                 if isinstance(message, dict):
                     program.obey(message)
     finally:

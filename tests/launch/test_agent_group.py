@@ -151,7 +151,7 @@ def test_signals_of_the_engine_preempt_the_workers(request_for: Any, number: int
     request, lines = request_for(WAITS)
     with closing(AgentGroup(request, [AGENT])) as group:
         wait_for_line(lines, group, "ready")
-        group._commands[0]._process.send_signal(number)
+        group.processes[0].send_signal(number)
         end = group.wait(60)
         assert end and (end.code, end.cause) == (0, cause)
 
@@ -208,7 +208,7 @@ def test_a_killed_agent_is_a_lost_node(request_for: Any) -> None:
     with closing(AgentGroup(request, [AGENT])) as group:
         wait_for_line(lines, group, "stdout ")
         worker = psutil.Process(int(lines[0].split()[1]))
-        group._commands[0]._process.kill()
+        group.processes[0].kill()
         end = group.wait(60)
         assert end and end.cause is Cause.NODE_LOST
         assert "ended with code -9" in end.message

@@ -70,7 +70,7 @@ class SrunGroup(AgentGroup):
         self._inquiry: Future[Exit] | None = None
         super().__init__(request, [command], nodes=nodes, start_seconds=math.inf)
         try:
-            self._guard.add_process(self.process_ids[0])
+            self._guard.add_process(self.processes[0].pid)
         except OSError as error:
             self.terminate()
             self.close()
@@ -100,14 +100,14 @@ class SrunGroup(AgentGroup):
     def wait(self, timeout: float) -> Exit | None:
         if self._places and not self._marked:
             self._marked = True
-            self._guard.mark_started(self.process_ids[0])
+            self._guard.mark_started(self.processes[0].pid)
             self._reasons.remove_job(self._job)
+        end = super().wait(timeout if self._inquiry is None else 0)
         if self._missing:
             raise LaunchError(
                 f"the node {self._missing} does not see the directory of checkpoint_storage; use a bucket (type s3 or "
                 "gcs), or a directory that all nodes mount"
             )
-        end = super().wait(timeout if self._inquiry is None else 0)
         if end is None or not self._is_unclear(end):
             return end
         if self._inquiry is None:
@@ -135,8 +135,8 @@ class SrunGroup(AgentGroup):
             super().close()
         finally:
             self._reasons.remove_job(self._job)
-            for pid in self.process_ids:
-                self._guard.remove_process(pid)
+            for process in self.processes:
+                self._guard.remove_process(process.pid)
             self._asking.shutdown()
             self._undo.close()
 
@@ -162,10 +162,14 @@ class SrunGroup(AgentGroup):
             except LaunchError as error:
                 problem = str(error)
         cause, reason = find_cause(job, self._said), job.get("Reason", "")
-        if cause is None:
+        if cause is None or (cause is Cause.CANCELED and self._is_srun_killed()):
             return replace(end, message=self._last_error(end)) if end.cause is Cause.NOT_STARTED else end
         details = [self._handle(), reason if reason not in _NO_REASONS else "", problem]
         return replace(end, cause=cause, message="; ".join(filter(None, details)))
+
+    def _is_srun_killed(self) -> bool:
+        """Return whether a signal has ended ``srun``, whose job Slurm then cancels."""
+        return (self.processes[0].poll() or 0) < 0
 
     def _last_error(self, end: Exit) -> str:
         """Return what ``srun`` said last."""

@@ -158,8 +158,7 @@ def test_a_trial_waits_for_a_drained_node(experiment: Experiment, cluster: Clust
 
     def resume() -> None:
         try:
-            placement = experiment.wait_for_placement("DRAINED")
-            assert "queued" in placement
+            assert "queued" in experiment.wait_for_placement("UnavailableNodes|DRAINED")
         finally:
             cluster.run("scontrol", "update", "nodename=n1", "state=resume")
 

@@ -63,7 +63,7 @@ def test_a_waiting_job_of_a_killed_runner_is_withdrawn(experiment: Experiment, c
     with subprocess.Popen(["srun", "--partition=one", "--exclusive", "sleep", "100"]) as other:
         cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "RUNNING"), "other job")
         with start_runner(experiment) as runner:
-            experiment.wait_for_placement("queued (Slurm job")
+            experiment.wait_for_placement(r"queued \(Slurm job")
             runner.kill()
         killed = time.monotonic()
         cluster.wait_for(lambda: not cluster.run("squeue", "-h", "-t", "PENDING"), "end of the job")
@@ -77,7 +77,7 @@ def test_srun_is_killed_while_its_job_waits(experiment: Experiment, cluster: Clu
         cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "RUNNING"), "other job")
 
         def kill() -> None:
-            experiment.wait_for_placement("queued (Slurm job")
+            experiment.wait_for_placement(r"queued \(Slurm job")
             first = cluster.run("squeue", "-h", "-t", "PENDING", "-o", "%i").strip()
             pids = subprocess.run(["pgrep", "-f", "srun --job-name=det-"], capture_output=True, text=True).stdout
             for pid in pids.split():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -122,9 +123,9 @@ class Experiment:
             time.sleep(0.05)
         return value
 
-    def wait_for_placement(self, text: str) -> str:
-        """Wait until the displayed state of the trial contains a text, and return it."""
-        found = self.wait_for(lambda: [one for one in self._placements() if text in one], f"placement {text!r}")
+    def wait_for_placement(self, pattern: str) -> str:
+        """Wait until the displayed state of the trial matches a pattern, and return it."""
+        found = self.wait_for(lambda: [one for one in self._placements() if re.search(pattern, one)], pattern)
         return str(found[0])
 
     def lines(self) -> list[str]:
