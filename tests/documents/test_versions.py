@@ -14,7 +14,16 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
 ROWS = dict(re.findall(r"^\| (det-[\w-]+) \| (.*) \|$", PAGE, re.MULTILINE))
 PROJECTS = [ROOT / "pyproject.toml", *sorted((ROOT / "plugins").glob("*/pyproject.toml"))]
-NAMED = ("torch", "tensorflow", "tensorflow-cpu", "tensorflow-estimator", "deepspeed", "boto3", "google-cloud-storage")
+NAMED = (
+    "torch",
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-estimator",
+    "deepspeed",
+    "boto3",
+    "google-cloud-storage",
+    "ray",
+)
 
 
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
