@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
 PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
-SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs
+SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
 	horovod core torch_distributed torch slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)

@@ -124,12 +124,13 @@ def _explain(
 def _suggest(key: str, value: Any, given: Collection[str]) -> str:
     expected = value.known if isinstance(value, UnknownKey) else ()
     known, present = ([name for name in expected if (name in given) is is_given] for is_given in (False, True))
-    close = difflib.get_close_matches(key, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    for names in (known, () if known else present):
+        for close in difflib.get_close_matches(key, names, n=1):
+            return f"did you mean {close!r}?"
     if not known:
         return "remove it"
-    return f"expected one of: {', '.join(known)}" + (f" (already set: {', '.join(present)})" if present else "")
+    given_too = f" (already set: {', '.join(present)})" if present else ""
+    return f"expected one of: {', '.join(known)}{given_too}"
 
 
 def _seen(value: Any, location: Location) -> str:

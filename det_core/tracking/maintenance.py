@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from det_core.errors import DetError, StoreBusy, StoreCorrupt, TrackingError
 from det_core.home import home_directory
+from det_core.package_commands import package_command
 from det_core.tracking._migrations import MIGRATIONS
 from det_core.tracking._open import _database, _parse, open_store
 from det_core.tracking._schema import schema, tables
@@ -223,7 +224,8 @@ def _check_backup(source: Path) -> None:
         raise StoreCorrupt(f"{source} is damaged: {problems[0]}; choose another backup")
     if version > VERSION:
         raise StoreCorrupt(
-            f"{source} was written by det-core {release}, which is newer: pip install 'det-core>={release}'"
+            f"{source} was written by det-core {release}, which is newer: "
+            f"{package_command('install', f'det-core>={release}')}"
         )
 
 

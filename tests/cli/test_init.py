@@ -17,7 +17,7 @@ FILES = {"const.yaml", "iris.csv", "train.py"}
 
 @pytest.fixture(autouse=True)
 def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disable_plugins_except(monkeypatch, "det-core", "det-mine")
+    disable_plugins_except(monkeypatch, "det-core", "det-starting")
     monkeypatch.chdir(tmp_path)
 
 
@@ -83,13 +83,13 @@ def test_frameworks_that_are_not_installed_name_their_distribution(det: Det) -> 
 
 def test_a_framework_of_a_plugin_is_the_default(det: Det, install: Install, tmp_path: Path) -> None:
     install(
-        "det-mine",
+        "det-starting",
         "from det_core import hookimpl\nfrom det_core.specs import FrameworkSpec\n"
         "@hookimpl\ndef det_frameworks():\n"
         "    yield FrameworkSpec(name='mine', target='mine:run', starter='mine_starters:mine')\n"
         "    yield FrameworkSpec(name='bare', target='mine:run')\n",
     )
-    package = tmp_path / "det-mine" / "mine_starters" / "mine"
+    package = tmp_path / "det-starting" / "mine_starters" / "mine"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").write_text("raise AssertionError('imported')")
     (package / "const.yaml").write_text("name: mine\n")

@@ -270,6 +270,10 @@ class CannotBeShown(Sound):
     """The defect is in `det_frameworks`."""
 
 
+class LosesItsStarter(Sound):
+    """The defect is in `det_frameworks`."""
+
+
 CAUGHT_BY: dict[type[Sound], list[str]] = {
     TrainsWholeEpochs: ["trains_as_long_as_asked[batches]"],
     TellsRecordsPerSlot: ["trains_as_long_as_asked[records]"],
@@ -308,6 +312,7 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     IsHeavy: ["the_plugin_is_light"],
     ClaimsAll: ["the_plugin_claims_only_its_own_trials"],
     CannotBeShown: ["the_lines_that_load_a_checkpoint_are_python"],
+    LosesItsStarter: ["the_starter_trains"],
 }
 
 
@@ -315,7 +320,8 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
 def det_frameworks() -> Iterator[FrameworkSpec]:
     for name in NAMES:
         loading = "json.load(open '{path}')" if name == "CannotBeShown" else ""
-        yield FrameworkSpec(name=name, target=f"{__name__}:run_trial", loading=loading)
+        starter = "det_descent:missing" if name == "LosesItsStarter" else ""
+        yield FrameworkSpec(name=name, target=f"{__name__}:run_trial", loading=loading, starter=starter)
 
 
 @det_core.hookimpl

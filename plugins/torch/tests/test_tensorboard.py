@@ -115,6 +115,6 @@ def test_a_missing_package_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with core.init(checkpoint_storage=tmp_path) as context:
         board = TrialTensorboard(context.train)
-        with pytest.raises(InvalidTrial, match="install it: pip install tensorboard"):
+        with pytest.raises(InvalidTrial, match=r"install it: .*pip install tensorboard"):
             board.writer  # noqa: B018
         board.close()
