@@ -14,7 +14,7 @@ BUDGETS = {
     "plugins/torch_distributed/tests": 165,
     "plugins/horovod/tests": 85,
     "plugins/deepspeed/tests": 35,
-    "plugins/slurm/tests": 60,
+    "plugins/slurm/tests": 75,
     "plugins/tensorflow/tests": 17,
     "plugins/estimator/tests": 25,
     "plugins/keras/tests": 45,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -29,6 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="number of slots of the job, in which trials are steps; by default, trials are jobs of their own",
+    )
+    submit.add_argument(
+        "--url", metavar="URL", help="tracking store, such as postgresql://det@db/det; default: det.db in DET_HOME"
     )
     submit.add_argument("--time", metavar="TIME", help="time limit of each run of the job, such as 4:00:00")
     submit.add_argument(
@@ -64,7 +68,7 @@ def _submit(args: argparse.Namespace) -> int:
     from det_core.runner import submit_experiment
     from det_core.tracking import open_store
     from det_slurm._config import SlurmConfig
-    from det_slurm._slurm_programs import run_program
+    from det_slurm._slurm_programs import STORE_VARIABLE, run_program
 
     config = load_config(args.config, args.changes)
     for notice in config.notices:
@@ -73,12 +77,15 @@ def _submit(args: argparse.Namespace) -> int:
     if not isinstance(launcher, SlurmConfig):
         raise LaunchError(f"launcher.type is {config.launcher.type}, expected slurm; add --config launcher.type=slurm")
     resources = _allocation_options(launcher, args.slots) if args.slots else ["--ntasks=1"]
-    with open_store() as store:
+    if args.url:
+        os.environ[STORE_VARIABLE] = args.url  # all users could read an argument
+    with open_store(args.url) as store:
         changed = "".join(f"# --config {each}\n" for each in args.changes)
         text = changed + args.config.read_text()
         experiment = submit_experiment(store, config, args.directory or args.config.parent, original_config=text)
         log = private_directory("runners") / f"{experiment.id}-of-{store.cluster_id}.log"
-        runner = [sys.executable, "-m", "det_slurm._runner_job", str(experiment.id), "steps" if args.slots else "jobs"]
+        mode = "steps" if args.slots else "jobs"
+        runner = [sys.executable, "-m", "det_slurm._runner_job", str(experiment.id), mode, store.cluster_id]
         script = f"#!/bin/sh\nexport DET_HOME={shlex.quote(str(home_directory()))}\nexec {shlex.join(runner)}\n"
         answer = run_program(
             "sbatch",

@@ -13,6 +13,8 @@ _SECONDS = 30.0
 """Time limit of a call."""
 _COMPLETING_SECONDS = 10.0
 _COMPLETING_TICK = 0.5
+STORE_VARIABLE = "DET_SLURM_STORE"
+"""Environment variable of a submitted runner with the URL of its tracking store."""
 IN_ALLOCATION = "SLURM_JOB_ID"
 """Environment variable of processes in an allocation."""
 

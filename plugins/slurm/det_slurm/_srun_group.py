@@ -145,10 +145,8 @@ class SrunGroup(AgentGroup):
         return f"Slurm job {self._job}{step}" if self._job else ""
 
     def _is_unclear(self, end: Exit) -> bool:
-        """Return whether Slurm may have caused an end."""
-        if end.cause is Cause.NOT_STARTED:
-            return not self._stopped
-        return end.cause is not Cause.WORKERS or not 0 <= end.code < _SIGNALED
+        """Return whether Slurm may have caused an end, rather than the workers or the user."""
+        return not self._stopped and (end.cause is not Cause.WORKERS or not 0 <= end.code < _SIGNALED)
 
     def _explain(self, end: Exit) -> Exit:
         """Ask Slurm why the launch ended, and cancel a job that a killed ``srun`` has left behind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from typing import ClassVar
@@ -35,6 +36,7 @@ def allocation(cluster: Cluster) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.campaign
+@pytest.mark.skipif("DET_SOAK" not in os.environ, reason="make soak runs it; a submitted runner uses steps, too")
 @pytest.mark.usefixtures("allocation")
 class TestSteps(LauncherCompliance):
     name = "slurm"

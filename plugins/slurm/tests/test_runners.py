@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -133,3 +134,25 @@ def test_a_submitted_runner_that_is_canceled_is_not_queued_again(
     cluster.run("scancel", submitted["job"])
     cluster.wait_for(lambda: not cluster.run("squeue", "-h"), "empty queue")
     assert store.experiment(experiment.id).state is State.PAUSED, experiment.describe()
+
+
+def test_a_submitted_runner_uses_the_store_of_a_url(tmp_path: Path, cluster: Cluster) -> None:
+    url = f"sqlite:///{tmp_path}/other.db"
+    with open_store(url) as store:
+        experiment = Experiment(store, tmp_path, {"partition": "one"})
+        experiment.release.touch()
+        config = tmp_path / "config.json"
+        config.write_text(json.dumps(store.experiment(experiment.id).config))
+        command = [sys.executable, "-m", "det_core.cli", "slurm", "submit", config, experiment.code, "--url", url]
+        subprocess.run([*command, "--option=--output=/dev/null"], check=True, timeout=SECONDS)
+        experiment.id += 1
+        experiment.wait_for(lambda: store.experiment(experiment.id).state is State.COMPLETED, "end of the experiment")
+        experiment.require_undisturbed_result()
+
+
+def test_a_runner_says_that_its_node_does_not_see_the_store(tmp_path: Path) -> None:
+    environment = {**os.environ, "SLURM_JOB_ID": "1", "DET_HOME": str(tmp_path / "another")}
+    command = [sys.executable, "-m", "det_slurm._runner_job", "1", "steps", "0123456789abcdef"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    assert ran.returncode == 1
+    assert "experiment 1 is not in the tracking store of this node" in ran.stderr
