@@ -14,11 +14,11 @@ from det_core.config import ExperimentConfig
 from det_core.config._yaml import dump_yaml
 from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import DetError
-from det_core.home import home_directory
 from det_core.interfaces.records import ExperimentRecord, searcher_metric
 from det_core.interfaces.tracking import TrackingStore
 from det_core.json_values import copy_as_json
 from det_core.tracking import open_store
+from det_core.tracking._open import default_url
 
 _VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
 
@@ -40,7 +40,7 @@ def open_shared_store(master: str | None) -> TrackingStore:
 
 def open_embedded_store() -> TrackingStore:
     """Return the embedded tracking store, shared and closed as in `open_shared_store`."""
-    return _open(f"sqlite:///{home_directory() / 'det.db'}")
+    return _open(default_url())
 
 
 @cache

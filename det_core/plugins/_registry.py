@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -29,6 +28,7 @@ from det_core.plugins._target_checks import (
     signature_mismatch,
     target_mismatch,
 )
+from det_core.similar_names import suggest_name
 from det_core.specs import (
     API,
     BackendSpec,
@@ -315,9 +315,8 @@ class Registry:
         callers = {caller.name: caller for caller in self._manager.get_hookcallers(module) or ()}
         unknown = sorted(name for name, caller in callers.items() if not caller.has_spec())
         if unknown:
-            close = difflib.get_close_matches(unknown[0], hooks, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "det_core.hookspecs lists the hooks"
-            raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not have; {hint}")
+            hint = suggest_name(unknown[0], hooks) or "; det_core.hookspecs lists the hooks"
+            raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not have{hint}")
         unmarked = [name for name in hooks if name not in callers and callable(getattr(module, name, None))]
         if unmarked:
             raise _IncompatibleError(
@@ -359,8 +358,7 @@ class Registry:
             return f"{reason}; {substitute}"
         if distribution:
             return f"{reason}; to install it: {package_command('install', distribution)}"
-        close = difflib.get_close_matches(name, {*self.names(kind), *known}, n=1)
-        reason += f"; did you mean {close[0]!r}?" if close else "; see: det plugins list"
+        reason += suggest_name(name, {*self.names(kind), *known}) or "; see: det plugins list"
         return reason + "".join(f" Note that {report} is {report.status}: {report.problem}." for report in left_out)
 
     def _import(self, spec: Spec, target: str) -> Any:

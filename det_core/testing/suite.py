@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
+
+from det_core.similar_names import suggest_name
 
 
 class ComplianceSuite:
@@ -29,10 +30,9 @@ class ComplianceSuite:
         for name, reason in cls.expected_failures.items():
             test = name.partition("[")[0]
             if test not in tests:
-                near = difflib.get_close_matches(test, tests, 1)
                 raise TypeError(
                     f"{cls.__name__}.expected_failures names {name!r}, which is not one of its tests"
-                    + (f"; did you mean {near[0]!r}?" if near else "")
+                    + suggest_name(test, tests)
                 )
             if not reason.strip():
                 raise TypeError(

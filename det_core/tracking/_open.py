@@ -39,7 +39,12 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
         return _open_agent_store(wait)
     from det_core.tracking._sql_store import SqlTrackingStore
 
-    return SqlTrackingStore(_database(url or f"sqlite:///{home_directory() / 'det.db'}", wait))
+    return SqlTrackingStore(_database(url or default_url(), wait))
+
+
+def default_url() -> str:
+    """Return the URL of the embedded tracking store."""
+    return f"sqlite:///{home_directory() / 'det.db'}"
 
 
 def _open_agent_store(wait: float) -> TrackingStore:

@@ -17,6 +17,9 @@ from det_core.version import __version__
 if TYPE_CHECKING:
     from det_core.tracking._database import Database
 
+VERSION = 1 + len(MIGRATIONS)
+"""Version of the tables of this release."""
+
 tables = sa.MetaData()
 
 _BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite auto-increments columns of type INTEGER only
@@ -272,7 +275,7 @@ def upgrade_tables(database: Database) -> None:
     """
     with database.read() as connection:
         version = _version(connection)
-    if version != 1 + len(MIGRATIONS):
+    if version != VERSION:
         with database.write(alone=True) as connection:
             _upgrade(connection, _version(connection))  # read again, as another process may have upgraded it
 
@@ -282,7 +285,7 @@ def _version(connection: sa.Connection) -> int:
     if not sa.inspect(connection).has_table(schema.name):
         return 0
     version, release = connection.execute(sa.select(schema.c.version, schema.c.release)).one()
-    if version > 1 + len(MIGRATIONS):
+    if version > VERSION:
         raise StoreCorrupt(
             f"{connection.engine.url!r} was written by det-core {release}, which is newer than this {__version__}: "
             f"{package_command('install', f'det-core>={release}')}"
@@ -293,9 +296,9 @@ def _version(connection: sa.Connection) -> int:
 def _upgrade(connection: sa.Connection, version: int) -> None:
     if version == 0:
         tables.create_all(connection, checkfirst=False)
-        values = {"version": 1 + len(MIGRATIONS), "release": __version__, "cluster_id": uuid.uuid4().hex}
+        values = {"version": VERSION, "release": __version__, "cluster_id": uuid.uuid4().hex}
         connection.execute(schema.insert().values(values))
         return
     for migrate in MIGRATIONS[version - 1 :]:
         migrate(connection)
-    connection.execute(schema.update().values(version=1 + len(MIGRATIONS), release=__version__))
+    connection.execute(schema.update().values(version=VERSION, release=__version__))

@@ -16,17 +16,13 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from det_core.errors import DetError, StoreBusy, StoreCorrupt, TrackingError
-from det_core.home import home_directory
 from det_core.package_commands import package_command
-from det_core.tracking._migrations import MIGRATIONS
 from det_core.tracking._open import _database, _parse, open_store
-from det_core.tracking._schema import schema, tables
+from det_core.tracking._schema import VERSION, schema, tables
 
 if TYPE_CHECKING:
     from det_core.tracking._database import Database
 
-VERSION = 1 + len(MIGRATIONS)
-"""Version of the tables of this release."""
 _TOOL_SECONDS = 4 * 3600.0
 """Maximum number of seconds that PostgreSQL's programs may take."""
 _WAIT = 10.0
@@ -48,11 +44,6 @@ class StoreReport:
     version: int
     rows: Mapping[str, int]
     problems: Sequence[str] = ()
-
-
-def default_url() -> str:
-    """Return the URL of the embedded tracking store."""
-    return f"sqlite:///{home_directory() / 'det.db'}"
 
 
 def check_database(url: str) -> StoreReport:

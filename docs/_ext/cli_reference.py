@@ -13,8 +13,7 @@ from unittest.mock import patch
 
 from sphinx.application import Sphinx
 
-from det_core.cli._program import parser_for
-from det_core.plugins import plugin_registry
+from det_core.cli._program import complete_parser
 
 _PAGE, _MARK = "reference/cli", "<!-- commands -->"
 _WIDTH = "88"
@@ -23,12 +22,8 @@ _WIDTH = "88"
 def render_commands() -> str:
     """Return the sections of all commands as Markdown."""
     with patch.dict(os.environ, {"COLUMNS": _WIDTH, "NO_COLOR": "1"}):
-        return "\n".join(line for name in sorted(plugin_registry().names("command")) for line in _top_level(name))
-
-
-def _top_level(name: str) -> Iterator[str]:
-    parser = _subcommands(parser_for([name]))[name]
-    yield from _command(parser, 2)
+        commands = sorted(_subcommands(complete_parser()).items())
+        return "\n".join(line for _, parser in commands for line in _command(parser, 2))
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

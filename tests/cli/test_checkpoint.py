@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from det_core.cli.render.transfer_progress import show_transfer
 from det_core.core.checkpoint_removal import remove_checkpoint
@@ -18,6 +19,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import package_command
 from det_core.runner import _lease
 from det_core.storage.directory import DirectoryStorage
+from det_core.tracking._schema import experiments
 
 from ..waiting import wait_for
 from .conftest import Det, Record
@@ -163,8 +165,8 @@ def test_rm_stops_if_a_runner_takes_over_the_experiment(
 ) -> None:
     def remove(store: TrackingStore, checkpoint: CheckpointRecord, *arguments: Any, **more: Any) -> dict[str, int]:
         left = remove_checkpoint(store, checkpoint, *arguments, **more)
-        store.release_lease(1, str(store.lease_holder(1)))
-        store.acquire_lease(1, "host:1:1:x", seconds=60)
+        with store._database.write() as connection:  # type: ignore[attr-defined]  # in one step
+            connection.execute(update(experiments).values(lease_holder="host:1:1:x"))
         wait_for(lambda: all(thread.name != "det-lease" for thread in threading.enumerate()))
         return left
 

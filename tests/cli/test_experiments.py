@@ -332,11 +332,16 @@ def test_names_that_look_like_markup_are_printed_unchanged(
     assert row.endswith("path=[/data]")
 
 
-@pytest.mark.integration
-def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -> None:
-    """A hyperparameter with two dollar signs was parsed as a formula and raised a ParseException."""
+@pytest.fixture
+def matplotlib() -> None:
     if find_spec("matplotlib") is None:
         skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("matplotlib")
+def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -> None:
+    """A hyperparameter with two dollar signs was parsed as a formula and raised a ParseException."""
     three.trial = three.store.create_trial(1, hparams={"path": r"$DATA/\nothing_$1"}, seed=0)
     three.store.start_run(three.trial.id, allocation_id="a")
     three.report(100, "validation", accuracy=0.5)
@@ -344,10 +349,9 @@ def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("matplotlib")
 def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_path: Path) -> None:
     """Huge values raised an error. With long names, the legend left no room for the curves, which is a warning."""
-    if find_spec("matplotlib") is None:
-        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
     three.trial = three.store.create_trial(1, hparams={"path": "/data" * 100}, seed=0)
     three.store.start_run(three.trial.id, allocation_id="a")
     for step, accuracy in ((100, 1.0), (200, 1e299), (300, -1.7e308)):
@@ -358,9 +362,8 @@ def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_pat
 @pytest.mark.integration
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 @pytest.mark.parametrize("options", [(), ("--log", "--metric", "accuracy")])
+@pytest.mark.usefixtures("matplotlib")
 def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
-    if find_spec("matplotlib") is None:
-        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
     target = tmp_path / f"curves.{suffix}"
     result = det("experiment", "plot", 1, "-o", target, *options)
     assert (result.code, result.out) == (0, f"The curves of 2 trials are in {target}\n")
@@ -370,12 +373,11 @@ def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: 
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("matplotlib")
 def test_a_plot_of_many_trials_names_the_best_ten(
     det: Det, store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best ten trials have named lines. All others are one grey artist, and short curves have markers."""
-    if find_spec("matplotlib") is None:
-        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
     from matplotlib.figure import Figure
 
     figures: list[Figure] = []
@@ -415,11 +417,10 @@ def test_a_plot_of_many_trials_names_the_best_ten(
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("matplotlib")
 def test_a_single_point_is_a_large_dot(
     det: Det, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if find_spec("matplotlib") is None:
-        skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
     from matplotlib.figure import Figure
 
     figures: list[Figure] = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +34,7 @@ def type_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     """Return a function that runs lines in a shell in an empty directory, and returns their output."""
     monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("DET_INFO_DIR", raising=False)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     get_cluster_info.cache_clear()
     monkeypatch.chdir(tmp_path)
 

@@ -65,7 +65,7 @@ def test_the_config_trains_with_the_framework(run: Run) -> None:
     assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
     told = run("det_core.cli", "run", "const.yaml")
     assert told.endswith("exit code 0"), told
-    assert "trial 1: batch 20 " in told
+    assert "trial 1: batch 20/20 " in told
 
 
 @pytest.mark.integration

@@ -79,7 +79,7 @@ def test_the_types_are_complete(written: Written, tmp_path_factory: pytest.TempP
 
 def train_as_documented(written: Written) -> None:
     (written.code / "model_def.py").write_text(only(written, "python"))
-    assert "trial 1: batch 50 " in use_config(written, only(written, "yaml"), "run")
+    assert "trial 1: batch 50/50 " in use_config(written, only(written, "yaml"), "run")
 
 
 def start_as_documented(written: Written) -> None:

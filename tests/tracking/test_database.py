@@ -233,18 +233,19 @@ def test_the_error_names_the_newer_release_to_install(store: TrackingStore, url:
 
 
 def test_an_older_database_is_upgraded_once(store: TrackingStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(statement: str) -> Callable[[sa.Connection], None]:
-        return lambda connection: connection.execute(sa.text(statement)) and None
+    def add_migrations(*statements: str) -> None:
+        def step(statement: str) -> Callable[[sa.Connection], None]:
+            return lambda connection: connection.execute(sa.text(statement)) and None
 
-    monkeypatch.setattr(
-        _schema,
-        "MIGRATIONS",
-        [*_schema.MIGRATIONS, step("CREATE TABLE one (x INTEGER)"), step("INSERT INTO one VALUES (1)")],
-    )
+        migrations = [*_schema.MIGRATIONS, *map(step, statements)]
+        monkeypatch.setattr(_schema, "MIGRATIONS", migrations)
+        monkeypatch.setattr(_schema, "VERSION", 1 + len(migrations))
+
+    add_migrations("CREATE TABLE one (x INTEGER)", "INSERT INTO one VALUES (1)")
     for _ in range(2):
         with open_store(url) as upgraded, upgraded._database.read() as connection:  # type: ignore[attr-defined]
             assert connection.execute(sa.text("SELECT x FROM one")).all() == [(1,)]
-    monkeypatch.setattr(_schema, "MIGRATIONS", [*_schema.MIGRATIONS, step("DROP TABLE one"), step("no SQL")])
+    add_migrations("DROP TABLE one", "no SQL")
     with pytest.raises(TrackingError, match="syntax"):
         open_store(url)
     with store._database.read() as connection:  # type: ignore[attr-defined]

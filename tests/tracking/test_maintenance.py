@@ -14,6 +14,8 @@ import pytest
 from det_core.cli import main
 from det_core.errors import DetError, StoreBusy, StoreCorrupt, TrackingError
 from det_core.tracking import maintenance, open_store
+from det_core.tracking._open import default_url
+from det_core.tracking._schema import VERSION
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def home(det_home: Path) -> str:
     """Return the URL of the embedded store, with one experiment."""
     with open_store() as store:
         store.create_experiment(config={"name": "one"})
-    return maintenance.default_url()
+    return default_url()
 
 
 def test_a_backup_of_a_newer_release_is_refused(home: str, tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_dangling_references_are_found(home: str) -> None:
 
 def test_an_older_store_is_upgraded_only_on_request(det_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     det_home.mkdir()
-    url = maintenance.default_url()
+    url = default_url()
     with closing(sqlite3.connect(file_of(url))) as connection:
         connection.executescript((Path(__file__).parent / "version_1" / "sqlite.sql").read_text())
     assert maintenance.check_database(url).version == 1
@@ -160,13 +162,13 @@ def test_an_older_store_is_upgraded_only_on_request(det_home: Path, capsys: pyte
     assert "To upgrade them" in capsys.readouterr().out
     assert maintenance.check_database(url).version == 1
     assert main(["store", "upgrade"]) == 0
-    assert f"from version 1 to {maintenance.VERSION}" in capsys.readouterr().out
+    assert f"from version 1 to {VERSION}" in capsys.readouterr().out
     assert main(["store", "upgrade", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"before": maintenance.VERSION, "after": maintenance.VERSION}
+    assert json.loads(capsys.readouterr().out) == {"before": VERSION, "after": VERSION}
 
 
 def test_a_store_that_does_not_exist_is_not_created(det_home: Path) -> None:
-    url = maintenance.default_url()
+    url = default_url()
     for work in (maintenance.check_database, maintenance.upgrade_store):
         with pytest.raises(TrackingError, match="there is no tracking store"):
             work(url)

@@ -19,7 +19,7 @@ _CORE = "core"
 """Name for a script on the Core API, which needs no framework."""
 _PREFERRED = "pytorch"
 _DIRECTORY = Path(__file__).parents[1] / "templates" / "trials"
-"""Directory with the data of all starters, and with the starter of the Core API."""
+"""Directory with the data of all starters."""
 _CONFIG = "const.yaml"
 _ARGUMENTS = (
     make_argument(
@@ -47,7 +47,7 @@ def _run(args: argparse.Namespace) -> int:
         plugin_registry().find("framework", framework)  # raises an error that says what to install
         raise PluginNotFound(f"the framework {framework!r} has no starter; expected one of: {', '.join(starters)}")
     directory: Path = args.directory
-    files = [path for path in starters[framework].iterdir() if path.is_file()]
+    files = [path for path in _locate_starter(starters[framework]).iterdir() if path.is_file()]
     written = sorted([*files, _DIRECTORY / "iris.csv"], key=lambda path: path.name)
     write_new_files(directory, {path.name: path.read_text(encoding="utf-8") for path in written})
     commands = [f"cd {shlex.quote(str(directory))}"] * (directory != Path())
@@ -61,11 +61,10 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _find_starters() -> dict[str, Path]:
-    """Return the directories with starters by framework."""
+def _find_starters() -> dict[str, str]:
+    """Return the places of the starters by framework, as in `FrameworkSpec`."""
     specs = (cast(FrameworkSpec, spec) for spec in plugin_registry().specs("framework"))
-    found = {spec.name: _locate_starter(spec.starter) for spec in specs if spec.starter}
-    return {**found, _CORE: _DIRECTORY / _CORE}
+    return {**{spec.name: spec.starter for spec in specs if spec.starter}, _CORE: "det_core.cli:templates/trials/core"}
 
 
 def _locate_starter(starter: str) -> Path:
@@ -82,7 +81,7 @@ def _locate_starter(starter: str) -> Path:
     raise DetError(f"the starter {starter!r} of a framework is missing; install its plugin again")
 
 
-def _choose_default(starters: Mapping[str, Path]) -> str:
+def _choose_default(starters: Mapping[str, str]) -> str:
     return _PREFERRED if _PREFERRED in starters else next(iter(starters))
 
 

@@ -21,10 +21,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     from det_core.tracking import maintenance, open_store
+    from det_core.tracking._schema import VERSION
 
     report = maintenance.check_database(_url(args))
     problems, elsewhere = list(report.problems), 0
-    if not problems and report.version == maintenance.VERSION:
+    if not problems and report.version == VERSION:
         with open_store(_url(args)) as store:
             checkpoints = store.checkpoints(states=[CheckpointState.COMPLETED])
         lost, elsewhere = _find_lost(checkpoints)
@@ -36,9 +37,8 @@ def _check(args: argparse.Namespace) -> int:
         print(format_facts({**facts, "result": "damaged" if problems else "ok"}))
         if elsewhere:
             print(f"{format_count(elsewhere, 'checkpoint')} in object stores: files not checked")
-        if 0 < report.version < maintenance.VERSION:
-            print(f"The tables are of an older release. To upgrade them to version {maintenance.VERSION}: "
-                  "det store upgrade")  # fmt: skip
+        if 0 < report.version < VERSION:
+            print(f"The tables are of an older release. To upgrade them to version {VERSION}: det store upgrade")
         print(*problems, sep="\n", end="\n" if problems else "")
     return 1 if problems else 0
 
@@ -92,7 +92,7 @@ def _tell(args: argparse.Namespace, done: str, **facts: object) -> int:
 
 
 def _url(args: argparse.Namespace) -> str:
-    from det_core.tracking.maintenance import default_url
+    from det_core.tracking._open import default_url
 
     return args.url or default_url()
 
