@@ -82,6 +82,7 @@ def test_a_process_of_the_node_is_killed(
     experiment.require_undisturbed_result(restarts=restarts, interruptions=1 - restarts)
 
 
+@SOAK
 def test_the_driver_is_killed(experiment: DisturbedExperiment) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()

@@ -20,7 +20,7 @@ KILLS = [
     pytest.param(*PARTS["worker"], 1, id="worker"),
     pytest.param(*PARTS["shell"], 1, id="shell", marks=SOAK),
     pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=SOAK),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=SOAK),
+    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper"),
     pytest.param(*PARTS["agent"], 0, id="agent"),
     pytest.param("slurmstepd", 0, 0, id="slurmstepd", marks=SOAK),
 ]
@@ -89,7 +89,6 @@ def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Clus
     assert "run 2 of trial 1 starts from checkpoint" in (text := experiment.describe()) and "after 5 batches" in text
 
 
-@SOAK
 def test_jobs_of_trials_are_not_requeued_by_slurm(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def requeue() -> None:
         experiment.wait_for_worker()
@@ -136,7 +135,6 @@ def test_a_node_is_lost(experiment: DisturbedExperiment, cluster: Cluster, lose:
     assert any("(node lost: " in line for line in experiment.lines()), experiment.describe()
 
 
-@SOAK
 def test_a_trial_waits_for_a_drained_node(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
     experiment.release.touch()
