@@ -70,9 +70,7 @@ def ray(**resources: float) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("text", "index", "restarts"), KILLS)
-def test_a_process_of_the_node_is_killed(
-    experiment: DisturbedExperiment, text: str, index: int, restarts: int
-) -> None:
+def test_a_process_of_the_node_is_killed(experiment: DisturbedExperiment, text: str, index: int, restarts: int) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()
         find_ancestor(worker, text, index).kill()
@@ -197,9 +195,7 @@ def test_the_runner_survives_the_head_node(store: TrackingStore, tmp_path: Path,
 
 
 @SOAK
-def test_a_node_without_memory_is_named(
-    store: TrackingStore, tmp_path: Path, growing_cluster: RunningCluster
-) -> None:
+def test_a_node_without_memory_is_named(store: TrackingStore, tmp_path: Path, growing_cluster: RunningCluster) -> None:
     tight = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "200"}
     experiment = DisturbedExperiment(store, tmp_path, ray(tight=1), max_restarts=0)
     growing_cluster.add_node({"CPU": 1, "tight": 1}, **tight)

@@ -43,9 +43,7 @@ def sruns() -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(("text", "index", "restarts"), KILLS)
-def test_a_process_of_the_node_is_killed(
-    experiment: DisturbedExperiment, text: str, index: int, restarts: int
-) -> None:
+def test_a_process_of_the_node_is_killed(experiment: DisturbedExperiment, text: str, index: int, restarts: int) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()
         find_ancestor(worker, text, index).kill()

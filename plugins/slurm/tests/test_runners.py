@@ -19,7 +19,7 @@ from cluster import Cluster
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing import is_soak
-from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
+from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment
 from det_core.tracking import open_store
 
 SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
