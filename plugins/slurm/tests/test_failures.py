@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,7 +13,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.testing import is_soak
 from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 KILLS = [
     pytest.param(*PARTS["worker"], 1, id="worker"),
@@ -110,27 +109,32 @@ def test_a_more_urgent_job_preempts_the_trial(store: TrackingStore, tmp_path: Pa
     assert any("(preempted: " in line for line in experiment.lines()), experiment.describe()
 
 
-def set_down(cluster: Cluster) -> None:
-    cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
-
-
-def lose_daemon(cluster: Cluster) -> None:
-    """Lose a node without notice, as if its power failed: neither its daemon nor its agents answer any more."""
-    cluster.kill("n1")
-
-
-@pytest.mark.parametrize("lose", [set_down, pytest.param(lose_daemon, marks=SOAK)])
-def test_a_node_is_lost(experiment: DisturbedExperiment, cluster: Cluster, lose: Callable[[Cluster], None]) -> None:
+def test_a_node_is_lost(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def fail() -> None:
-        worker = experiment.wait_for_worker()
-        lose(cluster)
-        experiment.wait_for(lambda: not is_alive(worker), "end of the worker")
-        if lose is lose_daemon:
-            cluster.start_node("n1")
+        experiment.wait_for_worker()
+        cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
 
     experiment.run(fail)  # the node returns to service when its daemon reports
     experiment.require_undisturbed_result(restarts=0, interruptions=1)
-    assert any("(node lost: " in line for line in experiment.lines()), experiment.describe()
+    assert lost_nodes(experiment), experiment.describe()
+
+
+@SOAK
+def test_the_daemon_of_the_node_is_killed_and_stays_away(experiment: DisturbedExperiment, cluster: Cluster) -> None:
+    def kill() -> None:
+        experiment.wait_for_worker()
+        cluster.kill("n1")
+        try:
+            experiment.wait_for(lambda: lost_nodes(experiment), "lost node")
+        finally:
+            cluster.start_node("n1")
+
+    experiment.run(kill)
+    experiment.require_undisturbed_result(restarts=0, interruptions=1)
+
+
+def lost_nodes(experiment: DisturbedExperiment) -> list[str]:
+    return [line for line in experiment.lines() if "(node lost: " in line]
 
 
 def test_a_trial_waits_for_a_drained_node(experiment: DisturbedExperiment, cluster: Cluster) -> None:
