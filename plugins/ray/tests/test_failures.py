@@ -149,7 +149,7 @@ def test_a_trial_of_a_lost_node_waits_for_another_one(
         worker = experiment.wait_for_worker()
         if left:
             psutil.Process(raylet_of(growing_cluster.nodes[-1])).kill()
-            experiment.wait_for(lambda: not is_alive(worker), "end of the worker")
+            wait_for(lambda: not is_alive(worker), "end of the worker", PROMISED + SLACK + 1)
         growing_cluster.kill_node(-1)
         experiment.wait_for_placement("no node has that")
         growing_cluster.add_node({"CPU": 1, "spot": 1})
