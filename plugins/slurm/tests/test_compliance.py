@@ -21,6 +21,7 @@ class TestJobs(LauncherCompliance):
     options: ClassVar = {"slots_per_node": 2, "partition": "one"}
     orders = False  # Slurm has an order of its own
     numbers_slots = False  # each job counts its own
+    code_size = (90 if is_soak() else 20) << 20
 
 
 @pytest.fixture(scope="class")
