@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster import ray_cluster
+from cluster import ray_cluster, wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
@@ -31,6 +31,14 @@ def run(*command: str, code: int = 0) -> str:
     return ran.stderr if code else ran.stdout
 
 
+def submit_job(config: Path, address: str) -> str:
+    """Submit a job, and return the output, or "" if the agent of the head node has not started yet."""
+    command = [sys.executable, "-m", "det_core.cli", "ray", "submit", str(config), address]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0 or "No available agent" in ran.stderr, ran.stderr
+    return ran.stdout
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """Return the config of an experiment in a directory with its code."""
@@ -46,7 +54,7 @@ def config(tmp_path: Path) -> Path:
 def test_an_experiment_is_submitted_as_a_job(network: None, config: Path) -> None:
     with ray_cluster({"CPU": 2}, dashboard=True) as cluster:
         address = f"--address={cluster.dashboard}"
-        submitted = run("det_core.cli", "ray", "submit", str(config), address)
+        submitted = wait_for(lambda: submit_job(config, address), "agent of the head node")
         (job,) = re.findall(r"^Submitted Ray job (raysubmit_\w+)\. ", submitted)
         logs = run("ray.scripts.scripts", "job", "logs", address, "--follow", job)
         assert "Experiment 1 completed: 1 trial" in logs and f"Job '{job}' succeeded" in logs, logs
