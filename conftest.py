@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from det_core.testing import is_soak
+
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
     "tests": 720,
@@ -40,6 +42,9 @@ REPEATED = {
 """Expensive tests of shared suites, by parts of their names. ``make test`` runs those of backends for
 det-torch-distributed, and other tests of the runner cover those of the local launcher."""
 
+MATRICES = ("plugins/slurm/", "plugins/ray/")
+"""Suites of which a soak runs all tests, because each disturbs an experiment in another way."""
+
 
 @pytest.fixture(autouse=True)
 def slots_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -52,6 +57,8 @@ def slots_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if is_soak() and item.nodeid.startswith(MATRICES):
+            item.add_marker(pytest.mark.campaign)
         if any(part in item.nodeid for part in REPEATED.get(item.nodeid.partition("::")[0], ())):
             item.add_marker(pytest.mark.slow)
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.requirements import skip_or_fail_in_ci
+from det_core.tracking import open_store
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -38,3 +40,10 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "det-home"
     monkeypatch.setenv("DET_HOME", str(home))
     return home
+
+
+@pytest.fixture
+def store(det_home: Path) -> Iterator[TrackingStore]:
+    """Return a new tracking store."""
+    with open_store() as store:
+        yield store

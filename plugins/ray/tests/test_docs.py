@@ -10,10 +10,10 @@ import pytest
 import yaml
 from det_ray._config import RayConfig
 from det_ray.driver import explain_wait
-from training import run_experiment
 
 from det_core.config import parse_config
-from det_core.tracking import open_store
+from det_core.interfaces.tracking import TrackingStore
+from det_core.testing.disturbed_experiment import run_experiment
 
 TEXT = (Path(__file__).parents[3] / "docs" / "guides" / "ray.md").read_text()
 CONFIGS: list[dict[str, Any]] = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
@@ -46,12 +46,9 @@ def test_waits_are_explained_as_the_table_says() -> None:
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_a_laptops_config_and_three_lines_run_on_the_cluster(tmp_path: Path) -> None:
+def test_a_laptops_config_and_three_lines_run_on_the_cluster(store: TrackingStore, tmp_path: Path) -> None:
     laptop, more, *_ = CONFIGS
     assert len(yaml.safe_dump(more).splitlines()) == 3
+    (tmp_path / "train.py").write_text(SCRIPT)
     storage = {"type": "directory", "container_path": str(tmp_path / "checkpoints")}
-    with open_store() as store:
-        trials = run_experiment(
-            store, tmp_path / "code", "train.py", SCRIPT, {**laptop, **more, "checkpoint_storage": storage}
-        )
-        assert len(trials) == 4
+    assert len(run_experiment(store, {**laptop, **more, "checkpoint_storage": storage}, tmp_path)) == 4

@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster import RunningCluster
-from training import run_experiment
 
-from det_core.interfaces.records import State
+from det_core.config import load_config
+from det_core.interfaces.records import State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
+from det_core.testing import is_soak
+from det_core.testing.disturbed_experiment import run_experiment
+from det_core.testing.requirements import require_module
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
-CODE = "model_def.py"
-LINE = """
-import torch
-from det_torch import DataLoader, PyTorchTrial
-
-class LineTrial(PyTorchTrial):
-    def build_model(self):
-        return torch.nn.Linear(3, 1)
-
-    def optimizer(self, model):
-        return torch.optim.SGD(model.parameters(), 0.1)
-
-    def train_batch(self, batch, model, epoch_idx, batch_idx):
-        return {"loss": torch.nn.functional.mse_loss(model(batch), batch.sum(1, keepdim=True))}
-
-    def evaluate_batch(self, batch, model):
-        return {"loss": torch.nn.functional.mse_loss(model(batch), batch.sum(1, keepdim=True))}
-
-    def build_training_data_loader(self):
-        return DataLoader(data(), batch_size=self.context.get_per_slot_batch_size(), shuffle=True)
-
-    def build_validation_data_loader(self):
-        return DataLoader(data(), batch_size=8)
-
-def data():
-    return torch.randn(32, 3, generator=torch.Generator().manual_seed(1))
-"""
+SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
+DIGITS = Path(__file__).parents[3] / "examples" / "digits_pytorch"
+BACKENDS = [
+    pytest.param("torch_distributed", "det_torch_distributed", "pip install det-torch-distributed", marks=SOAK),
+    ("deepspeed", "deepspeed", "pip install deepspeed"),
+    pytest.param("horovod", "horovod", "python -m det_horovod.build", marks=SOAK),
+]
+"""Names of backends, their libraries, and how to install these."""
 SEARCHED = """
 import det_core as det
 
@@ -70,41 +54,39 @@ with det.core.init() as core_context:
 """
 
 
-@pytest.fixture
-def store() -> Iterator[TrackingStore]:
-    with open_store() as store:
-        yield store
+def run_script(store: TrackingStore, directory: Path, code: str, **keys: Any) -> Sequence[TrialRecord]:
+    """Run an experiment whose entrypoint is a script, and return its trials."""
+    (directory / "main.py").write_text(code)
+    storage = {"type": "directory", "container_path": str(directory / "checkpoints")}
+    return run_experiment(
+        store, {"entrypoint": "python3 main.py", "checkpoint_storage": storage, "max_restarts": 0, **keys}, directory
+    )
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("backend", "library", "install"), BACKENDS)
 @pytest.mark.usefixtures("cluster")
-def test_two_nodes_train_what_one_trains(store: TrackingStore, tmp_path: Path) -> None:
-    def losses(name: str, slots: int, launcher: dict[str, Any]) -> list[float]:
-        config = {
-            "entrypoint": "model_def:LineTrial",
-            "hyperparameters": {"global_batch_size": 8},
-            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 12}},
-            "scheduling_unit": 4,
-            "reproducibility": {"experiment_seed": 7},
-            "resources": {"slots_per_trial": slots},
+def test_two_nodes_train_what_one_node_trains(store: TrackingStore, backend: str, library: str, install: str) -> None:
+    require_module(library, install)
+    metrics = []
+    for launcher in ({"type": "ray", "slots_per_node": 1, "resources": {"CPU": 1}}, {"type": "local", "slots": 2}):
+        changes = {
+            "searcher.max_length": {"epochs": 1},
             "launcher": launcher,
+            "resources.slots_per_trial": 2,
+            "distributed.backend": backend,
         }
-        if slots > 1:
-            config["distributed"] = {"backend": "torch_distributed"}
-        (trial,) = run_experiment(store, tmp_path / name, CODE, LINE, config)
-        groups = [store.metrics(trial.id, group=group) for group in ("training", "validation")]
-        return [report.metrics["loss"] for reports in groups for report in reports]
-
-    one = losses("one", 1, {"type": "local"})
-    two = losses("two", 2, {"type": "ray", "slots_per_node": 1, "resources": {"CPU": 1}})
-    assert len(one) == 4 and two == pytest.approx(one, rel=1e-5)
+        config = load_config(DIGITS / "const.yaml", [f"{key}={json.dumps(one)}" for key, one in changes.items()])
+        (trial,) = run_experiment(store, config.dump(), DIGITS)
+        (report,) = store.metrics(trial.id, group="validation")
+        metrics.append(dict(report.metrics))
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
 
 
-@pytest.mark.slow
+@SOAK
 @pytest.mark.usefixtures("cluster")
 def test_a_search_uses_all_nodes_at_once(store: TrackingStore, tmp_path: Path) -> None:
     config = {
-        "entrypoint": "python3 model_def.py",
         "hyperparameters": {"rate": {"type": "double", "minval": 0.0, "maxval": 1.0}},
         "searcher": {
             "name": "async_halving",
@@ -116,7 +98,7 @@ def test_a_search_uses_all_nodes_at_once(store: TrackingStore, tmp_path: Path) -
         },
         "launcher": {"type": "ray", "resources": {"CPU": 1}},
     }
-    trials = run_experiment(store, tmp_path / "search", CODE, SEARCHED, config)
+    trials = run_script(store, tmp_path, SEARCHED, **config)
     assert len(trials) == 4 and all(trial.state is State.COMPLETED and not trial.restarts for trial in trials)
     longest = max(trial.steps_completed for trial in trials)
     assert longest == 16 and sum(trial.steps_completed == 16 for trial in trials) < 4
@@ -127,7 +109,6 @@ def test_slots_are_gpus_if_there_are_any(store: TrackingStore, tmp_path: Path, c
     meeting = tmp_path / "meeting"
     meeting.mkdir()
     config = {
-        "entrypoint": "python3 model_def.py",
         "hyperparameters": {"meeting": str(meeting), "number": {"type": "categorical", "vals": [1, 2]}},
         "searcher": {"name": "grid", "metric": "loss", "max_length": {"batches": 1}},
         "environment": {"environment_variables": {"cpu": ["DEVICE=cpu"], "cuda": ["DEVICE=cuda"]}},
@@ -135,7 +116,7 @@ def test_slots_are_gpus_if_there_are_any(store: TrackingStore, tmp_path: Path, c
     }
     cluster.add_node({"CPU": 1, "GPU": 2})
     try:
-        trials = run_experiment(store, tmp_path / "gpus", CODE, GPUS, config)
+        trials = run_script(store, tmp_path, GPUS, **config)
     finally:
         cluster.kill_node(-1)
     lines = [line.log for trial in trials for line in store.logs(trial.id)]

@@ -25,11 +25,13 @@ _STEP_ENDS = {
     "DUE TO PREEMPTION": Cause.PREEMPTED,
     "DUE TO NODE FAILURE": Cause.NODE_LOST,
     "DUE TO JOB REQUEUE": Cause.PREEMPTED,
-    "oom_kill event": Cause.OUT_OF_MEMORY,
+    "oom.kill event": Cause.OUT_OF_MEMORY,  # with a hyphen or an underscore, by the release of Slurm
+    "xceeded .*memory limit": Cause.OUT_OF_MEMORY,  # OverMemoryKill, after which the job is FAILED
     "CANCELLED AT": Cause.CANCELED,
 }
 """Causes by what ``slurmstepd`` says about a step, whose state nobody knows after its end. The first match counts."""
 _NEVER = "None"
+_NO_REASONS = ("", "None", "(null)")
 _REFUSALS = {
     r"partition (name )?specified": "choose another launcher.partition; `sinfo` lists all",
     r"Invalid account": "choose another launcher.account",
@@ -55,19 +57,21 @@ def is_preempted(job: Mapping[str, str]) -> bool:
     return job.get("PreemptTime", _NEVER) != _NEVER
 
 
-def find_cause(job: Mapping[str, str], said: Sequence[str]) -> Cause | None:
-    """Return the cause of the end of a job or a step, or None if Slurm did not end it.
+def find_cause(job: Mapping[str, str], said: Sequence[str]) -> tuple[Cause | None, str]:
+    """Return the cause of the end of a job or a step with Slurm's explanation, or None if Slurm did not end it.
 
     Args:
         job: fields of the job, empty if it is unknown.
         said: lines of ``srun``.
     """
-    if is_preempted(job):
-        return Cause.PREEMPTED
-    lines = "\n".join(said)
-    return STATES.get(job.get("JobState", "")) or next(
-        (cause for text, cause in _STEP_ENDS.items() if text in lines), None
-    )
+    state, reason = job.get("JobState", ""), job.get("Reason", "")
+    if is_preempted(job) or state in STATES:
+        cause = Cause.PREEMPTED if is_preempted(job) else STATES[state]
+        return cause, "" if reason in _NO_REASONS else reason
+    for pattern, cause in _STEP_ENDS.items():
+        if found := [line for line in said if re.search(pattern, line)]:
+            return cause, found[0].rpartition("error: ")[2].strip("* ")
+    return None, ""
 
 
 def explain_refusal(said: Sequence[str]) -> str | None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal
 
-from det_core.config import CheckpointStorageConfig
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
+from det_core.launch.mounted_storage import mark_mounted_storage
 from det_slurm._config import SlurmConfig
 from det_slurm._queue_reasons import QueueReasons
 from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program
@@ -26,7 +24,7 @@ for path do
 done
 exec python3 -m det_core.launch.agent_program --node "$SLURM_PROCID" --name "$SLURMD_NODENAME"
 """
-"""Script of each node. Its arguments are files that all nodes must see."""
+"""Script of each node. Its argument is the file that all nodes must see, if any."""
 _WITHOUT_GPUS = "export CUDA_VISIBLE_DEVICES="
 """Line of the script that hides GPUs that Slurm has not given to the trial."""
 _AFTER_EARLIER = """
@@ -40,8 +38,6 @@ done
 exec "$@"
 """
 """Script that starts a step when steps of the same name are gone. Jobs have ``--dependency=singleton`` for this."""
-_MOUNTED = ("directory", "shared_fs")
-"""Types of checkpoint storage that need a file system which all nodes mount."""
 _SAVE_SECONDS = 60
 """Seconds before the time limit of a job at which its trial starts to save a checkpoint."""
 
@@ -74,7 +70,8 @@ class SlurmLauncher(Launcher):
                 "slots cannot share equally; change resources.slots_per_trial or launcher.slots_per_node"
             )
         with ExitStack() as undo:
-            seen = [str(undo.enter_context(marker)) for marker in _markers(request)]
+            marker = undo.enter_context(mark_mounted_storage(request))
+            seen = [str(marker)] if marker else []
             name = f"det-{request.key}"
             script = _AGENT if self.device() == "cuda" else f"{_WITHOUT_GPUS}{_AGENT}"
             command = [*self._srun(name, nodes, request.slots // nodes), "sh", "-c", script, "det", *seen]
@@ -109,39 +106,3 @@ class SlurmLauncher(Launcher):
             *place,
             *self._config.run_options(slots),
         ]
-
-
-def _markers(request: LaunchRequest) -> list[_Marker]:
-    """Return a file in the directory of the checkpoints, if nodes must see this directory."""
-    block = request.info["trial.json"]["config"].get("checkpoint_storage") or {}
-    if block.get("type") not in _MOUNTED:
-        return []
-    options = cast("_Mounted", CheckpointStorageConfig.model_validate(block).options)
-    return [_Marker(options.base)]
-
-
-class _Mounted(Protocol):
-    """Options of checkpoint storage on a mounted file system."""
-
-    @property
-    def base(self) -> Path: ...
-
-
-class _Marker:
-    """Temporary file with a unique name, which nodes see if they mount the directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def __enter__(self) -> Path:
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            descriptor, path = tempfile.mkstemp(prefix=".det-launch-", dir=self._directory)
-        except OSError as error:
-            raise LaunchError(f"cannot write to the directory of checkpoint_storage: {error}") from error
-        os.close(descriptor)
-        self._path = Path(path)
-        return self._path
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._path.unlink(missing_ok=True)

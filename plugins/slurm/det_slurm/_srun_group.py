@@ -15,6 +15,7 @@ from dataclasses import replace
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch.agent_group import AgentGroup
+from det_core.launch.mounted_storage import explain_unmounted_storage
 from det_slurm._end_causes import STATES, explain_refusal, find_cause
 from det_slurm._queue_reasons import QueueReasons
 from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, read_ended_job
@@ -32,7 +33,6 @@ _KEPT = 20
 _SIGNALED = 128
 """Smallest exit code of a command below which a signal ended a process."""
 _LOST = (Cause.NODE_LOST, Cause.NOT_STARTED)
-_NO_REASONS = ("", "None", "(null)")
 
 
 class SrunGroup(AgentGroup):
@@ -104,10 +104,7 @@ class SrunGroup(AgentGroup):
             self._reasons.remove_job(self._job)
         end = super().wait(timeout if self._inquiry is None else 0)
         if self._missing:
-            raise LaunchError(
-                f"the node {self._missing} does not see the directory of checkpoint_storage; use a bucket (type s3 or "
-                "gcs), or a directory that all nodes mount"
-            )
+            raise LaunchError(explain_unmounted_storage(self._missing))
         if end is None or not self._is_unclear(end):
             return end
         if self._inquiry is None:
@@ -159,10 +156,10 @@ class SrunGroup(AgentGroup):
                     cancel_jobs(self._name)
             except LaunchError as error:
                 problem = str(error)
-        cause, reason = find_cause(job, self._said), job.get("Reason", "")
+        cause, reason = find_cause(job, self._said)
         if cause is None or (cause is Cause.CANCELED and self._is_srun_killed()):
             return replace(end, message=self._last_error(end)) if end.cause is Cause.NOT_STARTED else end
-        details = [self._handle(), reason if reason not in _NO_REASONS else "", problem]
+        details = [self._handle(), reason, problem]
         return replace(end, cause=cause, message="; ".join(filter(None, details)))
 
     def _is_srun_killed(self) -> bool:

@@ -19,9 +19,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+import pytest
+
 PACKAGES = "slurm-wlm munge"
 _PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
 _SECONDS = 60.0
+_PARTS = ("srun --job-name=det-", "agent_program", "main.py", "_reaper.py", "_withdrawal.py")
+"""Parts of the command lines of processes of launches."""
 _CONF = """\
 ClusterName=det
 SlurmctldHost={host}(127.0.0.1)
@@ -39,6 +44,7 @@ SlurmctldPort={ports[0]}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+SchedulerParameters=sched_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 PreemptType=preempt/partition_prio
@@ -95,16 +101,38 @@ class Cluster:
         self.daemons[name].kill()
         self.daemons[name].wait()
 
+    def select(self, patch: pytest.MonkeyPatch) -> None:
+        """Let the programs of Slurm that this process starts use this cluster, and no allocation."""
+        for name in [name for name in os.environ if name.startswith("SLURM")]:
+            patch.delenv(name)
+        for name, value in self.variables.items():
+            patch.setenv(name, value)
+
+    def left_behind(self) -> list[str]:
+        """Return the command lines of processes of launches in this cluster."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                if any(part in line for part in _PARTS) and process.environ().items() >= self.variables.items():
+                    found.append(line)
+        return found
+
     def wait_idle(self) -> None:
-        """Wait until no job is left and all nodes can run jobs."""
+        """Wait until no job and no process of a launch is left, and all nodes can run jobs."""
         self.wait_for(lambda: not self.run("squeue", "--noheader").strip(), "an empty queue")
+        self.wait_for(lambda: not self.left_behind(), "end of all processes")
         self.wait_for(lambda: set(self.run("sinfo", "-N", "-h", "-p", "main", "-o", "%t").split()) == {"idle"}, "idle")
+
+    def describe(self) -> str:
+        """Return the jobs, nodes and processes, for errors."""
+        return f"{self.run('squeue')}{self.run('sinfo', '-N', '-l')}{self.left_behind()}"
 
     def wait_for(self, condition: Callable[[], object], what: str, seconds: float = _SECONDS) -> None:
         """Wait until a condition is true."""
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"no {what}: {self.run('squeue')}{self.run('sinfo', '-N', '-l')}"
+            assert time.monotonic() < deadline, f"no {what}: {self.describe()}"
             time.sleep(0.05)
 
 
@@ -137,6 +165,7 @@ def slurm_cluster(*, more: str = "") -> Iterator[Cluster]:
         (directory / "slurm.conf").write_text(conf)
         for index in range(2):
             os.mknod(directory / f"gpu{index}", stat.S_IFCHR | 0o666, os.makedev(1, 3))  # as /dev/null
+        (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\n")
         (directory / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={directory}/gpu[0-1]\n")
         munge = directory / "munge"
         subprocess.run(["mungekey", "--create", f"--keyfile={munge}/key"], check=True, timeout=_SECONDS)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.requirements import skip_or_fail_in_ci
+from det_core.tracking import open_store
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PATH"] = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -18,15 +20,19 @@ from cluster import Cluster, missing, slurm_cluster
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def shared_cluster() -> Iterator[Cluster]:
     if why := missing():
         skip_or_fail_in_ci(why)
-    with pytest.MonkeyPatch.context() as patch, slurm_cluster() as running:
-        for name in [name for name in os.environ if name.startswith("SLURM")]:
-            patch.delenv(name)
-        for name, value in running.variables.items():
-            patch.setenv(name, value)
+    with slurm_cluster() as running:
         yield running
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Select the cluster of all tests, and wait after the test until nothing is left in it."""
+    shared_cluster.select(monkeypatch)
+    yield shared_cluster
+    shared_cluster.wait_idle()
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +41,10 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "det-home"
     monkeypatch.setenv("DET_HOME", str(home))
     return home
+
+
+@pytest.fixture
+def store(det_home: Path) -> Iterator[TrackingStore]:
+    """Return a new tracking store."""
+    with open_store() as store:
+        yield store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from typing import ClassVar
@@ -10,11 +9,13 @@ from typing import ClassVar
 import pytest
 from cluster import Cluster
 
+from det_core.testing import is_soak
 from det_core.testing.launcher import LauncherCompliance
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("cluster")]
+pytestmark = pytest.mark.integration
 
 
+@pytest.mark.usefixtures("cluster")
 class TestJobs(LauncherCompliance):
     name = "slurm"
     options: ClassVar = {"slots_per_node": 2, "partition": "one"}
@@ -23,20 +24,20 @@ class TestJobs(LauncherCompliance):
 
 
 @pytest.fixture(scope="class")
-def allocation(cluster: Cluster) -> Iterator[None]:
+def allocation(shared_cluster: Cluster) -> Iterator[None]:
     """Run the tests as in a job that has all of a node."""
     job = f"suite-{uuid.uuid4().hex}"
-    cluster.run("salloc", "--no-shell", "--partition=one", "--exclusive", f"--job-name={job}")
+    shared_cluster.run("salloc", "--no-shell", "--partition=one", "--exclusive", f"--job-name={job}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_JOB_ID", cluster.run("squeue", "-h", "-n", job, "-o", "%i").strip())
+        shared_cluster.select(patch)
+        patch.setenv("SLURM_JOB_ID", shared_cluster.run("squeue", "-h", "-n", job, "-o", "%i").strip())
         yield
-    cluster.run("scancel", f"--name={job}")
-    cluster.wait_idle()
+    shared_cluster.run("scancel", f"--name={job}")
+    shared_cluster.wait_idle()
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
-@pytest.mark.skipif("DET_SOAK" not in os.environ, reason="make soak runs it; a submitted runner uses steps, too")
+@pytest.mark.skipif(not is_soak(), reason="make soak runs it; a submitted runner uses steps, too")
 @pytest.mark.usefixtures("allocation")
 class TestSteps(LauncherCompliance):
     name = "slurm"

@@ -45,18 +45,28 @@ def test_wrong_options(options: dict[str, Any], problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "said", "cause"),
+    ("job", "said", "cause", "explanation"),
     [
-        ({"JobState": "TIMEOUT"}, [], Cause.TIME_LIMIT),
-        ({"JobState": "RUNNING", "PreemptTime": "2026-01-01T00:00:00"}, [], Cause.PREEMPTED),
-        ({"JobState": "RUNNING", "PreemptTime": "None"}, [], None),
-        ({"JobState": "RUNNING"}, ["*** STEP 4.1 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***"], Cause.TIME_LIMIT),
-        ({"JobState": "RUNNING"}, ["*** STEP 4.1 ON n1 CANCELLED AT 2026 ***"], Cause.CANCELED),
-        ({}, [], None),
+        ({"JobState": "TIMEOUT", "Reason": "TimeLimit"}, [], Cause.TIME_LIMIT, "TimeLimit"),
+        ({"JobState": "RUNNING", "PreemptTime": "2026-01-01T00:00:00"}, [], Cause.PREEMPTED, ""),
+        ({"JobState": "RUNNING", "PreemptTime": "None", "Reason": "None"}, [], None, ""),
+        (
+            {"JobState": "RUNNING"},
+            ["slurmstepd: error: *** STEP 4.1 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***"],
+            Cause.TIME_LIMIT,
+            "STEP 4.1 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT",
+        ),
+        (
+            {"JobState": "RUNNING"},
+            ["*** STEP 4.1 ON n1 CANCELLED AT 2026 ***"],
+            Cause.CANCELED,
+            "STEP 4.1 ON n1 CANCELLED AT 2026",
+        ),
+        ({}, [], None, ""),
     ],
 )
-def test_causes(job: dict[str, str], said: list[str], cause: Cause | None) -> None:
-    assert find_cause(job, said) is cause
+def test_causes(job: dict[str, str], said: list[str], cause: Cause | None, explanation: str) -> None:
+    assert find_cause(job, said) == (cause, explanation)
 
 
 def test_a_request_that_may_be_accepted_later_is_no_refusal() -> None:

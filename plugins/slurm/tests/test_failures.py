@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from cluster import Cluster
-from training import Experiment
 
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
+from det_core.testing import is_soak
+from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
-
-ANCESTORS = {
-    "worker": (lambda line: "main.py" in line, 0),
-    "shell": (lambda line: "/bin/sh" in line, 0),
-    "inner reaper": (lambda line: "_reaper.py" in line, 0),
-    "outer reaper": (lambda line: "_reaper.py" in line, 1),
-    "agent": (lambda line: "agent_program" in line, 0),
-}
-"""Test of the command line of an ancestor of a worker, and how many such ancestors are below it."""
-
-
-@pytest.fixture
-def store() -> Iterator[TrackingStore]:
-    with open_store() as store:
-        yield store
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
-    yield
-    cluster.wait_idle()
+SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
+KILLS = [
+    pytest.param(*PARTS["worker"], 1, id="worker"),
+    pytest.param(*PARTS["shell"], 1, id="shell", marks=SOAK),
+    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=SOAK),
+    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=SOAK),
+    pytest.param(*PARTS["agent"], 0, id="agent"),
+    pytest.param("slurmstepd", 0, 0, id="slurmstepd", marks=SOAK),
+]
+"""Parts of the command lines of processes above a worker, the number of such processes that are below, and the number
+of restarts that the death counts as. Otherwise, it counts as an interruption."""
 
 
 @pytest.fixture
-def experiment(store: TrackingStore, tmp_path: Path, cluster: Cluster) -> Experiment:
-    return Experiment(store, tmp_path, {"partition": "one"}, max_restarts=1)
+def experiment(store: TrackingStore, tmp_path: Path, cluster: Cluster) -> DisturbedExperiment:
+    return DisturbedExperiment(store, tmp_path, {"type": "slurm", "partition": "one"}, max_restarts=1)
 
 
 def job_of(cluster: Cluster) -> str:
@@ -48,50 +38,35 @@ def job_of(cluster: Cluster) -> str:
     return job
 
 
-def ancestor(worker: psutil.Process, role: str) -> psutil.Process:
-    is_it, index = ANCESTORS[role]
-    lines = [(one, " ".join(one.cmdline()).partition("\0")[0]) for one in (worker, *worker.parents())]
-    roles = [one for one, line in lines if is_it(line) and ("_reaper.py" in line) == ("reaper" in role)]
-    return roles[index]
-
-
 def sruns() -> list[psutil.Process]:
     return [one for one in psutil.Process().children() if one.name() == "srun"]
 
 
-def test_nothing_happens(experiment: Experiment) -> None:
-    experiment.release.touch()
-    assert experiment.run() is State.COMPLETED, experiment.describe()
-    experiment.require_undisturbed_result()
-
-
-@pytest.mark.parametrize(
-    ("role", "restarts"), [("worker", 1), ("shell", 1), ("inner reaper", 1), ("outer reaper", 1), ("agent", 0)]
-)
-def test_a_process_of_the_node_is_killed(experiment: Experiment, role: str, restarts: int) -> None:
+@pytest.mark.parametrize(("text", "index", "restarts"), KILLS)
+def test_a_process_of_the_node_is_killed(
+    experiment: DisturbedExperiment, text: str, index: int, restarts: int
+) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()
-        ancestor(worker, role).kill()
-        experiment.wait_for(lambda: not worker.is_running() or worker.status() == "zombie", "end of the worker")
+        find_ancestor(worker, text, index).kill()
+        experiment.wait_for(lambda: not is_alive(worker), "end of the worker")
 
     experiment.run(kill)
-    experiment.require_undisturbed_result()
-    trial = experiment.trial
-    assert (trial.run_id, trial.restarts, trial.interruptions) == (2, restarts, 1 - restarts), experiment.describe()
+    experiment.require_undisturbed_result(restarts=restarts, interruptions=1 - restarts)
 
 
-def test_srun_is_killed(experiment: Experiment) -> None:
+def test_srun_is_killed(experiment: DisturbedExperiment) -> None:
     def kill() -> None:
         experiment.wait_for_worker()
         (srun,) = sruns()
         srun.kill()
 
     experiment.run(kill)
-    experiment.require_undisturbed_result()
-    assert (experiment.trial.restarts, experiment.trial.interruptions) == (0, 1), experiment.describe()
+    experiment.require_undisturbed_result(restarts=0, interruptions=1)
 
 
-def test_the_daemon_of_the_node_is_killed_and_comes_back(experiment: Experiment, cluster: Cluster) -> None:
+@SOAK
+def test_the_daemon_of_the_node_is_killed_and_comes_back(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def kill() -> None:
         experiment.wait_for_worker()
         cluster.kill("n1")
@@ -99,23 +74,23 @@ def test_the_daemon_of_the_node_is_killed_and_comes_back(experiment: Experiment,
         experiment.release.touch()
 
     experiment.run(kill)
-    experiment.require_undisturbed_result()
-    assert (experiment.trial.restarts, experiment.trial.interruptions) == (0, 0), experiment.describe()
+    experiment.require_undisturbed_result(restarts=0, interruptions=0)
 
 
-def test_scancel_pauses_the_trial(experiment: Experiment, cluster: Cluster) -> None:
+def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def cancel() -> None:
         experiment.wait_for_worker()
         cluster.run("scancel", job_of(cluster))
 
     assert experiment.run(cancel) is State.PAUSED, experiment.describe()
-    assert "canceled: Slurm job" in experiment.store.experiment(experiment.id).error, experiment.describe()
+    assert "canceled: Slurm job" in experiment.error, experiment.describe()
     experiment.run()
     experiment.require_undisturbed_result()
     assert "run 2 of trial 1 starts from checkpoint" in (text := experiment.describe()) and "after 5 batches" in text
 
 
-def test_jobs_of_trials_are_not_requeued_by_slurm(experiment: Experiment, cluster: Cluster) -> None:
+@SOAK
+def test_jobs_of_trials_are_not_requeued_by_slurm(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def requeue() -> None:
         experiment.wait_for_worker()
         with pytest.raises(AssertionError, match="disabled|batch"):
@@ -123,36 +98,46 @@ def test_jobs_of_trials_are_not_requeued_by_slurm(experiment: Experiment, cluste
         experiment.release.touch()
 
     experiment.run(requeue)
-    experiment.require_undisturbed_result()
-    assert experiment.trial.run_id == 1, experiment.describe()
+    experiment.require_undisturbed_result(restarts=0, interruptions=0)
 
 
 def test_a_more_urgent_job_preempts_the_trial(store: TrackingStore, tmp_path: Path, cluster: Cluster) -> None:
-    experiment = Experiment(store, tmp_path, {"partition": "low"})
+    experiment = DisturbedExperiment(store, tmp_path, {"type": "slurm", "partition": "low"})
 
     def preempt() -> None:
         experiment.wait_for_worker()
         cluster.run("srun", "--partition=main", "--nodes=2", "--exclusive", "true")
 
     experiment.run(preempt)
-    experiment.require_undisturbed_result()
+    experiment.require_undisturbed_result(restarts=0, interruptions=1)
     assert any("(preempted: " in line for line in experiment.lines()), experiment.describe()
-    assert (experiment.trial.restarts, experiment.trial.interruptions) == (0, 1), experiment.describe()
 
 
-def test_a_node_is_set_down(experiment: Experiment, cluster: Cluster) -> None:
+def set_down(cluster: Cluster) -> None:
+    cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
+
+
+def lose_daemon(cluster: Cluster) -> None:
+    """Lose a node without notice, as if its power failed: neither its daemon nor its agents answer any more."""
+    cluster.kill("n1")
+
+
+@pytest.mark.parametrize("lose", [set_down, pytest.param(lose_daemon, marks=SOAK)])
+def test_a_node_is_lost(experiment: DisturbedExperiment, cluster: Cluster, lose: Callable[[Cluster], None]) -> None:
     def fail() -> None:
         worker = experiment.wait_for_worker()
-        cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
-        experiment.wait_for(lambda: not worker.is_running(), "end of the worker")
+        lose(cluster)
+        experiment.wait_for(lambda: not is_alive(worker), "end of the worker")
+        if lose is lose_daemon:
+            cluster.start_node("n1")
 
     experiment.run(fail)  # the node returns to service when its daemon reports
-    experiment.require_undisturbed_result()
+    experiment.require_undisturbed_result(restarts=0, interruptions=1)
     assert any("(node lost: " in line for line in experiment.lines()), experiment.describe()
-    assert (experiment.trial.restarts, experiment.trial.interruptions) == (0, 1), experiment.describe()
 
 
-def test_a_trial_waits_for_a_drained_node(experiment: Experiment, cluster: Cluster) -> None:
+@SOAK
+def test_a_trial_waits_for_a_drained_node(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
     experiment.release.touch()
 
@@ -166,29 +151,49 @@ def test_a_trial_waits_for_a_drained_node(experiment: Experiment, cluster: Clust
     experiment.require_undisturbed_result()
 
 
+@SOAK
+def test_a_trial_on_a_node_that_is_drained_continues(experiment: DisturbedExperiment, cluster: Cluster) -> None:
+    def drain() -> None:
+        experiment.wait_for_worker()
+        cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
+        experiment.release.touch()
+
+    try:
+        experiment.run(drain)
+    finally:
+        cluster.run("scontrol", "update", "nodename=n1", "state=resume")
+    experiment.require_undisturbed_result(restarts=0, interruptions=0)
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"partition": "nope"}, "Invalid partition name specified; choose another launcher.partition"),
-        ({"gres": "fpga"}, "Invalid generic resource (gres) specification; choose another launcher.gres"),
-        ({"constraint": "nope"}, "Invalid feature specification; choose another launcher.constraint"),
         ({"options": ["--nope"]}, "unrecognized option '--nope'; correct launcher.options"),
+        pytest.param(
+            {"gres": "fpga"},
+            "Invalid generic resource (gres) specification; choose another launcher.gres",
+            marks=SOAK,
+        ),
+        pytest.param(
+            {"constraint": "nope"}, "Invalid feature specification; choose another launcher.constraint", marks=SOAK
+        ),
     ],
 )
 def test_a_refused_job_pauses_the_experiment(
     store: TrackingStore, tmp_path: Path, cluster: Cluster, options: dict[str, object], problem: str
 ) -> None:
-    experiment = Experiment(store, tmp_path, options)
+    experiment = DisturbedExperiment(store, tmp_path, {"type": "slurm", **options})
     assert experiment.run() is State.PAUSED, experiment.describe()
-    assert problem in (store.experiment(experiment.id).error or ""), experiment.describe()
+    assert problem in experiment.error, experiment.describe()
 
 
 def test_a_node_without_the_directory_of_the_checkpoints(
     store: TrackingStore, tmp_path: Path, cluster: Cluster
 ) -> None:
-    storage = {"type": "directory", "container_path": str(cluster.directory / "private")}
-    experiment = Experiment(store, tmp_path, checkpoint_storage=storage)
+    private = cluster.directory / "private"
+    storage = {"type": "directory", "container_path": str(private)}
+    experiment = DisturbedExperiment(store, tmp_path, {"type": "slurm"}, checkpoint_storage=storage)
     assert experiment.run() is State.PAUSED, experiment.describe()
-    error = store.experiment(experiment.id).error or ""
-    assert "does not see the directory of checkpoint_storage; use a bucket" in error, experiment.describe()
-    assert list((cluster.directory / "private").iterdir()) == [cluster.directory / "private" / "of-the-login-node"]
+    assert "does not see the directory of checkpoint_storage; use a bucket" in experiment.error, experiment.describe()
+    assert list(private.iterdir()) == [private / "of-the-login-node"]

@@ -10,45 +10,41 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from cluster import Cluster
-from training import SECONDS, Experiment
 
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.testing import is_soak
+from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
 from det_core.tracking import open_store
 
+SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 PROMISED = 10.0
 SLACK = 3.0
+ONE = {"type": "slurm", "partition": "one"}
 
 
 @pytest.fixture
-def store() -> Iterator[TrackingStore]:
-    with open_store() as store:
-        yield store
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
-    yield
-    cluster.wait_idle()
+def experiment(store: TrackingStore, tmp_path: Path, cluster: Cluster) -> DisturbedExperiment:
+    return DisturbedExperiment(store, tmp_path, ONE, max_restarts=0)
 
 
 @pytest.fixture
-def experiment(store: TrackingStore, tmp_path: Path, cluster: Cluster) -> Experiment:
-    return Experiment(store, tmp_path, {"partition": "one"}, max_restarts=0)
+def busy_node(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
+    """Hold the only node of the partition with another job, and return its process."""
+    with subprocess.Popen(["srun", "--partition=one", "--exclusive", "sleep", "100"]) as other:
+        cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "RUNNING"), "other job")
+        yield other
+        other.terminate()
 
 
-def start_runner(experiment: Experiment) -> subprocess.Popen[bytes]:
-    code = "import sys; from det_core.runner import ExperimentRunner; from det_core.tracking import open_store; "
-    run = "store = open_store(); ExperimentRunner(store, int(sys.argv[1])).run()"
-    return subprocess.Popen([sys.executable, "-c", code + run, str(experiment.id)])
-
-
-def test_a_runner_is_killed(experiment: Experiment, cluster: Cluster) -> None:
-    with start_runner(experiment) as runner:
+def test_a_runner_is_killed(experiment: DisturbedExperiment, cluster: Cluster) -> None:
+    with experiment.start_runner() as runner:
         worker = experiment.wait_for_worker()
         runner.kill()
     killed = time.monotonic()
@@ -60,52 +56,49 @@ def test_a_runner_is_killed(experiment: Experiment, cluster: Cluster) -> None:
     assert "after 4 batches" in experiment.describe(), "the last checkpoint that the runner has recorded"
 
 
-def test_a_waiting_job_of_a_killed_runner_is_withdrawn(experiment: Experiment, cluster: Cluster) -> None:
-    with subprocess.Popen(["srun", "--partition=one", "--exclusive", "sleep", "100"]) as other:
-        cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "RUNNING"), "other job")
-        with start_runner(experiment) as runner:
-            experiment.wait_for_placement(r"queued \(Slurm job")
-            runner.kill()
-        killed = time.monotonic()
-        cluster.wait_for(lambda: not cluster.run("squeue", "-h", "-t", "PENDING"), "end of the job")
-        assert time.monotonic() - killed < PROMISED
-        other.terminate()
+@pytest.mark.usefixtures("busy_node")
+def test_a_waiting_job_of_a_killed_runner_is_withdrawn(experiment: DisturbedExperiment, cluster: Cluster) -> None:
+    with experiment.start_runner() as runner:
+        experiment.wait_for_placement(r"queued \(Slurm job")
+        runner.kill()
+    killed = time.monotonic()
+    cluster.wait_for(lambda: not cluster.run("squeue", "-h", "-t", "PENDING"), "end of the job")
+    assert time.monotonic() - killed < PROMISED
 
 
-def test_srun_is_killed_while_its_job_waits(experiment: Experiment, cluster: Cluster) -> None:
+@SOAK
+def test_srun_is_killed_while_its_job_waits(
+    experiment: DisturbedExperiment, cluster: Cluster, busy_node: subprocess.Popen[bytes]
+) -> None:
     experiment.release.touch()
-    with subprocess.Popen(["srun", "--partition=one", "--exclusive", "sleep", "100"]) as other:
-        cluster.wait_for(lambda: cluster.run("squeue", "-h", "-t", "RUNNING"), "other job")
 
-        def kill() -> None:
-            experiment.wait_for_placement(r"queued \(Slurm job")
-            first = cluster.run("squeue", "-h", "-t", "PENDING", "-o", "%i").strip()
-            pids = subprocess.run(["pgrep", "-f", "srun --job-name=det-"], capture_output=True, text=True).stdout
-            for pid in pids.split():
-                subprocess.run(["kill", "-KILL", pid], check=True)
-            experiment.wait_for(lambda: first not in cluster.run("squeue", "-h", "-o", "%i").split(), "end of the job")
-            other.terminate()
+    def kill() -> None:
+        experiment.wait_for_placement(r"queued \(Slurm job")
+        first = cluster.run("squeue", "-h", "-t", "PENDING", "-o", "%i").strip()
+        for process in psutil.Process().children():
+            if "--job-name=det-" in " ".join(process.cmdline()):
+                process.kill()
+        experiment.wait_for(lambda: first not in cluster.run("squeue", "-h", "-o", "%i").split(), "end of the job")
+        busy_node.terminate()
 
-        experiment.run(kill)
+    experiment.run(kill)
     experiment.require_undisturbed_result()
 
 
-@pytest.mark.parametrize("slots", [None, 2], ids=["trials are jobs", "trials are steps"])
-def test_a_submitted_runner_survives_its_time_limit(
-    store: TrackingStore, tmp_path: Path, cluster: Cluster, slots: int | None
-) -> None:
-    experiment = Experiment(store, tmp_path, {"partition": "one", "slots_per_node": 2})
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(store.experiment(experiment.id).config))
-    given = ["--slots", str(slots)] if slots else []
-    command = [sys.executable, "-m", "det_core.cli", "slurm", "submit", config, experiment.code, "--json", *given]
-    submitted = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout)
-    job, experiment.id = submitted["job"], submitted["experiment_id"]
-    experiment.wait_for_worker()
-    assert any(("step" in line) is bool(slots) for line in experiment.lines() if "Slurm job" in line)
-    cluster.run("scancel", "--batch", "--signal=HUP", job)  # as Slurm does before the time limit
-    experiment.wait_for(lambda: "BeginTime" in cluster.run("squeue", "-h", "-j", job, "-o", "%r"), "queued job")
-    assert store.experiment(experiment.id).state is State.PAUSED, experiment.describe()
+def submit_runner(experiment: DisturbedExperiment, *options: str) -> dict[str, Any]:
+    """Submit a job that runs a copy of an experiment, which the object stands for from now on."""
+    config = experiment.code.parent / "config.json"
+    config.write_text(json.dumps(experiment.store.experiment(experiment.id).config))
+    command = [sys.executable, "-m", "det_core.cli", "slurm", "submit", config, experiment.code, "--json", *options]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+    submitted: dict[str, Any] = json.loads(ran.stdout)
+    experiment.id = submitted["experiment_id"]
+    return submitted
+
+
+def require_second_run(experiment: DisturbedExperiment, cluster: Cluster, job: str) -> None:
+    """Let a job that is queued again start, and fail unless it completes the experiment."""
+    store = experiment.store
 
     def starts() -> bool:
         if cluster.run("squeue", "-h", "-j", job, "-o", "%T").strip() == "PENDING":
@@ -113,39 +106,56 @@ def test_a_submitted_runner_survives_its_time_limit(
                 cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm would wait for two minutes
         return store.experiment(experiment.id).state is not State.PAUSED
 
+    experiment.wait_for(lambda: "BeginTime" in cluster.run("squeue", "-h", "-j", job, "-o", "%r"), "queued job")
+    assert store.experiment(experiment.id).state is State.PAUSED, experiment.describe()
     experiment.wait_for(starts, "second run of the job")
     experiment.wait_for(lambda: store.experiment(experiment.id).state is State.COMPLETED, "end of the experiment")
     experiment.require_undisturbed_result()
     assert "after 5 batches" in experiment.describe()
-    output = Path(submitted["output"]).read_text()
-    assert f"job {job} is queued again" in output
 
 
-def test_a_submitted_runner_that_is_canceled_is_not_queued_again(
-    store: TrackingStore, tmp_path: Path, cluster: Cluster
+@pytest.mark.parametrize(
+    "slots", [pytest.param((), marks=SOAK, id="trials are jobs"), pytest.param(("--slots=2",), id="trials are steps")]
+)
+def test_a_submitted_runner_survives_its_time_limit(
+    store: TrackingStore, tmp_path: Path, cluster: Cluster, slots: tuple[str, ...]
 ) -> None:
-    experiment = Experiment(store, tmp_path, {"partition": "one"})
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(store.experiment(experiment.id).config))
-    command = [sys.executable, "-m", "det_core.cli", "slurm", "submit", config, experiment.code, "--json"]
-    submitted = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout)
-    experiment.id = submitted["experiment_id"]
+    experiment = DisturbedExperiment(store, tmp_path, {**ONE, "slots_per_node": 2})
+    submitted = submit_runner(experiment, *slots)
+    job = submitted["job"]
     experiment.wait_for_worker()
-    cluster.run("scancel", submitted["job"])
+    assert any(("step" in line) is bool(slots) for line in experiment.lines() if "Slurm job" in line)
+    cluster.run("scancel", "--batch", "--signal=HUP", job)  # as Slurm does before the time limit
+    require_second_run(experiment, cluster, job)
+    assert f"job {job} is queued again" in Path(submitted["output"]).read_text()
+
+
+@SOAK
+def test_a_submitted_runner_that_is_requeued_continues(experiment: DisturbedExperiment, cluster: Cluster) -> None:
+    job = submit_runner(experiment)["job"]
+    experiment.wait_for_worker()
+    cluster.run("scontrol", "requeue", job)
+    require_second_run(experiment, cluster, job)
+
+
+@SOAK
+def test_a_submitted_runner_that_is_canceled_is_not_queued_again(
+    experiment: DisturbedExperiment, cluster: Cluster
+) -> None:
+    job = submit_runner(experiment)["job"]
+    experiment.wait_for_worker()
+    cluster.run("scancel", job)
     cluster.wait_for(lambda: not cluster.run("squeue", "-h"), "empty queue")
-    assert store.experiment(experiment.id).state is State.PAUSED, experiment.describe()
+    assert experiment.store.experiment(experiment.id).state is State.PAUSED, experiment.describe()
 
 
+@SOAK
 def test_a_submitted_runner_uses_the_store_of_a_url(tmp_path: Path, cluster: Cluster) -> None:
     url = f"sqlite:///{tmp_path}/other.db"
     with open_store(url) as store:
-        experiment = Experiment(store, tmp_path, {"partition": "one"})
+        experiment = DisturbedExperiment(store, tmp_path, ONE)
         experiment.release.touch()
-        config = tmp_path / "config.json"
-        config.write_text(json.dumps(store.experiment(experiment.id).config))
-        command = [sys.executable, "-m", "det_core.cli", "slurm", "submit", config, experiment.code, "--url", url]
-        subprocess.run([*command, "--option=--output=/dev/null"], check=True, timeout=SECONDS)
-        experiment.id += 1
+        submit_runner(experiment, "--url", url, "--option=--output=/dev/null")
         experiment.wait_for(lambda: store.experiment(experiment.id).state is State.COMPLETED, "end of the experiment")
         experiment.require_undisturbed_result()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,22 @@ import pytest
 from cluster import Cluster
 
 from det_core.config import load_config, parse_config
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
-from det_core.tracking import open_store
+from det_core.testing import is_soak
+from det_core.testing.disturbed_experiment import run_experiment
+from det_core.testing.requirements import require_module
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 DIGITS = Path(__file__).parents[3] / "examples" / "digits_pytorch"
+BACKENDS = [
+    ("torch_distributed", "det_torch_distributed", "pip install det-torch-distributed"),
+    pytest.param("deepspeed", "deepspeed", "pip install deepspeed", marks=SOAK),
+    pytest.param("horovod", "horovod", "python -m det_horovod.build", marks=SOAK),
+]
+"""Names of backends, their libraries, and how to install these."""
 SEARCH = """
 import time
 import det_core as det
@@ -33,56 +42,36 @@ with det.core.init() as core_context:
 """
 
 
-@pytest.fixture
-def store() -> Iterator[TrackingStore]:
-    with open_store() as store:
-        yield store
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
-    yield
-    cluster.wait_idle()
-
-
-def submit_digits(store: TrackingStore, launcher: dict[str, Any], epochs: int) -> ExperimentRecord:
-    """Submit a trial with two slots."""
-    config = load_config(DIGITS / "const.yaml").dump()
-    config["searcher"]["max_length"] = {"epochs": epochs}
-    config |= {
+def digits_config(backend: str, launcher: dict[str, Any], epochs: int) -> dict[str, Any]:
+    """Return the config of a trial with two slots."""
+    changes = {
+        "searcher.max_length": {"epochs": epochs},
         "launcher": launcher,
-        "resources": {"slots_per_trial": 2},
-        "distributed": {"backend": "torch_distributed"},
+        "resources.slots_per_trial": 2,
+        "distributed.backend": backend,
     }
-    return submit_experiment(store, parse_config(config), DIGITS)
+    return load_config(DIGITS / "const.yaml", [f"{key}={json.dumps(value)}" for key, value in changes.items()]).dump()
 
 
-def train_digits(store: TrackingStore, launcher: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """Train two slots for two epochs, and return the metrics and the log."""
-    experiment = submit_digits(store, launcher, epochs=2)
-    state = ExperimentRunner(store, experiment.id).run()
-    (trial,) = store.trials(experiment.id)
-    log = "\n".join(line.log for line in store.logs(trial.id))
-    assert state is State.COMPLETED, log
-    return [dict(report.metrics) for report in store.metrics(trial.id, group="validation")], log
-
-
+@pytest.mark.parametrize(("backend", "library", "install"), BACKENDS)
 @pytest.mark.usefixtures("cluster")
-def test_two_nodes_train_what_one_node_trains(store: TrackingStore) -> None:
-    pytest.importorskip("det_torch_distributed")
-    two, log = train_digits(store, {"type": "slurm", "slots_per_node": 1})
-    assert "running on n1, n2 (Slurm job" in log
-    one, log = train_digits(store, {"type": "slurm", "slots_per_node": 2})
-    assert "running on n1 (Slurm job" in log
-    assert len(two) == 2
-    for of_two, of_one in zip(two, one, strict=True):
-        assert of_two == pytest.approx(of_one, rel=1e-4)
+def test_two_nodes_train_what_one_node_trains(store: TrackingStore, backend: str, library: str, install: str) -> None:
+    require_module(library, install)
+    metrics = []
+    for slots, nodes in ((1, "n1, n2"), (2, "n1")):
+        config = digits_config(backend, {"type": "slurm", "slots_per_node": slots}, epochs=1)
+        (trial,) = run_experiment(store, config, DIGITS)
+        assert any(f"running on {nodes} (Slurm job" in line.log for line in store.logs(trial.id))
+        (report,) = store.metrics(trial.id, group="validation")
+        metrics.append(dict(report.metrics))
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
 
 
 def test_scancel_of_torchrun_saves_a_checkpoint(store: TrackingStore, cluster: Cluster) -> None:
     """torchrun gets the signal, too, and must outlive its workers."""
-    pytest.importorskip("det_torch_distributed")
-    experiment = submit_digits(store, {"type": "slurm", "slots_per_node": 1}, epochs=10000)
+    require_module(*BACKENDS[0][1:])
+    config = digits_config("torch_distributed", {"type": "slurm", "slots_per_node": 1}, epochs=10000)
+    experiment = submit_experiment(store, parse_config(config), DIGITS)
     canceled = False
 
     def cancel() -> None:
