@@ -39,7 +39,7 @@ class SshConfig(BaseModel):
     options: tuple[str, ...] = ()
     """Further options of ssh, one word each, such as ``-Fcluster.conf``. They take precedence over those of det."""
     python: str = "python3"
-    """Python interpreter of the hosts, which has the same release of det-core."""
+    """Python interpreter of the hosts, with the same release of det-core and this plugin."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of the slots."""
 
