@@ -16,6 +16,7 @@ from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_name
 from det_core.launch.node_agent import AllocatedNode, NodeAgent
 from det_core.launch.queued_launch import QueuedLaunch
 
+
 class LocalConfig(Block):
     """Options of the local launcher."""
 

@@ -211,7 +211,7 @@ def threads_of(slots: int, **env: str) -> list[str]:
 
 
 def test_more_slots_than_exist_are_refused() -> None:
-    with pytest.raises(LaunchError, match=r"needs 2 slots, but this machine has 1; lower resources.slots_per_trial"):
+    with pytest.raises(LaunchError, match=r"needs 2 slots, but the launcher has 1; lower resources.slots_per_trial"):
         start(LocalLauncher(LocalConfig()), "first", 2)
 
 

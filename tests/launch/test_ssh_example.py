@@ -88,9 +88,7 @@ def start_launch(script: str, **options: Any) -> WatchedLaunch:
     searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
     config = parse_config({"entrypoint": "true", "searcher": searcher, "launcher": launcher})
     code = pack_code({"main.py": (PRELUDE + script).encode()})
-    return WatchedLaunch(
-        open_launcher(config), 60, key="ssh", argv=[PYTHON, "main.py"], code=code, info=INFO, slots=1
-    )
+    return WatchedLaunch(open_launcher(config), 60, key="ssh", argv=[PYTHON, "main.py"], code=code, info=INFO, slots=1)
 
 
 class TestSsh(LauncherCompliance):
@@ -139,9 +137,7 @@ def test_a_launch_with_a_lost_client_ends_after_its_workers() -> None:
 
 
 @pytest.mark.parametrize(("text", "index", "restarts"), KILLS)
-def test_a_process_of_the_host_is_killed(
-    experiment: DisturbedExperiment, text: str, index: int, restarts: int
-) -> None:
+def test_a_process_of_the_host_is_killed(experiment: DisturbedExperiment, text: str, index: int, restarts: int) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()
         find_ancestor(worker, text, index).kill()
