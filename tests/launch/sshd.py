@@ -69,9 +69,10 @@ class SshHosts:
 
     def kill_connections(self, name: str) -> None:
         """Kill the processes of a server that serve connections."""
-        for one in self.servers[name].children(recursive=True):
-            if one.name().startswith("sshd"):
-                one.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for one in self.servers[name].children(recursive=True):
+                if one.name().startswith("sshd"):
+                    one.kill()
 
     def kill_server(self, name: str) -> None:
         """Kill the process that takes connections."""
