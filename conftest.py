@@ -11,7 +11,7 @@ from det_core.testing import is_soak
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 720,
+    "tests": 745,
     "plugins/torch/tests": 135,
     "plugins/torch_distributed/tests": 165,
     "plugins/horovod/tests": 85,
@@ -57,6 +57,8 @@ REPEATED = {
         "that_hang",
         "exit_code_is",
         "program_that",
+        "damaged_code",
+        "variables",
     ),
     "tests/launch/test_local_compliance.py": ("large_code", "holder_is_killed", "resumed_trial", "crash_and_a_pause"),
 }
