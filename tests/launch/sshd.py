@@ -76,7 +76,8 @@ class SshHosts:
 
     def kill_server(self, name: str) -> None:
         """Kill the process that takes connections."""
-        self.servers[name].kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.servers[name].kill()
         self.servers[name].wait(_SECONDS)
 
     def add_host(self, name: str) -> None:
