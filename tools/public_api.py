@@ -72,6 +72,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "testing.backend.registration_tests",
         "testing.command",
         "testing.comparison",
+        "testing.disturbed_experiment",
         "testing.framework",
         "testing.framework.trial_harness",
         "testing.job_factory",

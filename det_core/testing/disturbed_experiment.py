@@ -67,7 +67,7 @@ PARTS: Mapping[str, tuple[str, int]] = {
     "outer reaper": (_REAPER, 1),
     "agent": ("agent_program", 0),
 }
-"""Processes of a node by their role: a part of the command line, and the number of such processes below it."""
+"""Part of the command line of each process of a node, and the number of such processes that are below it."""
 
 
 class DisturbedExperiment:

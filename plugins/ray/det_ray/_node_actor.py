@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -14,6 +16,7 @@ STREAMS = ("stdout", "stderr")
 CALLS_AT_ONCE = len(STREAMS) + 2
 """Number of threads of an actor, for each stream, for what is written, and for other calls."""
 _CHUNK = 1 << 18
+_WATCH_SECONDS = 1.0
 
 
 class NodeActor:
@@ -26,6 +29,7 @@ class NodeActor:
             node: index of this node in the launch.
             seen: path of the file, or "" for none.
         """
+        threading.Thread(target=_exit_with_parent, args=[os.getppid()], daemon=True).start()
         host: str = ray.util.get_node_ip_address()
         if seen and not os.path.exists(seen):  # noqa: PTH110
             return host
@@ -56,3 +60,10 @@ class NodeActor:
         assert self._process.stdin
         with suppress(BrokenPipeError):
             self._process.stdin.close()
+
+
+def _exit_with_parent(parent: int) -> None:
+    """End this process with the raylet, its parent. Ray lets actors live that are in a call when a raylet is killed."""
+    while os.getppid() == parent:
+        time.sleep(_WATCH_SECONDS)
+    os._exit(1)

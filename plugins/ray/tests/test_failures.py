@@ -70,9 +70,7 @@ def ray(**resources: float) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("text", "index", "restarts"), KILLS)
-def test_a_process_of_the_node_is_killed(
-    experiment: DisturbedExperiment, text: str, index: int, restarts: int
-) -> None:
+def test_a_process_of_the_node_is_killed(experiment: DisturbedExperiment, text: str, index: int, restarts: int) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()
         find_ancestor(worker, text, index).kill()
@@ -82,6 +80,7 @@ def test_a_process_of_the_node_is_killed(
     experiment.require_undisturbed_result(restarts=restarts, interruptions=1 - restarts)
 
 
+@SOAK
 def test_the_driver_is_killed(experiment: DisturbedExperiment) -> None:
     def kill() -> None:
         worker = experiment.wait_for_worker()
@@ -150,7 +149,7 @@ def test_a_trial_of_a_lost_node_waits_for_another_one(
         worker = experiment.wait_for_worker()
         if left:
             psutil.Process(raylet_of(growing_cluster.nodes[-1])).kill()
-            experiment.wait_for(lambda: not is_alive(worker), "end of the worker")
+            wait_for(lambda: not is_alive(worker), "end of the worker", PROMISED + SLACK + 1)
         growing_cluster.kill_node(-1)
         experiment.wait_for_placement("no node has that")
         growing_cluster.add_node({"CPU": 1, "spot": 1})
@@ -196,9 +195,7 @@ def test_the_runner_survives_the_head_node(store: TrackingStore, tmp_path: Path,
 
 
 @SOAK
-def test_a_node_without_memory_is_named(
-    store: TrackingStore, tmp_path: Path, growing_cluster: RunningCluster
-) -> None:
+def test_a_node_without_memory_is_named(store: TrackingStore, tmp_path: Path, growing_cluster: RunningCluster) -> None:
     tight = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "200"}
     experiment = DisturbedExperiment(store, tmp_path, ray(tight=1), max_restarts=0)
     growing_cluster.add_node({"CPU": 1, "tight": 1}, **tight)

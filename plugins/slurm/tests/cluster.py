@@ -200,6 +200,9 @@ def _stop(cluster: Cluster) -> None:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+    for directory in Path("/sys/fs/cgroup/memory").glob("slurm_n[12]"):  # slurmd leaves it
+        with contextlib.suppress(OSError):  # another cluster on this machine uses it
+            directory.rmdir()
 
 
 def _host() -> str:

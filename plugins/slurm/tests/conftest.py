@@ -21,16 +21,17 @@ from cluster import Cluster, missing, slurm_cluster
 
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[Cluster]:
+    """Run the cluster of all tests, which the programs of Slurm use."""
     if why := missing():
         skip_or_fail_in_ci(why)
-    with slurm_cluster() as running:
+    with pytest.MonkeyPatch.context() as patch, slurm_cluster() as running:
+        running.select(patch)
         yield running
 
 
 @pytest.fixture
-def cluster(shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Select the cluster of all tests, and wait after the test until nothing is left in it."""
-    shared_cluster.select(monkeypatch)
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """Return the cluster, and wait after the test until nothing is left in it."""
     yield shared_cluster
     shared_cluster.wait_idle()
 

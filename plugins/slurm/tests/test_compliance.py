@@ -29,7 +29,6 @@ def allocation(shared_cluster: Cluster) -> Iterator[None]:
     job = f"suite-{uuid.uuid4().hex}"
     shared_cluster.run("salloc", "--no-shell", "--partition=one", "--exclusive", f"--job-name={job}")
     with pytest.MonkeyPatch.context() as patch:
-        shared_cluster.select(patch)
         patch.setenv("SLURM_JOB_ID", shared_cluster.run("squeue", "-h", "-n", job, "-o", "%i").strip())
         yield
     shared_cluster.run("scancel", f"--name={job}")

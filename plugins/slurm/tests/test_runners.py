@@ -19,7 +19,7 @@ from cluster import Cluster
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing import is_soak
-from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
+from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment
 from det_core.tracking import open_store
 
 SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
@@ -111,7 +111,6 @@ def require_second_run(experiment: DisturbedExperiment, cluster: Cluster, job: s
     experiment.wait_for(starts, "second run of the job")
     experiment.wait_for(lambda: store.experiment(experiment.id).state is State.COMPLETED, "end of the experiment")
     experiment.require_undisturbed_result()
-    assert "after 5 batches" in experiment.describe()
 
 
 @pytest.mark.parametrize(
@@ -127,6 +126,7 @@ def test_a_submitted_runner_survives_its_time_limit(
     assert any(("step" in line) is bool(slots) for line in experiment.lines() if "Slurm job" in line)
     cluster.run("scancel", "--batch", "--signal=HUP", job)  # as Slurm does before the time limit
     require_second_run(experiment, cluster, job)
+    assert "after 5 batches" in (text := experiment.describe()), text
     assert f"job {job} is queued again" in Path(submitted["output"]).read_text()
 
 
@@ -134,7 +134,7 @@ def test_a_submitted_runner_survives_its_time_limit(
 def test_a_submitted_runner_that_is_requeued_continues(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     job = submit_runner(experiment)["job"]
     experiment.wait_for_worker()
-    cluster.run("scontrol", "requeue", job)
+    cluster.run("scontrol", "requeue", job)  # also ends the srun of the trial, which cannot save a checkpoint
     require_second_run(experiment, cluster, job)
 
 

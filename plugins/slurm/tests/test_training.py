@@ -17,7 +17,7 @@ from det_core.testing import is_soak
 from det_core.testing.disturbed_experiment import run_experiment
 from det_core.testing.requirements import require_module
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 DIGITS = Path(__file__).parents[3] / "examples" / "digits_pytorch"
 BACKENDS = [
