@@ -107,7 +107,9 @@ _lock = threading.Lock()
 
 @det_core.hookimpl
 def det_launchers() -> Iterator[LauncherSpec]:
-    yield LauncherSpec(name="simulated", target=f"{__name__}:SimulatedLauncher", config_model=f"{__name__}:SimulatedConfig")
+    yield LauncherSpec(
+        name="simulated", target=f"{__name__}:SimulatedLauncher", config_model=f"{__name__}:SimulatedConfig"
+    )
 
 
 def training_loss(seed: int, batches: int) -> float:
@@ -232,7 +234,9 @@ class SimulatedLauncher(Launcher):
 class SimulatedAllocation(Allocation):
     """Launch on the simulated cluster."""
 
-    def __init__(self, cluster: SimulatedLauncher, request: LaunchRequest, job: str, fate: str, strikes_at: float) -> None:
+    def __init__(
+        self, cluster: SimulatedLauncher, request: LaunchRequest, job: str, fate: str, strikes_at: float
+    ) -> None:
         self.request = request
         self.node = ""
         self.phase = Phase.QUEUED
