@@ -101,7 +101,10 @@ class Database(ABC):
         """Wait until this process may open a transaction. No thread forks during the block."""
         with _fork_safety.delay_forks():
             if not transactions.acquire(timeout=self._wait):
-                raise Unavailable(f"{self._readers.url!r} was busy with other transactions of this process for {self._wait:g} s.")
+                raise Unavailable(
+                    f"{self._readers.url!r} was busy for {self._wait:g} s: earlier transactions of this process have "
+                    "not ended. Look for another process that locks the database, or for an overloaded disk."
+                )
             try:
                 yield
             finally:
