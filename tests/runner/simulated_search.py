@@ -41,10 +41,15 @@ class CountedStore:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._store, name)
-        if callable(member):
+        if not callable(member):
+            return member
+
+        def call(*args: Any, **kwargs: Any) -> Any:
             with self._lock:
                 self.calls[name] += 1
-        return member
+            return member(*args, **kwargs)
+
+        return call
 
 
 class Peaks:
