@@ -67,22 +67,21 @@ def measure_search(directory: Path, store: TrackingStore, searcher: dict[str, An
     cpu -= journal.worker_seconds
     bare_cpu, bare_seconds = measure_bare_transactions(directory / "bare.db", calls)
     memory = [rss - peaks.memory_before for rss in peaks.memory]
-    early = max(memory[: len(memory) // 5])
+    growth = (max(memory) - max(memory[: len(memory) // 5])) / trials
+    figures = {
+        "CPU": f"{1000 * cpu / launches:.1f} ms per launch, {cpu / bare_cpu:.0f} x bare transactions",
+        "time": f"{launches / seconds:.1f} launches per second, {seconds / bare_seconds:.0f} x bare transactions",
+        "memory": f"{max(memory) / 2**20:.0f} MiB; {growth / 2**10:.1f} KiB per trial after a fifth of the time",
+        "threads": f"{peaks.threads}; {peaks.files - peaks.files_before} more open files",
+        "calls": f"{(calls - of_workers) / launches:.1f} per launch by the runner, {of_workers / launches:.1f} by workers",
+        "bytes": f"{journal.call_bytes / launches / 2**10:.1f} KiB per launch from and to workers, "
+        f"{written / launches / 2**10:.0f} KiB written to files",
+    }
     print(
         f"{trials} trials of {searcher['name']}, {journal.most_running} at once, {launches} launches, {seconds:.0f} s"
     )
-    print(f"  CPU       {1000 * cpu / launches:6.1f} ms per launch, {cpu / bare_cpu:.1f} times bare transactions")
-    print(
-        f"  time      {launches / seconds:6.1f} launches per second, {seconds / bare_seconds:.1f} times bare transactions"
-    )
-    print(f"  memory    {max(memory) / 2**20:6.0f} MiB at most", end=", ")
-    print(f"of which {(max(memory) - early) / 2**10 / trials:.1f} KiB per trial after the first fifth of the time")
-    print(f"  threads   {peaks.threads:6} at most; {peaks.files - peaks.files_before} more open files")
-    print(
-        f"  calls     {(calls - of_workers) / launches:6.1f} per launch by the runner, {of_workers / launches:.1f} by workers"
-    )
-    print(f"  traffic   {journal.call_bytes / launches / 2**10:6.1f} KiB per launch to and from workers", end=", ")
-    print(f"{written / launches / 2**10:.0f} KiB written to files")
+    for name, figure in figures.items():
+        print(f"  {name:9}{figure}")
 
 
 def measure_idle(directory: Path, store: TrackingStore) -> None:
@@ -143,9 +142,7 @@ def run_part(measure: Callable[..., None], *options: Any) -> None:
 
 
 def main(trials: int) -> None:
-    print(
-        "without processes of workers; CPU times include the calls that workers make through the runner\n", flush=True
-    )
+    print("the CPU time includes the calls that workers make through the runner\n", flush=True)
     for part in (
         (measure_idle,),
         (measure_search, {"name": "random", "max_trials": AT_ONCE}),
