@@ -73,7 +73,8 @@ def measure_search(directory: Path, store: TrackingStore, searcher: dict[str, An
         "time": f"{launches / seconds:.1f} launches per second, {seconds / bare_seconds:.0f} x bare transactions",
         "memory": f"{max(memory) / 2**20:.0f} MiB; {growth / 2**10:.1f} KiB per trial after a fifth of the time",
         "threads": f"{peaks.threads}; {peaks.files - peaks.files_before} more open files",
-        "calls": f"{(calls - of_workers) / launches:.1f} per launch by the runner, {of_workers / launches:.1f} by workers",
+        "calls": f"{(calls - of_workers) / launches:.1f} per launch by the runner, "
+        f"{of_workers / launches:.1f} by workers",
         "bytes": f"{journal.call_bytes / launches / 2**10:.1f} KiB per launch from and to workers, "
         f"{written / launches / 2**10:.0f} KiB written to files",
     }
