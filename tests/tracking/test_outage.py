@@ -240,6 +240,27 @@ def test_threads_that_wait_for_sqlite_open_no_connections(tmp_path: Path, monkey
     assert 0 < len(opened) < 10
 
 
+@pytest.mark.integration
+def test_threads_that_wait_for_postgresql_open_few_connections(unsteady: PostgreSQL) -> None:
+    """Otherwise a runner with hundreds of trials would exceed the server's limit, which is 100 by default."""
+    psycopg = pytest.importorskip("psycopg")
+    url = unsteady.create_database()
+    with open_store(url) as store, ThreadPoolExecutor(60) as threads, contextlib.closing(psycopg.connect(url)) as other:
+        experiment = store.create_experiment(config={}).id
+        other.execute("SELECT FROM experiments FOR UPDATE")
+        writes = [threads.submit(store.set_experiment_progress, experiment, 0.5) for _ in range(60)]
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        try:
+            wait_for(lambda: _fork_safety._gate._inside == 60)  # all of them want to write
+            wait_for(lambda: other.execute(f"{sessions} AND wait_event_type = 'Lock'").fetchone()[0] >= 8)
+            (count,) = other.execute(sessions).fetchone()
+        finally:
+            other.rollback()
+        for write in writes:
+            write.result()
+    assert count < 20
+
+
 def test_all_threads_give_up_at_the_same_time(tmp_path: Path) -> None:
     """A thread that waits for its turn does not start to wait again when its turn comes."""
     with (
