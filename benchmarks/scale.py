@@ -153,7 +153,7 @@ def main(trials: int) -> None:
         process.start()
         process.join()
         if process.exitcode:
-            sys.exit(process.exitcode)
+            sys.exit(f"{part[0].__name__} ended with exit code {process.exitcode}")
 
 
 if __name__ == "__main__":
