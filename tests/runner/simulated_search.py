@@ -123,6 +123,9 @@ def run_search(
 
     Returns:
         The number of times that it was resumed.
+
+    Raises:
+        KeyboardInterrupt: a signal has paused it.
     """
     deadline = time.monotonic() + limit
 
@@ -131,7 +134,11 @@ def run_search(
         tick()
 
     resumed = 0
-    while (state := ExperimentRunner(store, experiment_id).run(turn)) is State.PAUSED:
+    runner = ExperimentRunner(store, experiment_id)
+    while (state := runner.run(turn)) is State.PAUSED:
+        if runner.signals:
+            raise KeyboardInterrupt
         resumed += 1
+        runner = ExperimentRunner(store, experiment_id)
     assert state is State.COMPLETED, store.experiment(experiment_id).error
     return resumed
