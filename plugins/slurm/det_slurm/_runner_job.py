@@ -57,6 +57,7 @@ def main(experiment_id: int, mode: str, cluster_id: str) -> int:
             error = store.experiment(experiment_id).error
         print(f"experiment {experiment_id} is {state.value}{f': {error}' if error else ''}", flush=True)  # noqa: T201
         if state is State.PAUSED and signaled.is_set() and _goes_on(read_job(job)):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # else the requeue would end scontrol, which inherits this
             run_program("scontrol", "requeue", job)
             print(f"job {job} is queued again", flush=True)  # noqa: T201
             return 0
