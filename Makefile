@@ -110,6 +110,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/first_call.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/runner.py
+	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/listings.py
 
 # A wheel and an sdist of each distribution, also of those that this Python cannot install.
