@@ -110,6 +110,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/first_call.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/runner.py
+	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/listings.py
 
 # A wheel and an sdist of each distribution, also of those that this Python cannot install.
@@ -133,15 +134,18 @@ audit: $(VENV)/.dev $(PACKAGING)/.installed
 # Without apt or root those tests skip and say so; never in CI.
 debian:
 	@if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && command -v ip >/dev/null && \
-		command -v radosgw >/dev/null && command -v slurmctld >/dev/null && command -v munged >/dev/null && command -v cmake >/dev/null && command -v g++ >/dev/null; then :; \
+		command -v radosgw >/dev/null && command -v slurmctld >/dev/null && command -v munged >/dev/null && command -v cmake >/dev/null && command -v g++ >/dev/null && \
+		[ -x /usr/sbin/sshd ]; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		mkdir -p /etc/postgresql-common && \
 		{ [ -e /etc/postgresql-common/createcluster.conf ] || \
 			echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf; } && \
+		{ [ -x /usr/sbin/sshd ] || { mkdir -p /etc/ssh && touch /etc/ssh/sshd_not_to_be_run; }; } && \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 			-o Dpkg::Options::=--force-confold postgresql iproute2 cmake g++ make \
-			ceph-common ceph-mgr ceph-mon ceph-osd radosgw slurm-wlm munge >/dev/null; \
-	else echo "postgresql, iproute2, ceph, slurm, cmake and g++ are not all installed and cannot be here: their tests will skip"; fi
+			ceph-common ceph-mgr ceph-mon ceph-osd radosgw slurm-wlm munge \
+			openssh-server openssh-client >/dev/null; \
+	else echo "postgresql, iproute2, ceph, slurm, sshd, cmake and g++ are not all installed and cannot be here: their tests will skip"; fi
 
 # torch first and alone: a range would let pip choose a build of several GB.
 $(VENV)/.torch:

@@ -11,7 +11,7 @@ from det_core.testing import is_soak
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 720,
+    "tests": 745,
     "plugins/torch/tests": 135,
     "plugins/torch_distributed/tests": 165,
     "plugins/horovod/tests": 85,
@@ -37,10 +37,33 @@ REPEATED = {
     "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
     "plugins/deepspeed/tests/test_launches.py": ("",),
     "plugins/slurm/tests/test_compliance.py": ("large_code",),
+    "tests/launch/test_ssh_example.py": (
+        "large_code",
+        "crash_and_a_pause",
+        "holder_is_killed",
+        "resumed_trial",
+        "priority_and_submission",
+        "from_any_thread",
+        "close_releases",
+        "not_visible_to_others",
+        "can_be_withdrawn",
+        "last_lines",
+        "any_bytes",
+        "long_lines",
+        "overwritten",
+        "lines_have",
+        "need_not_be_python",
+        "unpacked_code",
+        "that_hang",
+        "exit_code_is",
+        "program_that",
+        "damaged_code",
+        "variables",
+    ),
     "tests/launch/test_local_compliance.py": ("large_code", "holder_is_killed", "resumed_trial", "crash_and_a_pause"),
 }
 """Expensive tests of shared suites, by parts of their names. ``make test`` runs those of backends for
-det-torch-distributed, and other tests of the runner cover those of the local launcher."""
+det-torch-distributed and those of launchers for the local one. Tests of the runner cover what is left out there."""
 
 MATRICES = ("plugins/slurm/", "plugins/ray/")
 """Suites of which a soak runs all tests, because each disturbs an experiment in another way."""

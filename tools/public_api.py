@@ -56,6 +56,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "launch.mounted_storage",
         "launch.network",
         "launch.node_agent",
+        "launch.queued_launch",
         "launch.standalone",
         "lazy",
         "package_commands",

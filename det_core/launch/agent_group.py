@@ -6,7 +6,9 @@ import math
 import os
 import queue
 import shlex
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +20,7 @@ from typing import Any
 from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch import _agent_messages as messages
+from det_core.launch import _descriptor_keeper
 from det_core.launch._withdrawal import WITHDRAWN
 from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.node_agent import explain_start_errors
@@ -34,6 +37,9 @@ _KILL_SECONDS = 10.0
 """Seconds from the order to kill until the commands themselves are killed."""
 _TERMINATE_SECONDS = 2.0
 """Seconds from SIGTERM until a command is killed."""
+_LOST_SECONDS = 10.0
+"""Seconds that a node that was lost has to end its workers, before the trial may start again on another one. Engines
+that start all nodes with a single command keep two launches of a trial apart themselves."""
 _MISSING = ("python3", "det_core")
 """Names in the errors of commands that found no agent."""
 _TICK = 1.0
@@ -67,7 +73,7 @@ class AgentGroup(Allocation):
             have for themselves.
         slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
         start_seconds: number of seconds until the agents must have started.
-        inherit: file descriptors that the commands keep open, such as those of a `SlotReservation`.
+        inherit: file descriptors that stay open until the commands end, such as those of a `QueuedLaunch`.
 
     Raises:
         LaunchError: a command cannot be started, or the slots cannot be divided among the nodes. `close` was called.
@@ -119,7 +125,7 @@ class AgentGroup(Allocation):
         end = time.monotonic() + timeout
         while True:
             self._advance()
-            if all(node.end for node in self._nodes):
+            if all(node.end for node in self._nodes) and time.monotonic() >= self._settled_at():
                 return self._first_end()
             if (left := end - time.monotonic()) <= 0:
                 return None
@@ -270,6 +276,11 @@ class AgentGroup(Allocation):
         for node in self._nodes:
             node.finish(end)
 
+    def _settled_at(self) -> float:
+        """Return the time at which no worker is left, also on nodes that were lost."""
+        lost = [node.ended_at for node in self._nodes if node.lost and not node.command.labeled]
+        return max(lost) + _LOST_SECONDS if lost and self._request is None else 0.0
+
     def _first_end(self) -> Exit:
         """Return the end of the first node that failed, or success, with the cause of a preemption before it."""
         ends = sorted((node.ended_at, node.index, node.end) for node in self._nodes if node.end)
@@ -291,6 +302,7 @@ class _Node:
         self.started = False
         self.end: Exit | None = None
         self.ended_at = 0.0
+        self.lost = False
         self.command: _Command
         self._group = group
         self._heard_at = time.monotonic()
@@ -320,17 +332,18 @@ class _Node:
         else:
             self._group._receive(self, message)
 
-    def finish(self, end: Exit) -> None:
+    def finish(self, end: Exit, *, lost: bool = False) -> None:
         """Record the end of the node, unless it has ended before."""
         with self._lock:
             if self.end is None:
-                self.ended_at = time.monotonic()
+                self.ended_at, self.lost = time.monotonic(), lost
                 self.end = end
         self._group._changed.set()
 
     def lose(self, message: str) -> None:
         """Record that the connection to the agent is lost."""
-        self.finish(Exit(code=1, cause=Cause.NODE_LOST if self.started else Cause.NOT_STARTED, message=message))
+        cause = Cause.NODE_LOST if self.started else Cause.NOT_STARTED
+        self.finish(Exit(code=1, cause=cause, message=message), lost=True)
 
     def check_life(self) -> None:
         """End the node if it is silent for too long."""
@@ -354,16 +367,18 @@ class _Command:
     ) -> None:
         self.text = shlex.join(command)
         self.nodes = nodes
+        self.labeled = labeled
         self._group = group
-        self._labeled = labeled
+        self._is_kept = bool(inherit)
         self._last_words = ""
         self._terminated_at: float | None = None
         self._orders: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
         for node in nodes:
             node.command = self
+        keeper = [sys.executable, "-I", "-S", _descriptor_keeper.__file__] if inherit else []
         with explain_start_errors(self.text):
             self.process = subprocess.Popen(
-                command,
+                [*keeper, *command],
                 env={**os.environ, "PATH": make_search_path()},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -391,19 +406,19 @@ class _Command:
         now = time.monotonic()
         if self._terminated_at is None:
             self._terminated_at = now
-            self.process.terminate()
+            self._signal(signal.SIGTERM)
         elif now > self._terminated_at + _TERMINATE_SECONDS:
-            self.process.kill()
+            self._signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Wait for the command, end it if necessary, and release its pipes."""
         self._orders.put(None)
-        for end, seconds in ((self.process.terminate, _KILL_SECONDS), (self.process.kill, _TERMINATE_SECONDS)):
+        for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, _TERMINATE_SECONDS)):
             try:
                 self.process.wait(seconds)
                 break
             except subprocess.TimeoutExpired:
-                end()
+                self._signal(number)
         self.process.wait(_KILL_SECONDS)
         for thread in self._threads:
             thread.join(_KILL_SECONDS)
@@ -423,7 +438,7 @@ class _Command:
                     self.nodes[index].take(message)
         except LaunchError as error:
             self._lose(str(error))
-            self.process.kill()
+            self._signal(signal.SIGKILL)
         code = self.process.wait()
         self._threads[0].join(_KILL_SECONDS)  # which gets the reason
         details = f": {self._last_words}" if self._last_words else ""
@@ -434,7 +449,7 @@ class _Command:
     def _split_label(self, line: bytes) -> tuple[int, bytes]:
         """Return the index in `nodes` of the node that a line comes from, and the rest of the line."""
         label, mark, content = line.partition(b": ")
-        is_label = self._labeled and mark and label.strip().isdigit() and int(label) < len(self.nodes)
+        is_label = self.labeled and mark and label.strip().isdigit() and int(label) < len(self.nodes)
         return (int(label), content) if is_label else (0, line)
 
     def _read_errors(self) -> None:
@@ -450,6 +465,13 @@ class _Command:
         while order := self._orders.get():
             writer.send(order[0], **order[1])
         writer.close()
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the command. SIGKILL also reaches what keeps its descriptors."""
+        if self._is_kept and number == signal.SIGKILL and self.process.poll() is None:
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
 
     def _lose(self, message: str) -> None:
         for node in self.nodes:

@@ -207,7 +207,7 @@ def reserve_slots(
     """
     if count > len(names):
         raise LaunchError(
-            f"the trial needs {count} slots, but this machine has {len(names)}; lower resources.slots_per_trial{hint}"
+            f"the trial needs {count} slots, but the launcher has {len(names)}; lower resources.slots_per_trial{hint}"
         )
     return SlotReservation(
         Ticket(

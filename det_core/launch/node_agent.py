@@ -23,7 +23,7 @@ from typing import IO, Any
 from det_core.core import agent_channel
 from det_core.core._cluster_info import INFO_DIR
 from det_core.errors import DetError, LaunchDelayed, LaunchError
-from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest
+from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch._failure_notes import DIED, FAILURE_PREFIX
 from det_core.launch._output_lines import RANK_TEMPLATE, LineDecoder
 from det_core.launch._reaped_command import ReapedCommand
@@ -72,7 +72,7 @@ class AllocatedNode:
     port: int | None = None
 
 
-class NodeAgent:
+class NodeAgent(Allocation):
     """Processes of one launch on this node. A reaper makes sure that none of them is left behind.
 
     Args:
@@ -124,7 +124,6 @@ class NodeAgent:
         self._readers = [self._follow(name, stream) for name, stream in self._processes.streams]
 
     def wait(self, timeout: float) -> Exit | None:
-        """Wait up to ``timeout`` seconds for the command, and return its end, or None if it is still running."""
         code = self._processes.wait(timeout)
         if code is None:
             return None
@@ -133,12 +132,13 @@ class NodeAgent:
             return Exit(code=code, cause=Cause.OUT_OF_MEMORY, message=_OUT_OF_MEMORY)
         return Exit(code=code)
 
+    def status(self) -> Status:
+        return Status(phase=Phase.RUNNING)
+
     def preempt(self) -> None:
-        """Ask the workers to finish the batch, save a checkpoint and stop."""
         self._workers.preempt()
 
     def kill(self) -> None:
-        """End all processes at once and wait for them."""
         self._killed = True
         self._processes.kill()
 

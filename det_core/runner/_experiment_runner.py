@@ -144,14 +144,17 @@ class ExperimentRunner:
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
         config, requests = self._config, self._requests
+        code = self._store.model_definition(self._experiment.id)
         with scratch_directory("context", private_directory("runs")) as context_dir:
-            unpack_context_dir(self._store.model_definition(self._experiment.id), context_dir)
+            unpack_context_dir(code, context_dir)
             storage = open_storage_block(config.dump()["checkpoint_storage"])
             check_storage(storage)
             launcher = open_launcher(config)
             runner = TrialRunner(
                 store=self._store,
+                experiment=self._experiment,
                 config=config,
+                code=code,
                 launcher=launcher,
                 lease=lease.holder,
                 storage=storage,

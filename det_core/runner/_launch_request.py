@@ -10,7 +10,7 @@ from typing import Any
 
 from det_core.config import ExperimentConfig, is_command
 from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
-from det_core.interfaces.records import CheckpointRecord, Run, TrialRecord
+from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
 from det_core.tracking.remote import RunAccess, answer_call
@@ -23,6 +23,8 @@ def build_launch_request(
     run: Run,
     latest: CheckpointRecord | None,
     *,
+    experiment: ExperimentRecord,
+    code: bytes,
     store: TrackingStore,
     launcher: Launcher,
     log: Callable[[int | None, str, str], None],
@@ -34,6 +36,8 @@ def build_launch_request(
         trial: the trial to run.
         run: the run to launch.
         latest: the checkpoint that the run starts from, or None for a start from the beginning.
+        experiment: the experiment of the trial.
+        code: the code of the experiment, as `LaunchRequest.code`.
         store: the tracking store.
         launcher: the launcher that will start it.
         log: function that receives the output, as `LaunchRequest.log`.
@@ -42,11 +46,10 @@ def build_launch_request(
         InvalidExperimentException, PluginError: as `det_core.launch.backends.choose_backend`.
     """
     environment = config.environment.environment_variables.for_device(launcher.device())
-    experiment = store.experiment(trial.experiment_id)
     return LaunchRequest(
         key=f"{store.cluster_id}-trial-{trial.id}",
         argv=_argv(config),
-        code=store.model_definition(trial.experiment_id),
+        code=code,
         env={**resolve_secrets(environment), "DET_COMM_KEY": secrets.token_hex(32)},
         secrets=read_secrets(experiment.config),
         slots=max(config.resources.slots_per_trial, 1),

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from numbers import Real
 from pathlib import Path
@@ -21,7 +21,7 @@ from det_core.core import EarlyExitReason
 from det_core.core.event_stream import EventStream
 from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, NoCheckpoint, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Cause, Exit, Launcher, LaunchRequest
-from det_core.interfaces.records import CheckpointState, Run, State, TrialRecord
+from det_core.interfaces.records import CheckpointState, ExperimentRecord, Run, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
@@ -97,7 +97,9 @@ class TrialRunner:
 
     Args:
         store: the tracking store.
-        config: the config of the experiment.
+        experiment: the experiment.
+        config: its config.
+        code: its code, which all launches share.
         launcher: the launcher that starts the processes.
         lease: the holder of the experiment's lease.
         storage: the storage of the experiment's checkpoints.
@@ -106,7 +108,9 @@ class TrialRunner:
     """
 
     store: TrackingStore
+    experiment: ExperimentRecord
     config: ExperimentConfig
+    code: bytes = field(repr=False)
     launcher: Launcher
     lease: str
     storage: StorageManager
@@ -232,7 +236,15 @@ class TrialRunner:
             self.stream.emit(events.TrialStarted, **_identity(trial, run))
             try:
                 request = build_launch_request(
-                    self.config, trial, run, start.checkpoint, store=self.store, launcher=self.launcher, log=log
+                    self.config,
+                    trial,
+                    run,
+                    start.checkpoint,
+                    experiment=self.experiment,
+                    code=self.code,
+                    store=self.store,
+                    launcher=self.launcher,
+                    log=log,
                 )
                 request = prepare_launch(request, trial, run, self.stream.shown_config)
                 end = self._launch(request, run, logs, requested)

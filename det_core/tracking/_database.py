@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from det_core.tracking import _fork_safety
-from det_core.tracking._outage import Outage
+from det_core.tracking._outage import Outage, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,11 @@ class Database(ABC):
 
     clock: ColumnElement[Any]
     """SQL expression for the database's time in seconds, so that leases do not depend on the hosts' clocks."""
+    most_readers = 8
+    """Maximum number of transactions of a process that read at the same time. Other threads wait, so that hundreds of
+    trials need few connections."""
+    most_writers: int
+    """Maximum number of transactions of a process that write at the same time."""
 
     def __init__(self, engine: Engine, wait: float, **reading: Any) -> None:
         """Initialize the database.
@@ -35,6 +41,9 @@ class Database(ABC):
         """
         self.url = engine.url.render_as_string(hide_password=False)
         self.retry = Outage(wait).retry
+        self._wait = wait
+        self._reading = threading.BoundedSemaphore(self.most_readers)
+        self._writing = threading.BoundedSemaphore(self.most_writers)
         self._readers = engine.execution_options(**reading) if reading else engine
         self._writers = engine.execution_options(det_writes=True)
         self._durable_writers = engine.execution_options(det_writes=True, det_durable=True)
@@ -43,7 +52,7 @@ class Database(ABC):
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a read-only transaction, which sees one consistent snapshot."""
-        with _fork_safety.delay_forks(), self._explained(), self._readers.begin() as connection:
+        with self._turn(self._reading), self._explained(), self._readers.begin() as connection:
             yield connection
 
     @contextmanager
@@ -55,7 +64,7 @@ class Database(ABC):
             durable: whether this and all earlier transactions survive a power cut once the block ends.
         """
         engine = self._durable_writers if durable else self._writers
-        with _fork_safety.delay_forks(), self._explained(), engine.begin() as connection:
+        with self._turn(self._writing), self._explained(), engine.begin() as connection:
             if alone:
                 self.lock_out_others(connection)
             yield connection
@@ -86,6 +95,20 @@ class Database(ABC):
     @abstractmethod
     def explain(self, error: DBAPIError) -> TrackingError:
         """Return the error to raise instead of a driver's error, with advice for the user."""
+
+    @contextmanager
+    def _turn(self, transactions: threading.BoundedSemaphore) -> Iterator[None]:
+        """Wait until this process may open a transaction. No thread forks during the block."""
+        with _fork_safety.delay_forks():
+            if not transactions.acquire(timeout=self._wait):
+                raise Unavailable(
+                    f"{self._readers.url!r} was busy for {self._wait:g} s: earlier transactions of this process have "
+                    "not ended. Look for another process that locks the database, or for an overloaded disk."
+                )
+            try:
+                yield
+            finally:
+                transactions.release()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -54,10 +54,10 @@ class Postgresql(Database):
         TrackingError: the driver is not installed.
     """
 
+    most_writers = 8
     clock = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
     def __init__(self, url: sa.URL, wait: float) -> None:
-        self._wait = wait
         limits = {name: value for name, value in _LIMITS.items() if name not in url.query}
         options = f"{url.query.get('options', '')} -c lock_timeout={int(wait * 1000)} -c jit=off"
         try:

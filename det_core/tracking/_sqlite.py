@@ -75,13 +75,13 @@ class Sqlite(Database):
         TrackingError: the URL does not name a file, or the file cannot be created.
     """
 
+    most_writers = 1  # SQLite lets waiting writers poll its lock, in no order
     clock = sa.literal_column("(julianday('now') - 2440587.5) * 86400.0")
 
     def __init__(self, url: sa.URL, wait: float) -> None:
         if not url.database or url.database == ":memory:":
             raise TrackingError("the tracking store needs a file: sqlite:////absolute/path/det.db")
         self._path = Path(url.database).expanduser().absolute()
-        self._wait = wait
         refuse_network(self._path, _mounts())
         _create_file(self._path)
         self._identity = _identity(self._path)

@@ -21,6 +21,7 @@ import pytest
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest, Phase
 from det_core.launch import _agent_messages as messages
+from det_core.launch import agent_group
 from det_core.launch.agent_group import AgentGroup
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.processes import process_has_ended
@@ -194,22 +195,31 @@ def test_a_preemption_after_the_end_changes_nothing(request_for: Any) -> None:
 
 
 def test_commands_keep_descriptors_open(request_for: Any) -> None:
+    """ssh closes what it inherits. Slots must stay in use nevertheless, also if the runner is killed."""
     ours, theirs = os.pipe()
-    request, _ = request_for("pass")
-    with closing(AgentGroup(request, [["sleep", "1000"]], inherit=[theirs])) as group, os.fdopen(ours, "rb") as end:
+    request, lines = request_for("pass")
+    closes = (
+        "import os, sys, time; os.closerange(3, 256); print('closed', file=sys.stderr, flush=True); time.sleep(999)"
+    )
+    command = [sys.executable, "-c", closes]
+    with closing(AgentGroup(request, [command], inherit=[theirs])) as group, os.fdopen(ours, "rb") as end:
         os.close(theirs)
-        assert select.select([end], [], [], 0.2)[0] == []
+        wait_for_line(lines, group, "closed")
+        assert select.select([end], [], [], 0)[0] == []
         group.terminate()
         assert end.read() == b""
 
 
-def test_a_killed_agent_is_a_lost_node(request_for: Any) -> None:
+def test_a_killed_agent_is_a_lost_node(request_for: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_group, "_LOST_SECONDS", 0.5)
     request, lines = request_for("import os, time; print(os.getpid(), flush=True); time.sleep(1000)")
     with closing(AgentGroup(request, [AGENT])) as group:
         wait_for_line(lines, group, "stdout ")
         worker = psutil.Process(int(lines[0].split()[1]))
         group.processes[0].kill()
+        killed = time.monotonic()
         end = group.wait(60)
+        assert time.monotonic() - killed >= 0.5
         assert end and end.cause is Cause.NODE_LOST
         assert "ended with code -9" in end.message
     worker.wait(10)

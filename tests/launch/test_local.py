@@ -16,7 +16,7 @@ import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase
-from det_core.launch import _trial_lock, local
+from det_core.launch import _trial_lock, queued_launch
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
 from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
@@ -112,7 +112,7 @@ def test_a_wait_is_not_explained_at_each_attempt_to_start(monkeypatch: pytest.Mo
     """An explanation reads the tickets of all trials."""
     explained: list[SlotReservation] = []
     monkeypatch.setattr(SlotReservation, "explain_wait", lambda self: explained.append(self) or "a reason")
-    monkeypatch.setattr(local, "_POLL_EVERY", 0.001)
+    monkeypatch.setattr(queued_launch, "_POLL_EVERY", 0.001)
     launcher = LocalLauncher(LocalConfig())
     holder = reserve_slots(["cpu-0"], 1, priority=1, submitted=datetime.fromtimestamp(0, timezone.utc))
     with closing(holder):
@@ -211,7 +211,7 @@ def threads_of(slots: int, **env: str) -> list[str]:
 
 
 def test_more_slots_than_exist_are_refused() -> None:
-    with pytest.raises(LaunchError, match=r"needs 2 slots, but this machine has 1; lower resources.slots_per_trial"):
+    with pytest.raises(LaunchError, match=r"needs 2 slots, but the launcher has 1; lower resources.slots_per_trial"):
         start(LocalLauncher(LocalConfig()), "first", 2)
 
 

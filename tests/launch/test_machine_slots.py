@@ -112,7 +112,7 @@ def test_a_cleaner_that_respects_locks_keeps_the_files(slots_directory: Path) ->
 
 
 def test_a_request_that_can_never_be_met_is_refused() -> None:
-    with pytest.raises(LaunchError, match=r"needs 3 slots, but this machine has 2; lower resources.slots_per_trial"):
+    with pytest.raises(LaunchError, match=r"needs 3 slots, but the launcher has 2; lower resources.slots_per_trial"):
         reserve(3)
 
 

@@ -350,7 +350,7 @@ def test_a_launcher_with_too_few_slots_pauses_the_experiment(store: TrackingStor
     experiment = command("", resources={"slots_per_trial": 3})
     assert run(store, experiment) is State.PAUSED
     error = str(store.experiment(experiment.id).error)
-    assert "needs 3 slots, but this machine has" in error
+    assert "needs 3 slots, but the launcher has" in error
     assert logs(store, experiment, "det")[1:] == [(0, f"run 1 of trial 1 could not be started: {error}")]
 
 

@@ -389,7 +389,9 @@ def test_two_stores_share_no_lock(store: TrackingStore, new_experiment: Submit, 
             run_of = each.start_run(trial.id, allocation_id="")
             config = parse_config(experiment.config)
             launcher = open_launcher(config)
-            request = build_launch_request(config, trial, run_of, None, store=each, launcher=launcher, log=print)
+            request = build_launch_request(
+                config, trial, run_of, None, experiment=experiment, code=b"", store=each, launcher=launcher, log=print
+            )
             names.add(request.key)
     assert len(names) == 2
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
-from det_core.interfaces.launcher import Cause, Phase
+from det_core.interfaces.launcher import Cause, LaunchRequest, Phase
 from det_core.testing.launcher import LauncherCompliance
 from det_core.testing.launcher._launcher_suite import INFO, pack_code
-from det_core.testing.launcher._watched_launch import WatchedLaunch
+from det_core.testing.launcher._watched_launch import WatchedLaunch, refuse_calls
+from det_core.testing.requirements import skip_or_fail_in_ci
 from tests.testing.documents import declared_attributes, first_column, require_example, snippets
 from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "launcher_plugin"
+SSH_EXAMPLE = ROOT / "examples" / "launcher_ssh"
 DOCUMENT = ROOT / "docs" / "launchers.md"
+KUBERNETES = next(code for code in snippets(DOCUMENT, "python") if "kubectl" in code)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +107,30 @@ def test_the_smallest_launcher_starts_a_command(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_the_document_shows_the_example(language: str) -> None:
-    require_example(DOCUMENT, language, EXAMPLE)
+    of_ssh = [code for code in snippets(DOCUMENT, language) if code in (SSH_EXAMPLE / "det_ssh.py").read_text()]
+    assert len(of_ssh) == (language == "python")
+    require_example(DOCUMENT, language, EXAMPLE, others=[KUBERNETES, *of_ssh])
+
+
+@pytest.mark.integration
+def test_the_first_process_of_a_pod_passes_signals_on_and_ends_last() -> None:
+    """The rest of the code for Kubernetes needs a cluster."""
+    if os.getuid() != 0:
+        skip_or_fail_in_ci("a process id namespace needs root")
+    names: dict[str, Any] = {}
+    exec(compile(KUBERNETES, str(DOCUMENT), "exec", dont_inherit=True), names)
+    request = LaunchRequest(key="c-trial-1", argv=[], code=b"", info={}, slots=1, log=print, call=refuse_calls)
+    (container,) = names["describe_pod"](request, 0, 1)["spec"]["containers"]
+    json.dumps(container)
+    *shell, script = container["command"]
+    agent = "(trap 'sleep 0.5; echo saved; exit' TERM; echo ready; while :; do sleep 0.1; done) &"
+    command = ["unshare", "--pid", "--fork", "--mount-proc", *shell, agent + script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as namespace:
+        assert namespace.stdout and namespace.stdout.readline() == "ready\n"
+        (first,) = psutil.Process(namespace.pid).children()
+        first.terminate()
+        assert namespace.communicate(timeout=60)[0] == "saved\n"
+        assert namespace.returncode == 0
 
 
 def test_every_attribute_is_in_the_table() -> None:

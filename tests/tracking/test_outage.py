@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from det_core.errors import StoreBusy, TrackingError
 from det_core.interfaces.records import LogLine, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
+from det_core.tracking import _fork_safety, _sqlite, open_store
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._outage import Outage, Unavailable
 
@@ -221,6 +222,58 @@ def test_sqlite_has_one_time_limit_for_all_calls(tmp_path: Path) -> None:
                     store.create_experiment(config={})
             assert 2.0 < time.monotonic() - start < 6.0  # not 2 s each
         store.create_experiment(config={})
+
+
+def test_threads_that_wait_for_sqlite_open_no_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a runner with hundreds of trials would exceed the limit on open files."""
+    opened: list[object] = []
+    on_connect = _sqlite._on_connect
+    monkeypatch.setattr(_sqlite, "_on_connect", lambda *args: opened.append(on_connect(*args)))
+    with open_store(f"sqlite:///{tmp_path}/det.db") as store, ThreadPoolExecutor(100) as threads:
+        experiment = store.create_experiment(config={}).id
+        with contextlib.closing(sqlite3.connect(tmp_path / "det.db", isolation_level=None)) as locker:
+            locker.execute("BEGIN IMMEDIATE")
+            writes = [threads.submit(store.set_experiment_progress, experiment, 0.5) for _ in range(100)]
+            wait_for(lambda: _fork_safety._gate._inside == 100)  # all of them want to write
+        for write in writes:
+            write.result()
+    assert 0 < len(opened) < 10
+
+
+@pytest.mark.integration
+def test_threads_that_wait_for_postgresql_open_few_connections(unsteady: PostgreSQL) -> None:
+    """Otherwise a runner with hundreds of trials would exceed the server's limit, which is 100 by default."""
+    psycopg = pytest.importorskip("psycopg")
+    url = unsteady.create_database()
+    with open_store(url) as store, ThreadPoolExecutor(60) as threads, contextlib.closing(psycopg.connect(url)) as other:
+        experiment = store.create_experiment(config={}).id
+        other.execute("SELECT FROM experiments FOR UPDATE")
+        writes = [threads.submit(store.set_experiment_progress, experiment, 0.5) for _ in range(60)]
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        try:
+            wait_for(lambda: _fork_safety._gate._inside == 60)  # all of them want to write
+            wait_for(lambda: other.execute(f"{sessions} AND wait_event_type = 'Lock'").fetchone()[0] >= 8)
+            (count,) = other.execute(sessions).fetchone()
+        finally:
+            other.rollback()
+        for write in writes:
+            write.result()
+    assert count < 20
+
+
+def test_all_threads_give_up_at_the_same_time(tmp_path: Path) -> None:
+    """A thread that waits for its turn does not start to wait again when its turn comes."""
+    with (
+        open_store(f"sqlite:///{tmp_path}/det.db", wait=1) as store,
+        ThreadPoolExecutor(16) as threads,
+        contextlib.closing(sqlite3.connect(tmp_path / "det.db", isolation_level=None)) as locker,
+    ):
+        experiment = store.create_experiment(config={}).id
+        locker.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        writes = [threads.submit(store.set_experiment_progress, experiment, 0.5) for _ in range(16)]
+        assert {type(write.exception()) for write in writes} == {Unavailable}
+        assert time.monotonic() - began < 4  # 16 threads, one after the other, would take 8 s
 
 
 def test_a_write_succeeds_if_sqlite_is_unlocked_in_time(tmp_path: Path) -> None:

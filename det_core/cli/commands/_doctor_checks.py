@@ -110,7 +110,7 @@ def _slots(config: ExperimentConfig | None) -> str:
     if wanted > slots:
         more = "" if found else ", or set launcher: {type: local, slots: N}"
         raise LaunchError(
-            f"the trial needs {wanted} slots, but this machine has {slots}; lower resources.slots_per_trial{more}"
+            f"the trial needs {wanted} slots, but the launcher has {slots}; lower resources.slots_per_trial{more}"
         )
     SlotDirectory().close()
     return f"{slots}, of which a trial uses {max(wanted, 1)}; {found} GPUs"

@@ -1,0 +1,144 @@
+"""Searches of the real runner on the simulated cluster, and what they cost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from det_core.config import parse_config
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
+from det_core.plugins import plugin_registry
+from det_core.runner import ExperimentRunner, submit_experiment
+from det_core.testing._plugin_metadata import write_plugin_metadata
+
+from . import simulated_cluster
+from .simulated_cluster import METRIC, Journal
+
+LENGTH = 16
+"""Number of batches of a trial that reaches the end of the search."""
+PERIOD = 4
+"""Number of batches between two reports."""
+
+
+class CountedStore:
+    """Tracking store that counts its calls.
+
+    Args:
+        store: the store that executes the calls.
+    """
+
+    def __init__(self, store: TrackingStore) -> None:
+        self.calls: Counter[str] = Counter()
+        self._store = store
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._store, name)
+        if not callable(member):
+            return member
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                self.calls[name] += 1
+            return member(*args, **kwargs)
+
+        return call
+
+
+class Peaks:
+    """Highest use of resources by this process since construction."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self.memory_before = self._process.memory_info().rss
+        self.files_before = self._process.num_fds()
+        self.memory: list[int] = []
+        """Resident memory in bytes at each measurement."""
+        self.threads = 0
+        self.files = 0
+
+    def measure(self) -> None:
+        """Take a measurement."""
+        self.memory.append(self._process.memory_info().rss)
+        self.threads = max(self.threads, threading.active_count())
+        self.files = max(self.files, self._process.num_fds())
+
+
+def install_cluster(site: Path) -> None:
+    """Register the simulated cluster as a launcher, and forget what happened on earlier ones.
+
+    Args:
+        site: directory of ``sys.path``.
+    """
+    write_plugin_metadata(site, "det-simulated", simulated_cluster.__name__)
+    plugin_registry.cache_clear()
+    simulated_cluster.journal = Journal()
+
+
+def submit_search(
+    store: TrackingStore, directory: Path, searcher: dict[str, Any], cluster: dict[str, Any], **keys: Any
+) -> ExperimentRecord:
+    """Record a search on the simulated cluster.
+
+    Args:
+        store: the tracking store.
+        directory: directory for the code and the checkpoints.
+        searcher: options of the search.
+        cluster: options of the cluster.
+        keys: other keys of the config.
+    """
+    code = directory / "simulated code"
+    code.mkdir(exist_ok=True)
+    config = {
+        "name": "simulated",
+        "entrypoint": "true",
+        "searcher": {"metric": METRIC, "max_length": {"batches": LENGTH}, **searcher},
+        "hyperparameters": {"rate": {"type": "double", "minval": 0.0, "maxval": 1.0}},
+        "scheduling_unit": PERIOD,
+        "max_restarts": 100,
+        "launcher": {"type": "simulated", **cluster},
+        "checkpoint_storage": {"type": "directory", "container_path": str(directory / "checkpoints")},
+        **keys,
+    }
+    return submit_experiment(store, parse_config(config), code)
+
+
+def run_search(
+    store: TrackingStore, experiment_id: int, tick: Callable[[], None] = lambda: None, limit: float = 600
+) -> int:
+    """Run a search to its end. Resume it whenever it is paused.
+
+    Args:
+        store: the tracking store.
+        experiment_id: the experiment of the search.
+        tick: function called about five times per second.
+        limit: maximum number of seconds.
+
+    Returns:
+        The number of times that it was resumed.
+
+    Raises:
+        KeyboardInterrupt: a signal has paused it.
+    """
+    deadline = time.monotonic() + limit
+
+    def turn() -> None:
+        assert time.monotonic() < deadline, f"not completed within {limit:.0f} s"
+        tick()
+
+    resumed = 0
+    runner = ExperimentRunner(store, experiment_id)
+    while (state := runner.run(turn)) is State.PAUSED:
+        if runner.signals:
+            raise KeyboardInterrupt
+        resumed += 1
+        runner = ExperimentRunner(store, experiment_id)
+    assert state is State.COMPLETED, store.experiment(experiment_id).error
+    return resumed

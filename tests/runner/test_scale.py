@@ -1,0 +1,165 @@
+"""Searches with hundreds of trials at once, on a simulated cluster whose faults are drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from det_core.config import parse_config
+from det_core.interfaces.launcher import Cause, Exit
+from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
+from det_core.interfaces.search_method import action_to_json
+from det_core.interfaces.tracking import TrackingStore
+from det_core.runner import _trial_runner
+from det_core.search.method_selection import open_search_method
+from det_core.testing import campaign_seeds, is_soak
+
+from . import simulated_cluster
+from .simulated_cluster import METRIC, training_loss
+from .simulated_search import LENGTH, PERIOD, CountedStore, Peaks, install_cluster, run_search, submit_search
+
+pytestmark = pytest.mark.integration
+
+AT_ONCE = 256
+RANDOM = {"name": "random", "max_concurrent_trials": AT_ONCE}
+HALVING = {"name": "async_halving", "num_rungs": 3, "max_concurrent_trials": AT_ONCE}
+RUNGS = (1, 4, LENGTH)
+INTERRUPTIONS = (Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.NODE_LOST)
+MOST_CALLS = 20
+"""Limit on the calls of the store by the runner for each launch, without those that workers make."""
+
+
+@pytest.fixture(autouse=True)
+def cluster(toy_framework: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_cluster(toy_framework)
+    monkeypatch.setattr(_trial_runner, "_FIRST_DELAY", 0.01)
+
+
+def assert_accounted_for(store: TrackingStore, experiment: ExperimentRecord, trials: int, directory: Path) -> None:
+    """Check that each trial has trained each of its batches, and that no two runs of a trial overlapped."""
+    journal = simulated_cluster.journal
+    assert (journal.errors, journal.twice, journal.running) == ([], [], set())
+    records = store.trials(experiment.id)
+    assert Counter(trial.state for trial in records) == {State.COMPLETED: trials}
+    assert {trial.request_id for trial in records} == set(range(trials))
+    assert not [trial.id for trial in records if trial.placement or trial.ordered is not None]
+    assert_trained(store, records, [LENGTH] if experiment.config["searcher"]["name"] == "random" else RUNGS)
+    best = min((training_loss(trial.seed, LENGTH), trial.id, LENGTH) for trial in records)
+    assert store.best_validation(experiment.id, METRIC, smaller_is_better=True) == pytest.approx(best)
+    assert_search_recorded(store, experiment, directory)
+
+
+def assert_trained(store: TrackingStore, trials: list[TrialRecord], validated: Sequence[int]) -> None:
+    """Compare all live reports with those of undisturbed trials.
+
+    Args:
+        store: the tracking store.
+        trials: the trials.
+        validated: numbers of batches after which the search asks for a validation.
+    """
+    for name, group, steps in ((METRIC, "validation", validated), ("loss", "training", range(PERIOD, 99, PERIOD))):
+        for first in range(0, len(trials), 500):
+            some = trials[first : first + 500]
+            curves = store.curves([trial.id for trial in some], name, group=group)
+            for trial in some:
+                expected = [(step, training_loss(trial.seed, step)) for step in steps if step <= trial.steps_completed]
+                assert curves.get(trial.id, []) == expected, f"trial {trial.id}"
+
+
+def assert_search_recorded(store: TrackingStore, experiment: ExperimentRecord, directory: Path) -> None:
+    """Replay the search."""
+    with open_search_method(parse_config(experiment.config), directory) as method:
+        for event in store.search_events(experiment.id):
+            actions = getattr(method, event.event[0])(*event.event[1:])
+            assert [action_to_json(action) for action in actions] == event.actions
+
+
+def ends_of(store: TrackingStore, trial: TrialRecord) -> list[Exit]:
+    return simulated_cluster.journal.ends[f"{store.cluster_id}-trial-{trial.id}"]
+
+
+def is_failure(end: Exit) -> bool:
+    return end.cause is Cause.OUT_OF_MEMORY or (end.cause is Cause.WORKERS and end.code > 0)
+
+
+def assert_counts(store: TrackingStore, experiment: ExperimentRecord, *, stopped: bool) -> None:
+    """Compare the counters of all trials with what the cluster did to them."""
+    for trial in store.trials(experiment.id):
+        ends = ends_of(store, trial)
+        expected = sum(map(is_failure, ends)), sum(end.cause in INTERRUPTIONS for end in ends)
+        counted = trial.restarts, trial.interruptions
+        # A run that ends after a request to stop counts as neither.
+        assert all(map(int.__le__, counted, expected)) if stopped else counted == expected, (trial.id, ends)
+
+
+def test_simulated_faults_change_no_result(store: TrackingStore, tmp_path: Path) -> None:
+    """A small search has every kind of fault."""
+    searcher = {"name": "random", "max_trials": 24, "max_concurrent_trials": 12}
+    cluster = {"seed": 1, "nodes": 2, "slots_per_node": 5, "fault_rate": 0.7, "faulty_launches": 3}
+    experiment, counted = submit_search(store, tmp_path, searcher, cluster), CountedStore(store)
+    resumed = run_search(cast("TrackingStore", counted), experiment.id, limit=60)
+    assert counted.calls["model_definition"] == 1 + resumed  # hundreds of copies would fill the memory
+    assert_accounted_for(store, experiment, 24, tmp_path)
+    assert_counts(store, experiment, stopped=False)
+    journal = simulated_cluster.journal
+    ends = [end for of_trial in journal.ends.values() for end in of_trial]
+    assert {end.cause for end in ends} == set(Cause)
+    assert journal.most_running == 10
+    assert sum(journal.launches.values()) > len(ends) > 24  # the others were delayed
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", campaign_seeds(few=2, many=20))
+def test_256_trials_at_once_survive_a_bad_cluster(seed: int, store: TrackingStore, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    searcher = {**chance.choice([RANDOM, HALVING]), "max_trials": 320}
+    cluster = {"seed": seed, "nodes": chance.choice([16, 24, 32]), "fault_rate": chance.uniform(0.1, 0.5)}
+    pauses = [time.monotonic() + chance.uniform(1, 15) for _ in range(chance.randrange(3))]
+    experiment = submit_search(
+        store, tmp_path, searcher, cluster, reproducibility={"experiment_seed": chance.randrange(1000)}
+    )
+    peaks = Peaks()
+
+    def tick() -> None:
+        peaks.measure()
+        if pauses and time.monotonic() > min(pauses):
+            pauses.remove(min(pauses))
+            store.request_experiment_state(experiment.id, State.PAUSED)
+
+    resumed = run_search(store, experiment.id, tick)
+    print(f"{simulated_cluster.journal.most_running} at once, resumed {resumed} times")
+    assert_accounted_for(store, experiment, 320, tmp_path)
+    assert_counts(store, experiment, stopped=resumed > 0)
+    assert_bounded(peaks)
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+@pytest.mark.timeout(3000)
+def test_a_search_of_thousands_of_trials_is_bounded(store: TrackingStore, tmp_path: Path) -> None:
+    trials = 10_000 if is_soak() else 500
+    experiment = submit_search(
+        store, tmp_path, {**HALVING, "max_trials": trials}, {"fault_rate": 0.02, "batch_seconds": 0.02}
+    )
+    counted, peaks = CountedStore(store), Peaks()
+    run_search(cast("TrackingStore", counted), experiment.id, peaks.measure, limit=2700)
+    assert_accounted_for(store, experiment, trials, tmp_path)
+    assert_bounded(peaks)
+    launches = sum(simulated_cluster.journal.launches.values())
+    calls = counted.calls - simulated_cluster.journal.calls
+    assert sum(calls.values()) <= MOST_CALLS * launches, {name: count / launches for name, count in calls.items()}
+
+
+def assert_bounded(peaks: Peaks) -> None:
+    """Check that memory, threads and open files depend on the number of trials at once only."""
+    assert peaks.threads <= 2 * AT_ONCE + 24
+    assert peaks.files <= peaks.files_before + 64
+    assert max(peaks.memory) - peaks.memory_before < AT_ONCE * (1 << 19)
