@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -191,8 +192,11 @@ def test_a_backup_that_an_editor_left_is_no_secret(
 def test_a_full_disk_leaves_no_experiment_and_no_half_secret(
     new_experiment: Submit, vault: dict[str, Any], det_home: Path, store: TrackingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    writer = threading.get_ident()
+
     def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if threading.get_ident() == writer:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):

@@ -10,12 +10,15 @@ from det_core.config import load_config
 from det_core.errors import LaunchError
 
 _DASHBOARD = "http://127.0.0.1:8265"
+_EXAMPLE = "example: det ray submit --address http://head:8265 const.yaml ."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    submit = commands.add_parser("submit", help="run an experiment as a job on the head node of a cluster")
+    parser.epilog = _EXAMPLE
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    text = "run an experiment as a job on the head node of a cluster"
+    submit = commands.add_parser("submit", help=text, description=text, epilog=_EXAMPLE)
     submit.add_argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML, a file below DIR")
     submit.add_argument(
         "directory", type=Path, nargs="?", metavar="DIR", help="directory with your code; default: that of CONFIG"

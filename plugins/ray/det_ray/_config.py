@@ -40,12 +40,12 @@ _Resources = Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_lengt
 class RayConfig(Block):
     """Options of the launcher."""
 
-    address: Annotated[str, AfterValidator(_check_address)] = "auto"
+    address: Annotated[str, AfterValidator(_check_address)] = Field(default="auto", examples=["10.0.0.1:6379"])
     """Host and port of the cluster's head node, such as ``10.0.0.1:6379``. By default, the variable ``RAY_ADDRESS``,
     or the cluster that this machine is a node of."""
-    slots_per_node: Positive | None = None
+    slots_per_node: Positive | None = Field(default=None, examples=[8], json_schema_extra={"unit": "slots"})
     """Maximum number of workers of a trial on one node, such as the number of its GPUs. Larger trials have several
     nodes. By default, all workers of a trial are on one node."""
-    resources: _Resources | None = None
+    resources: _Resources | None = Field(default=None, examples=[{"GPU": 1, "CPU": 8}])
     """Ray's resources of each slot, such as ``{GPU: 1, CPU: 8}``. By default, a GPU if the cluster has any, otherwise a
     CPU."""

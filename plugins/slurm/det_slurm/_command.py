@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from det_slurm._config import SlurmConfig
 
 _SAVE_SECONDS = 120
+_EXAMPLE = "example: det slurm submit --time 4:00:00 const.yaml ."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
+    parser.epilog = _EXAMPLE
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     text = "submit a job that runs an experiment, and that is requeued before its time limit"
-    submit = commands.add_parser("submit", help=text, description=text)
+    submit = commands.add_parser("submit", help=text, description=text, epilog=_EXAMPLE)
     submit.add_argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML")
     submit.add_argument(
         "directory", type=Path, nargs="?", metavar="DIR", help="directory with your code; default: that of CONFIG"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from det_core.config import Block, Positive
 
@@ -55,22 +55,24 @@ def _check_option(value: str) -> str:
 class SlurmConfig(Block):
     """Options of the launcher."""
 
-    slots_per_node: Positive = 1
+    slots_per_node: Positive = Field(default=1, examples=[8], json_schema_extra={"unit": "slots"})
     """Number of workers that a node runs, such as the number of its GPUs. Larger trials have several nodes."""
-    partition: str | None = None
+    partition: str | None = Field(default=None, examples=["gpu"])
     """Partition of the jobs. Like other options that are unset, Slurm chooses it."""
-    account: str | None = None
+    account: str | None = Field(default=None, examples=["vision"])
     """Account that the jobs are charged to."""
-    qos: str | None = None
+    qos: str | None = Field(default=None, examples=["long"])
     """Quality of service of the jobs."""
-    time: Annotated[str, BeforeValidator(_check_time)] | None = None
+    time: Annotated[str, BeforeValidator(_check_time)] | None = Field(default=None, examples=["4:00:00"])
     """Time limit of a run, such as ``'4:00:00'``, in quotes. A trial saves a checkpoint before, and goes on in a new
     job."""
-    gres: Annotated[str, AfterValidator(_check_gres)] | None = None
+    gres: Annotated[str, AfterValidator(_check_gres)] | None = Field(default=None, examples=["gpu:a100"])
     """Resource of each slot, such as ``gpu`` or ``gpu:a100``."""
-    constraint: str | None = None
+    constraint: str | None = Field(default=None, examples=["skylake"])
     """Features of the nodes."""
-    options: tuple[Annotated[str, AfterValidator(_check_option)], ...] = ()
+    options: tuple[Annotated[str, AfterValidator(_check_option)], ...] = Field(
+        default=(), examples=[["--mem-per-cpu=4G"]]
+    )
     """Further options of ``srun``, one word each, such as ``--mem-per-cpu=4G``. They come last, and so override those
     of the launcher."""
 
