@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,7 @@ import psutil
 from ..waiting import wait_for
 
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+_NO_LOGIN = ("nologin", "false")
 _PRIVILEGES = Path("/run/sshd")
 """Empty directory that a server of root needs. The start script of the system creates it."""
 _SECONDS = 30.0
@@ -100,7 +102,10 @@ class SshHosts:
 def missing() -> str | None:
     """Return what is missing for servers on this machine, or None."""
     lacking = [name for name in ("ssh", "sshd", "ssh-keygen") if not shutil.which(name, path=_PATH)]
-    return f"no {', '.join(lacking)}; to test, run as root: make debian" if lacking else None
+    if lacking:
+        return f"no {', '.join(lacking)}; to test, run as root: make debian"
+    shell = pwd.getpwuid(os.getuid()).pw_shell  # the servers start it
+    return f"this user may not log in: its shell is {shell}" if shell.endswith(_NO_LOGIN) else None
 
 
 @contextlib.contextmanager
