@@ -54,7 +54,7 @@ def config(tmp_path: Path) -> Path:
 def test_an_experiment_is_submitted_as_a_job(network: None, config: Path) -> None:
     with ray_cluster({"CPU": 2}, dashboard=True) as cluster:
         address = f"--address={cluster.dashboard}"
-        submitted = wait_for(lambda: submit_job(config, address), "agent of the head node")
+        submitted = wait_for(lambda: submit_job(config, address), "agent of the head node", seconds=200)
         (job,) = re.findall(r"^Submitted Ray job (raysubmit_\w+)\. ", submitted)
         logs = run("ray.scripts.scripts", "job", "logs", address, "--follow", job)
         assert "Experiment 1 completed: 1 trial" in logs and f"Job '{job}' succeeded" in logs, logs
