@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from det_core.tracking import _fork_safety
 from det_core.tracking._outage import Outage, Unavailable
+from det_core.tracking._turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +42,8 @@ class Database(ABC):
         self.url = engine.url.render_as_string(hide_password=False)
         self.retry = Outage(wait).retry
         self._wait = wait
-        self._reading = threading.BoundedSemaphore(self.most_readers)
-        self._writing = threading.BoundedSemaphore(self.most_writers)
+        self._reading = Turns(self.most_readers)
+        self._writing = Turns(self.most_writers)
         self._readers = engine.execution_options(**reading) if reading else engine
         self._writers = engine.execution_options(det_writes=True)
         self._durable_writers = engine.execution_options(det_writes=True, det_durable=True)
@@ -97,18 +97,17 @@ class Database(ABC):
         """Return the error to raise instead of a driver's error, with advice for the user."""
 
     @contextmanager
-    def _turn(self, transactions: threading.BoundedSemaphore) -> Iterator[None]:
+    def _turn(self, turns: Turns) -> Iterator[None]:
         """Wait until this process may open a transaction. No thread forks during the block."""
-        with _fork_safety.delay_forks():
-            if not transactions.acquire(timeout=self._wait):
+        with _fork_safety.delay_forks(), ExitStack() as turn:
+            try:
+                turn.enter_context(turns.take(self._wait))
+            except TimeoutError:
                 raise Unavailable(
                     f"{self._readers.url!r} was busy for {self._wait:g} s: earlier transactions of this process have "
                     "not ended. Look for another process that locks the database, or for an overloaded disk."
-                )
-            try:
-                yield
-            finally:
-                transactions.release()
+                ) from None
+            yield
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
