@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from ray.cluster_utils import Cluster
 
 _CLONE_NEWNET = 0x40000000
 _CLONE_NEWNS = 0x00020000
+_CLONE_NEWUTS = 0x04000000
 _OBJECT_STORE = 80 << 20
 _SECONDS = 60.0
 _VARIABLES = {
@@ -139,19 +141,20 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = _SECONDS)
 def loopback_only() -> Iterator[None]:
     """Give this thread, its later threads and child processes a network that has only loopback while the block runs.
 
-    Ray listens on all addresses of the host.
+    Ray listens on all addresses of the host, and looks up its name, for which no name server answers here.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    before = {kind: os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY) for kind in ("net", "uts")}
     try:
-        if libc.unshare(_CLONE_NEWNET):
+        if libc.unshare(_CLONE_NEWNET | _CLONE_NEWUTS):
             raise OSError(ctypes.get_errno(), "cannot create a network namespace")
-        for words in ("link set lo up", "route add default dev lo"):  # Ray takes the address that has a route
-            subprocess.run(["ip", *words.split()], check=True, timeout=_SECONDS)
+        socket.sethostname("localhost")
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=_SECONDS)
         yield
     finally:
-        libc.setns(before, _CLONE_NEWNET)
-        os.close(before)
+        for namespace in before.values():
+            libc.setns(namespace, 0)
+            os.close(namespace)
 
 
 @contextlib.contextmanager
