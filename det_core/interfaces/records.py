@@ -5,7 +5,7 @@ Times are UTC and timezone-aware. States are the names of the wire format withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -199,6 +199,24 @@ class Validation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExperimentSummary:
+    """What a list shows about an experiment beyond its record."""
+
+    trials: int
+    """Number of trials."""
+    running_trials: int
+    """Number of trials in the state ACTIVE."""
+    checkpoints: int
+    """Number of checkpoints in the state COMPLETED."""
+    checkpoint_bytes: int
+    """Size of these checkpoints in bytes."""
+    best: Validation | None
+    """Best validation of all trials by the searcher's metric, or None if there is none with a finite value."""
+    best_trial_id: int | None
+    """Trial of that validation."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialResult:
     """A trial with its best and its latest validation."""
 
@@ -224,6 +242,12 @@ class Run:
     """Whether the run stopped before its work was done and expects to be started again."""
     early_exit: str | None = None
     """Reason for which the run stopped for good, as in the wire format, such as ``EXITED_REASON_INVALID_HP``."""
+    start_time: datetime | None = None
+    """Time at which it began. None only in a worker, which does not know it."""
+    end_time: datetime | None = None
+    """Time at which its processes ended, or None before."""
+    end_reason: str = ""
+    """Reason for which its processes ended before their work was done, in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,6 +395,24 @@ class LogLine:
     """Time at which it was received."""
     id: int = 0
     """Id assigned by the store, ascending."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What was added to the tracking store between two calls of `TrackingStore.changes`."""
+
+    cursor: str
+    """Argument of the next call."""
+    experiments: Collection[int] = ()
+    """Ids of experiments that are new or have new trials."""
+    metrics: Collection[int] = ()
+    """Ids of trials with new reports of metrics."""
+    system_metrics: Collection[int] = ()
+    """Ids of trials with new system metrics."""
+    checkpoints: Collection[int] = ()
+    """Ids of trials that have begun checkpoints."""
+    logs: Collection[int] = ()
+    """Ids of trials with new log lines."""
 
 
 def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:

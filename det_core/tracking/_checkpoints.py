@@ -65,6 +65,7 @@ class CheckpointsMixin(StoreMixin):
             "state": CheckpointState.COMPLETED,
             "steps_completed": steps_completed,
             "resources": resources,
+            "size": sum(resources.values()),
             "metadata": metadata,
             "time": utc_now(),
         }
@@ -85,7 +86,8 @@ class CheckpointsMixin(StoreMixin):
         self, uuid: str, *, only: CheckpointState | None = None, remaining: Mapping[str, int] | None = None
     ) -> bool:
         state = CheckpointState.PARTIALLY_DELETED if remaining else CheckpointState.DELETED
-        values = {"state": state, "resources": remaining or {}, "time": utc_now()}
+        remaining = remaining or {}
+        values = {"state": state, "resources": remaining, "size": sum(remaining.values()), "time": utc_now()}
         meant = (_c.uuid == uuid, *(() if only is None else (_c.state == only,)))
         with self._database.write(durable=True) as connection:
             _lock(connection, uuid)

@@ -38,7 +38,7 @@ class CurvesMixin(StoreMixin):
     """Methods of the tracking store for curves of metrics."""
 
     def curves(
-        self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000
+        self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000, extremes: bool = False
     ) -> dict[int, list[tuple[int, float]]]:
         if points < 1:
             raise ValueError(f"points is {points}; expected at least 1")

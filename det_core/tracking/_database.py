@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from det_core.tracking import _fork_safety
+from det_core.tracking._answered_calls import answered_call
 from det_core.tracking._outage import Outage, Unavailable
 from det_core.tracking._turns import Turns
 
@@ -63,12 +64,10 @@ class Database(ABC):
             alone: whether to exclude other transactions with this option.
             durable: whether this and all earlier transactions survive a power cut once the block ends.
         """
-        engine = self._durable_writers if durable else self._writers
-        with self._turn(self._writing), self._explained(), engine.begin() as connection:
-            if alone:
-                self.lock_out_others(connection)
+        transaction = self._transaction(alone=alone, durable=durable)
+        call = answered_call()
+        with transaction if call is None else call.join(transaction) as connection:
             yield connection
-            self.commit(connection)
 
     def commit(self, connection: Connection) -> None:
         """Commit a transaction for writing."""
@@ -83,6 +82,13 @@ class Database(ABC):
     def lock_out_others(self, connection: Connection) -> None:
         """Wait until no other transaction that called this method is open."""
 
+    def transactions(self, connection: Connection) -> tuple[int, int]:
+        """Return the numbers of the oldest transaction that writes at present, and of the next one.
+
+        They are equal if there is none. This is always so in databases that commit in the order of ids.
+        """
+        return 0, 0
+
     @abstractmethod
     def number(self, of: FromClause, metric: str) -> ColumnElement[Any]:
         """Return an SQL expression for a metric, which is NULL if the value is not a finite number.
@@ -95,6 +101,15 @@ class Database(ABC):
     @abstractmethod
     def explain(self, error: DBAPIError) -> TrackingError:
         """Return the error to raise instead of a driver's error, with advice for the user."""
+
+    @contextmanager
+    def _transaction(self, *, alone: bool, durable: bool) -> Iterator[Connection]:
+        engine = self._durable_writers if durable else self._writers
+        with self._turn(self._writing), self._explained(), engine.begin() as connection:
+            if alone:
+                self.lock_out_others(connection)
+            yield connection
+            self.commit(connection)
 
     @contextmanager
     def _turn(self, turns: Turns) -> Iterator[None]:

@@ -83,22 +83,28 @@ class ExperimentsMixin(StoreMixin):
     ) -> list[ExperimentRecord]:
         if order not in _ORDERS:
             raise ValueError(f"experiments cannot be sorted by {order!r}; expected {', '.join(_ORDERS)}")
-        wanted = (
-            _c.state.in_(states) if states else None,
-            None if name is None else _c.name.icontains(name, autoescape=True),
-            None if label is None else _has_label(label),
-            None if archived is None else _c.archived == archived,
-        )
         # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
         read = (
             column if column is not _c.config else type_coerce(column, Text)
             for column in record_columns(experiments, ExperimentRecord)
         )
-        query = select(*read).where(*(each for each in wanted if each is not None))
+        query = select(*read).where(*_wanted(states, name, label, archived))
         by = _c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc()
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(by, _c.id.desc()).limit(limit).offset(offset)).mappings()
             return [ExperimentRecord(**{**row, "config": DeferredJson(row["config"])}) for row in rows]
+
+    def count_experiments(
+        self,
+        *,
+        states: Sequence[State] = (),
+        name: str | None = None,
+        label: str | None = None,
+        archived: bool | None = None,
+    ) -> int:
+        query = select(func.count()).select_from(experiments).where(*_wanted(states, name, label, archived))
+        with self._database.read() as connection:
+            return int(connection.execute(query).scalar_one())
 
     def edit_experiment(
         self,
@@ -207,6 +213,18 @@ class ExperimentsMixin(StoreMixin):
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
             connection.execute(release.values(lease_holder=None, lease_expires=None))
+
+
+def _wanted(
+    states: Sequence[State], name: str | None, label: str | None, archived: bool | None
+) -> list[ColumnElement[bool]]:
+    wanted = (
+        _c.state.in_(states) if states else None,
+        None if name is None else _c.name.icontains(name, autoescape=True),
+        None if label is None else _has_label(label),
+        None if archived is None else _c.archived == archived,
+    )
+    return [condition for condition in wanted if condition is not None]
 
 
 def _has_label(label: str) -> ColumnElement[bool]:

@@ -24,6 +24,7 @@ _TYPES = {
         "ref": "INTEGER",
         "time": "DATETIME",
         "number": "DOUBLE",
+        "bytes": "BLOB",
     },
     "postgresql": {
         "id": "BIGSERIAL",
@@ -31,6 +32,7 @@ _TYPES = {
         "ref": "BIGINT",
         "time": "TIMESTAMP WITH TIME ZONE",
         "number": "DOUBLE PRECISION",
+        "bytes": "BYTEA",
     },
 }
 
@@ -178,6 +180,81 @@ def _total_batches(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE trials ADD COLUMN total_batches BIGINT"))
 
 
+def _sizes_ends_of_runs_and_accounts(connection: Connection) -> None:
+    _accounts(connection)
+    for statement in (
+        "ALTER TABLE runs ADD COLUMN end_reason TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE checkpoints ADD COLUMN size BIGINT NOT NULL DEFAULT 0",
+        "DROP INDEX checkpoints_of_trial",
+        "CREATE INDEX checkpoints_of_trial ON checkpoints (trial_id, state, size)",
+    ):
+        connection.execute(text(statement))
+    fill = text("UPDATE checkpoints SET size = :size WHERE id = :row")
+    rows = connection.execute(text("SELECT id, resources FROM checkpoints")).all()
+    sizes = [{"row": row, "size": sum(json.loads(resources).values())} for row, resources in rows]
+    if sizes:
+        connection.execute(fill, sizes)
+
+
+def _accounts(connection: Connection) -> None:
+    types = _TYPES[connection.dialect.name]
+    for statement in (
+        f"""
+        CREATE TABLE users (
+            id {types["counted"]},
+            name TEXT NOT NULL UNIQUE,
+            role VARCHAR(32) NOT NULL,
+            password TEXT NOT NULL,
+            active BOOLEAN NOT NULL,
+            creation_time {types["time"]} NOT NULL
+        )
+        """,
+        f"""
+        CREATE TABLE access_tokens (
+            id {types["counted"]},
+            digest TEXT NOT NULL UNIQUE,
+            user_id {types["ref"]} REFERENCES users (id),
+            kind VARCHAR(32) NOT NULL,
+            scope VARCHAR(32) NOT NULL,
+            label TEXT NOT NULL,
+            trial_id BIGINT,
+            run_id BIGINT,
+            creation_time {types["time"]} NOT NULL,
+            expires {types["time"]}
+        )
+        """,
+        "CREATE INDEX access_tokens_of_user ON access_tokens (user_id)",
+        "CREATE INDEX access_tokens_by_expiry ON access_tokens (expires)",
+        f"""
+        CREATE TABLE actions (
+            id {types["counted"]},
+            time {types["time"]} NOT NULL,
+            "user" TEXT NOT NULL,
+            action TEXT NOT NULL,
+            target TEXT NOT NULL,
+            address TEXT NOT NULL
+        )
+        """,
+    ):
+        connection.execute(text(statement))
+
+
+def _answered_calls(connection: Connection) -> None:
+    types = _TYPES[connection.dialect.name]
+    connection.execute(
+        text(
+            f"""
+            CREATE TABLE answered_calls (
+                lane TEXT NOT NULL PRIMARY KEY,
+                number BIGINT NOT NULL,
+                answer {types["bytes"]} NOT NULL,
+                time {types["time"]} NOT NULL
+            )
+            """
+        )
+    )
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
@@ -185,6 +262,8 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _partial_indexes,
     _placements_and_interruptions,
     _total_batches,
+    _answered_calls,
+    _sizes_ends_of_runs_and_accounts,
 ]
 """Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
 

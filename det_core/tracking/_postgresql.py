@@ -39,6 +39,9 @@ _LIMITS = {
 }
 """libpq options that detect an unreachable host. Options in the URL take precedence."""
 
+_SNAPSHOT = sa.func.txid_current_snapshot()
+_TRANSACTIONS = sa.select(sa.func.txid_snapshot_xmin(_SNAPSHOT), sa.func.txid_snapshot_xmax(_SNAPSHOT))
+
 for _index in metrics.indexes:
     _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
 
@@ -83,6 +86,10 @@ class Postgresql(Database):
             # The server may have committed before the connection was lost.
             if not (_is_away(error) and self.retry(partial(self._is_committed, number))):
                 raise
+
+    def transactions(self, connection: sa.Connection) -> tuple[int, int]:
+        oldest, following = connection.execute(_TRANSACTIONS).one()
+        return int(oldest), int(following)
 
     def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         least, greatest = map(Decimal, FINITE)

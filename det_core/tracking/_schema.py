@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from det_core.errors import StoreCorrupt
+from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.records import CheckpointState, State
 from det_core.package_commands import package_command
 from det_core.tracking._column_types import Json, MetricsJson, PlainText, UtcTime
@@ -49,8 +51,8 @@ def _json(name: str) -> sa.Column[Any]:
     return sa.Column(name, Json, nullable=False, default=dict)
 
 
-def _state(kind: type[State] | type[CheckpointState]) -> sa.Column[Any]:
-    return sa.Column("state", sa.Enum(kind, native_enum=False, length=32), nullable=False)
+def _enum(name: str, kind: type[Enum]) -> sa.Column[Any]:
+    return sa.Column(name, sa.Enum(kind, native_enum=False, length=32), nullable=False)
 
 
 schema = sa.Table(
@@ -65,7 +67,7 @@ experiments = sa.Table(
     "experiments",
     tables,
     _id(),
-    _state(State),
+    _enum("state", State),
     _text("name"),
     _text("description"),
     _text("notes"),
@@ -94,7 +96,7 @@ trials = sa.Table(
     _id(),
     _ref("experiments"),
     _count("request_id"),
-    _state(State),
+    _enum("state", State),
     _json("hparams"),
     _count("seed"),
     _count("run_id"),
@@ -129,6 +131,7 @@ runs = sa.Table(
     sa.Column("early_exit", PlainText),
     sa.Column("start_time", UtcTime, nullable=False),
     sa.Column("end_time", UtcTime),
+    _text("end_reason"),
 )
 
 metrics = sa.Table(
@@ -185,13 +188,14 @@ checkpoints = sa.Table(
     sa.Column("uuid", PlainText, nullable=False, unique=True),
     _ref("trials"),
     _count("run_id"),
-    _state(CheckpointState),
+    _enum("state", CheckpointState),
     sa.Column("steps_completed", sa.BigInteger),
     _json("storage"),
     _json("resources"),
     _json("metadata"),
     sa.Column("time", UtcTime, nullable=False),
     sa.Column("error", PlainText),
+    _count("size"),  # of all resources in bytes
 )
 
 logs = sa.Table(
@@ -204,6 +208,15 @@ logs = sa.Table(
     _text("stdtype"),
     sa.Column("level", PlainText, nullable=False, default="INFO"),
     _text("log"),
+    sa.Column("time", UtcTime, nullable=False),
+)
+
+answered_calls = sa.Table(
+    "answered_calls",
+    tables,
+    sa.Column("lane", PlainText, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("answer", sa.LargeBinary, nullable=False),
     sa.Column("time", UtcTime, nullable=False),
 )
 
@@ -260,9 +273,51 @@ model_versions = sa.Table(
     sqlite_autoincrement=True,
 )
 
+users = sa.Table(
+    "users",
+    tables,
+    _id(),
+    sa.Column("name", PlainText, nullable=False, unique=True),
+    _enum("role", Role),
+    _text("password"),
+    sa.Column("active", sa.Boolean, nullable=False),
+    sa.Column("creation_time", UtcTime, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+access_tokens = sa.Table(
+    "access_tokens",
+    tables,
+    _id(),
+    sa.Column("digest", PlainText, nullable=False, unique=True),
+    sa.Column("user_id", _BIG, sa.ForeignKey("users.id")),
+    _enum("kind", TokenKind),
+    _enum("scope", TokenScope),
+    _text("label"),
+    sa.Column("trial_id", sa.BigInteger),
+    sa.Column("run_id", sa.BigInteger),
+    sa.Column("creation_time", UtcTime, nullable=False),
+    sa.Column("expires", UtcTime),
+    sqlite_autoincrement=True,
+)
+
+actions = sa.Table(
+    "actions",
+    tables,
+    _id(),
+    sa.Column("time", UtcTime, nullable=False),
+    _text("user"),
+    _text("action"),
+    _text("target"),
+    _text("address"),
+    sqlite_autoincrement=True,
+)
+
 sa.Index("model_versions_of_checkpoint", model_versions.c.checkpoint_uuid)
 sa.Index("trials_of_request", trials.c.experiment_id, trials.c.request_id)
-sa.Index("checkpoints_of_trial", checkpoints.c.trial_id)
+sa.Index("checkpoints_of_trial", checkpoints.c.trial_id, checkpoints.c.state, checkpoints.c.size)
+sa.Index("access_tokens_of_user", access_tokens.c.user_id)
+sa.Index("access_tokens_by_expiry", access_tokens.c.expires)
 sa.Index("logs_of_trial", logs.c.trial_id, logs.c.id)
 sa.Index("system_metrics_of_trial", system_metrics.c.trial_id, system_metrics.c.id)
 

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking._accounts import AccountsMixin
+from det_core.tracking._answered_calls import answer_call_once
+from det_core.tracking._changes import ChangesMixin
 from det_core.tracking._checkpoints import CheckpointsMixin
 from det_core.tracking._curves import CurvesMixin
 from det_core.tracking._experiment_deletion import ExperimentDeletionMixin
+from det_core.tracking._experiment_summaries import ExperimentSummariesMixin
 from det_core.tracking._experiments import ExperimentsMixin
 from det_core.tracking._logs import LogsMixin
+from det_core.tracking._metric_names import MetricNamesMixin
 from det_core.tracking._metrics import MetricsMixin
 from det_core.tracking._model_registry import ModelRegistryMixin
 from det_core.tracking._schema import schema, upgrade_tables
@@ -24,16 +29,20 @@ from det_core.tracking._trial_sources import TrialSourcesMixin
 from det_core.tracking._trials import TrialsMixin
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from det_core.tracking._database import Database
 
 
 class SqlTrackingStore(
     ExperimentsMixin,
     ExperimentDeletionMixin,
+    ExperimentSummariesMixin,
     TrialsMixin,
     SearchEventsMixin,
     SearcherOperationsMixin,
     MetricsMixin,
+    MetricNamesMixin,
     ScoresMixin,
     CurvesMixin,
     SystemMetricsMixin,
@@ -41,6 +50,8 @@ class SqlTrackingStore(
     CheckpointsMixin,
     ModelRegistryMixin,
     LogsMixin,
+    ChangesMixin,
+    AccountsMixin,
     TrackingStore,
 ):
     """Tracking store in one SQL database. Open it with `det_core.tracking.open_store`.
@@ -65,6 +76,18 @@ class SqlTrackingStore(
     def _cluster_id(self) -> str:
         with self._database.read() as connection:
             return str(connection.execute(select(schema.c.cluster_id)).scalar_one())
+
+    def answer_once(self, call_id: str, answer: Callable[[], bytes]) -> bytes:
+        """Return the answer to a call of a remote client, which takes effect once although the client may repeat it.
+
+        Args:
+            call_id: ``LANE-NUMBER``. Calls of one lane follow each other, and their numbers ascend.
+            answer: function that executes the call with this store, and returns the answer.
+
+        Raises:
+            TrackingError: a later call of the lane was answered before.
+        """
+        return answer_call_once(self._database, call_id, answer)
 
     def close(self) -> None:
         self._database.close()

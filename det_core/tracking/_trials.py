@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Connection, select, update
+from sqlalchemy import Column, Connection, func, select, update
 
 from det_core.interfaces.records import ENDINGS, CheckpointState, Run, State, TrialRecord
-from det_core.tracking._column_types import utc_now
+from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (
     StoreMixin,
@@ -27,7 +27,7 @@ from det_core.tracking._rows import (
 from det_core.tracking._schema import checkpoints, experiments, runs, trials
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 class TrialsMixin(StoreMixin):
@@ -76,6 +76,10 @@ class TrialsMixin(StoreMixin):
             get_experiment(connection, experiment_id)
             return fetch_records(connection, TrialRecord, query.order_by(trials.c.id))
 
+    def trials_by_id(self, trial_ids: Collection[int]) -> list[TrialRecord]:
+        with self._database.read() as connection:
+            return [get_trial(connection, trial_id) for trial_id in trial_ids]
+
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
         ended = utc_now() if state.final else None
         with self._database.write(durable=True) as connection:
@@ -106,13 +110,13 @@ class TrialsMixin(StoreMixin):
     def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
         with self._database.write() as connection:
             trial = lock_trial(connection, trial_id, lease=lease)
-            run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id)
+            run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id, start_time=utc_now())
             start = 0
             if trial.run_id:  # the first run has nothing to continue, archive or end
                 start = _first_step(connection, trial_id, trial.steps_completed)
                 archive_after(connection, trial_id, start)
                 _end_runs(connection, trial_id)
-            connection.execute(runs.insert().values({**vars(run), "start_time": utc_now()}))
+            connection.execute(runs.insert().values(vars(run)))
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="", placement="")
             return run
 
@@ -120,6 +124,19 @@ class TrialsMixin(StoreMixin):
         of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.read() as connection:
             return fetch_record(connection, Run, runs, *of_trial, what=f"run {run_id} of trial {trial_id}")
+
+    def runs(self, trial_id: int) -> list[Run]:
+        query = select(*record_columns(runs, Run)).where(runs.c.trial_id == trial_id).order_by(runs.c.run_id)
+        with self._database.read() as connection:
+            get_trial(connection, trial_id)
+            return fetch_records(connection, Run, query)
+
+    def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:
+        ended = {"end_time": func.coalesce(runs.c.end_time, utc_now()), "end_reason": make_writable(reason)}
+        this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
+        with self._database.write() as connection:
+            lock_trial(connection, trial_id, lease=lease)
+            connection.execute(update(runs).where(*this).values(ended))
 
     def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:
         self._update_run(trial_id, run_id, preemption_acknowledged=True)

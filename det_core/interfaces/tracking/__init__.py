@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from det_core.interfaces.tracking._accounts import AccountStore
+from det_core.interfaces.tracking._changes import ChangesStore
 from det_core.interfaces.tracking._checkpoints import CheckpointStore
 from det_core.interfaces.tracking._experiments import ExperimentStore
 from det_core.interfaces.tracking._logs import LogStore
@@ -27,6 +29,8 @@ class TrackingStore(
     CheckpointStore,
     ModelRegistry,
     LogStore,
+    ChangesStore,
+    AccountStore,
 ):
     """Record of everything that happened in experiments, with the rules that keep it consistent.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, State
 
 
 class ExperimentStore(ABC):
@@ -70,6 +70,21 @@ class ExperimentStore(ABC):
         Raises:
             ValueError: ``order`` is unknown.
         """
+
+    @abstractmethod
+    def count_experiments(
+        self,
+        *,
+        states: Sequence[State] = (),
+        name: str | None = None,
+        label: str | None = None,
+        archived: bool | None = None,
+    ) -> int:
+        """Return the number of experiments that `experiments` returns with the same arguments."""
+
+    @abstractmethod
+    def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
+        """Return what a list shows about experiments beyond their records, in the requested order."""
 
     @abstractmethod
     def edit_experiment(

@@ -56,7 +56,7 @@ class MetricsStore(ABC):
 
     @abstractmethod
     def curves(
-        self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000
+        self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000, extremes: bool = False
     ) -> dict[int, list[tuple[int, float]]]:
         """Return for each trial the (step, value) pairs of a metric by step, wherever the value is a finite number.
 
@@ -65,6 +65,23 @@ class MetricsStore(ABC):
         and the last value. A minimum or maximum in between may be missing, because only reading every report would
         find it.
 
+        Args:
+            trial_ids: the trials, in the order of the result.
+            metric: name of the metric.
+            group: group of the metric.
+            points: number of points to which long curves are reduced, at least 1.
+            extremes: whether to read every report and keep extremes. A trial with more than ``points`` reports then has
+                at most ``2 * points + 2`` values: the first, the last, and the least and the greatest of each interval
+                of 1/``points`` of the trial's steps.
+
         Raises:
             ValueError: ``points`` is less than 1.
+        """
+
+    @abstractmethod
+    def metric_names(self, trial_ids: Collection[int]) -> dict[str, list[str]]:
+        """Return the names of metrics that are numbers, sorted, by group.
+
+        Only the first and the last reports of each trial are read, and only those of some trials if there are many, so
+        a metric that is reported rarely may be missing.
         """

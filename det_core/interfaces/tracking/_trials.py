@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from det_core.interfaces.records import Run, State, TrialOrder, TrialRecord, TrialResult
@@ -38,6 +38,10 @@ class TrialStore(ABC):
     @abstractmethod
     def trial(self, trial_id: int) -> TrialRecord:
         """Return one trial."""
+
+    @abstractmethod
+    def trials_by_id(self, trial_ids: Collection[int]) -> list[TrialRecord]:
+        """Return trials of any experiments in the requested order."""
 
     @abstractmethod
     def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[TrialRecord]:
@@ -110,6 +114,18 @@ class TrialStore(ABC):
     @abstractmethod
     def run(self, trial_id: int, run_id: int) -> Run:
         """Return one run of a trial."""
+
+    @abstractmethod
+    def runs(self, trial_id: int) -> list[Run]:
+        """Return all runs of a trial, oldest first."""
+
+    @abstractmethod
+    def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:
+        """Record the end of a run's processes. A run that has ended already keeps its end time.
+
+        Args:
+            reason: why they ended before their work was done, in one line.
+        """
 
     @abstractmethod
     def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:

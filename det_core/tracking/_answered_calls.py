@@ -1,0 +1,144 @@
+"""Calls of remote clients, which take effect exactly once although their answers may get lost.
+
+A client that has lost an answer repeats the call with the same id, to this server or to its successor. The id and the
+answer are therefore committed with the call's own write. A repeated call finds them and gets the answer again.
+
+A client numbers its calls, one after the other, in lanes, of which it has one per concurrent call. Only the last answer of a
+lane can still be wanted, so the table has one row per lane.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.exc import IntegrityError
+
+from det_core.errors import TrackingError
+from det_core.tracking._column_types import utc_now
+from det_core.tracking._outage import Unavailable
+from det_core.tracking._schema import answered_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy import Connection
+    from typing_extensions import Self
+
+    from det_core.tracking._database import Database
+
+_c = answered_calls.c
+_KEPT = timedelta(hours=1)
+"""Time for which answers are kept. Clients repeat calls for a few minutes at most."""
+
+
+def answered_call() -> AnsweredCall | None:
+    """Return the call that this thread answers, or None if it does not answer one with an id."""
+    return _current.get()
+
+
+def answer_call_once(database: Database, call_id: str, answer: Callable[[], bytes]) -> bytes:
+    """Return the answer to a call, as `SqlTrackingStore.answer_once` describes it."""
+    lane, _, number = call_id.rpartition("-")
+    if not lane or not number.isdecimal() or len(call_id) > _LONGEST_ID:
+        raise TrackingError(f"the id of a call is {call_id!r:.100}; expected LANE-NUMBER")
+
+    def attempt() -> bytes:
+        with AnsweredCall(lane, int(number)) as call:
+            return call.commit(answer())
+
+    try:
+        return database.retry(attempt)
+    except _Repeated as found:
+        return found.answer
+
+
+class AnsweredCall:
+    """Transactions of one call. The last one also records the answer. Entering makes it that of the thread.
+
+    Args:
+        lane: the client's lane.
+        number: number of the call in the lane.
+    """
+
+    def __init__(self, lane: str, number: int) -> None:
+        self._lane = lane
+        self._number = number
+        self._open = ExitStack()
+        self._connection: Connection | None = None
+        self._is_known = False
+
+    def __enter__(self) -> Self:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        _current.reset(self._token)
+        self._open.__exit__(*exc_info)  # type: ignore[arg-type]
+
+    @contextmanager
+    def join(self, transaction: AbstractContextManager[Connection]) -> Iterator[Connection]:
+        """Open a transaction for writing that stays open after the block, so that `commit` can add the answer.
+
+        An earlier transaction of the call is committed first. If the call has been answered before, the block and the
+        whole call end here.
+        """
+        self._end()
+        with ExitStack() as stack:
+            connection = stack.enter_context(transaction)
+            self._check_new(connection)
+            yield connection
+            self._connection, self._open = connection, stack.pop_all()
+
+    def commit(self, answer: bytes) -> bytes:
+        """Record the answer in the open transaction and commit it. A call that writes nothing is not recorded."""
+        if self._connection is not None:
+            self._record(self._connection, answer)
+            self._end()
+        return answer
+
+    def _end(self) -> None:
+        self._connection = None
+        self._open.close()
+
+    def _check_new(self, connection: Connection) -> None:
+        query = select(_c.number, _c.answer).where(_c.lane == self._lane).with_for_update()
+        row = connection.execute(query).one_or_none()
+        self._is_known = row is not None
+        if row is None or row.number < self._number:
+            return
+        if row.number > self._number:
+            raise TrackingError(f"call {self._number} arrived after call {row.number}, so it was not executed")
+        raise _Repeated(row.answer)
+
+    def _record(self, connection: Connection, answer: bytes) -> None:
+        values = {"number": self._number, "answer": answer, "time": utc_now()}
+        if self._is_known:
+            connection.execute(update(answered_calls).where(_c.lane == self._lane).values(values))
+            return
+        old = select(_c.lane).where(_c.time < utc_now() - _KEPT).with_for_update(skip_locked=True)
+        connection.execute(delete(answered_calls).where(_c.lane.in_(old)))
+        try:
+            connection.execute(answered_calls.insert().values(lane=self._lane, **values))
+        except IntegrityError:  # the client has repeated the call while its first execution was under way
+            raise Unavailable(f"call {self._number} is being executed") from None
+
+
+_LONGEST_ID = 100
+_current: ContextVar[AnsweredCall | None] = ContextVar("det_answered_call", default=None)
+
+
+class _Repeated(Exception):
+    """The call was answered before.
+
+    Args:
+        answer: the recorded answer.
+    """
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self.answer = bytes(answer)
