@@ -136,6 +136,7 @@ class TrialRunner:
                 run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
                 watch.started()
                 end, error = self._run_once(trial, run, start, requested)
+                self.store.end_run(trial.id, run.run_id, reason=error if end.code else "", lease=self.lease)
             except (LaunchError, NoCheckpoint) as problem:
                 if requested():
                     continue
@@ -250,6 +251,7 @@ class TrialRunner:
                 end = self._launch(request, run, logs, requested)
             except (LaunchError, *_NO_LAUNCH) as error:
                 logs.add(None, "det", f"{name} could not be started: {error}")
+                self.store.end_run(trial.id, run.run_id, reason=str(error), lease=self.lease)
                 raise
             how = f"was terminated by signal {-end.code}" if end.code < 0 else f"exited with code {end.code}"
             cause = "" if end.cause is Cause.WORKERS else ": ".join(filter(None, (end.cause.value, end.message)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from det_core.tracking.remote._access import ACCOUNT_METHODS as ACCOUNT_METHODS
     from det_core.tracking.remote._access import RunAccess as RunAccess
     from det_core.tracking.remote._agent_socket import StoreCall as StoreCall
     from det_core.tracking.remote._agent_socket import open_agent_store as open_agent_store
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
 
 _MODULES = {
-    "_access": ("RunAccess",),
+    "_access": ("ACCOUNT_METHODS", "RunAccess"),
     "_agent_socket": (
         "StoreCall",
         "open_agent_store",
