@@ -1,0 +1,107 @@
+"""The application: all routes, behind the guard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from det_core.errors import ConfigError, DetError, ExperimentBusy, RecordExists, RecordInUse, RecordNotFound, StoreBusy
+from det_server import actions, api, pages
+from det_server._guard import Guard
+from det_server._hosts import AllowedHosts
+from det_server._refusal import API, RefusedError
+from det_server._rendering import STATIC_DIRECTORY, render_error
+from det_server._site import Site, site_of
+
+_DATA = (API, "/data/", "/live")
+"""Beginnings of the paths that scripts and programs read, whose errors are JSON."""
+_STATUS = {
+    RecordNotFound: 404,
+    RecordExists: 409,
+    RecordInUse: 409,
+    ExperimentBusy: 409,
+    StoreBusy: 503,
+    ConfigError: 400,
+    DetError: 400,
+    ValueError: 400,
+}
+"""HTTP status of the errors of endpoints, most special first."""
+
+
+def make_application(
+    site: Site, hosts: AllowedHosts, *, behind_proxy: bool = False, cookie: str = "det-session"
+) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        site: parts that all requests share.
+        hosts: names of this server.
+        behind_proxy: whether all requests come from a reverse proxy.
+        cookie: name of the cookie.
+    """
+    routes = [
+        *api.ROUTES,
+        *actions.ROUTES,
+        *pages.ROUTES,
+        Mount("/static", StaticFiles(directory=STATIC_DIRECTORY)),
+    ]
+    app = Starlette(routes=routes, lifespan=_lifespan)
+    app.router.redirect_slashes = False
+    app.state.site = site
+    app.state.cookie = cookie
+    app.add_exception_handler(HTTPException, _explain_status)
+    app.add_exception_handler(RefusedError, _explain_refusal)
+    for kind in (DetError, ValueError):
+        app.add_exception_handler(kind, _explain_error)
+    app.add_exception_handler(500, _explain_failure)
+    return Guard(app, site, hosts, behind_proxy=behind_proxy, cookie=cookie)
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    site = cast("Site", app.state.site)
+    site.keeper.start()
+    yield
+    await site.changes.close()
+    site.keeper.stop()
+
+
+def _explain_status(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    hints = {404: "It may have been deleted. All experiments are at /experiments.", 405: "Use the buttons of det's pages."}
+    message = f"There is no page {request.url.path[:200]}." if error.status_code == 404 else str(error.detail)
+    return _explain(request, error.status_code, message, hints.get(error.status_code, ""))
+
+
+def _explain_refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    response = _explain(request, error.status, str(error))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _explain_error(request: Request, error: Exception) -> Response:
+    status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
+    return _explain(request, status, str(error))
+
+
+def _explain_failure(request: Request, error: Exception) -> Response:
+    return _explain(request, 500, "The server failed to answer.", "Its log has the details. Please report this.")
+
+
+def _explain(request: Request, status: int, message: str, hint: str = "") -> Response:
+    if request.url.path.startswith(_DATA):
+        return JSONResponse({"error": message}, status)
+    return render_error(request, status, message, hint)
+
+
+__all__ = ["make_application", "site_of"]

@@ -1,0 +1,187 @@
+"""Guard around the whole application, which admits no request by default."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from det_core.errors import DetError
+from det_server import _credentials
+from det_server._client_version import check_client_version
+from det_server._hosts import AllowedHosts, is_link, is_same_origin, names_its_origin
+from det_server._principal import Principal
+from det_server._refusal import API, RefusedError
+from det_server._request_bodies import BodyReader, checked_length, replay_body
+from det_server._response_headers import add_headers
+from det_server._site import Site
+
+_log = logging.getLogger("det.server")
+
+_READING = ("GET", "HEAD")
+_OPEN = {("/login", "GET"), ("/login", "HEAD"), ("/login", "POST"), ("/api/login", "POST")}
+"""Paths and methods that need no login if people log in at all."""
+_OPEN_FILES = "/static/"
+"""Path of what the login page needs."""
+_FOR_RUNS = ("/api/store/", "/api/info")
+"""Paths that the workers of a run may use."""
+_WORST_DRAINED = 1 << 20
+"""Largest body that is read before a request is refused, so that the client sees the answer."""
+
+
+class Guard:
+    """ASGI application that admits requests to another one.
+
+    It checks the Host header, the origin, and the credentials, and limits bodies. Endpoints find the caller in
+    ``request.state.principal``, the body in ``request.state.body``, and the client's address in
+    ``request.state.address``.
+
+    Args:
+        app: the guarded application.
+        site: parts that all requests share.
+        hosts: names of this server.
+        behind_proxy: whether all requests come from a reverse proxy, which reports the addresses of clients.
+        cookie: name of the cookie.
+    """
+
+    def __init__(self, app: ASGIApp, site: Site, hosts: AllowedHosts, *, behind_proxy: bool, cookie: str) -> None:
+        self._app = app
+        self._site = site
+        self._hosts = hosts
+        self._behind_proxy = behind_proxy
+        self._cookie = cookie
+        self._bodies = BodyReader()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":  # there are no web sockets
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        send = add_headers(send, scope["path"], scope["query_string"], secure=self._site.is_secure)
+        try:
+            length = checked_length(scope["path"], scope["method"], headers)
+            try:
+                self._check_origin(scope, headers)
+                answer = await self._authenticate(scope, headers)
+            except RefusedError:
+                if length <= _WORST_DRAINED:
+                    await self._bodies.read(receive, length)
+                raise
+            if answer is not None:
+                await answer(scope, receive, send)
+                return
+            await self._forward(scope, headers, receive, send, length)
+        except RefusedError as refusal:
+            await refusal.response(scope["path"])(scope, receive, send)
+
+    async def _forward(self, scope: Scope, headers: Headers, receive: Receive, send: Send, length: int) -> None:
+        state: dict[str, Any] = scope.setdefault("state", {})
+        state["address"] = self._client_address(scope, headers)
+        if scope["method"] in _READING:
+            await self._app(scope, receive, send)
+            return
+        with self._bodies.reserve(length):
+            state["body"] = await self._bodies.read(receive, length)
+            await self._app(scope, replay_body(state["body"], receive), send)
+
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        """Refuse requests under foreign names, and those that pages of other origins send."""
+        host = headers.getlist("host")
+        if len(host) != 1 or not self._hosts.permits_host(host[0]):
+            raise RefusedError(
+                403,
+                f"this server is not {', '.join(host)[:100]!r}; expected {', '.join(self._hosts.names)}"
+                + (f" with port {self._hosts.port}" if self._hosts.port else "")
+                + ". Behind a reverse proxy, start it with: det server --users --proxy-host NAME",
+            )
+        followed = scope["method"] in _READING and is_link(headers)
+        if not followed and not is_same_origin(headers, self._hosts):
+            raise RefusedError(403, "a page of another site sent this request; open det's own page, and try again there")
+
+    async def _authenticate(self, scope: Scope, headers: Headers) -> Response | None:
+        """Find the caller, or return an answer that lets the user become one.
+
+        Raises:
+            RefusedError: the request has no valid credentials.
+        """
+        path, query = scope["path"], scope["query_string"]
+        state: dict[str, Any] = scope.setdefault("state", {})
+        if path.startswith(API):
+            check_client_version(headers)
+        token = _credentials.bearer_token(headers)
+        if token is not None:
+            state["principal"] = await self._bearer(token, path)
+            return None
+        if path.startswith(API) and path != "/api/login":
+            raise RefusedError(401, self._how_to_log_in(), {"www-authenticate": "Bearer"})
+        link = _credentials.url_token(query) if scope["method"] in _READING else None
+        if link is not None and not self._site.has_users:
+            return self._follow_link(link, path, query)
+        return await self._cookie_session(scope, headers)
+
+    async def _bearer(self, token: str, path: str) -> Principal:
+        principal = await self._ask_store(self._site.access.admit_bearer, token)
+        if principal is None:
+            raise RefusedError(401, f"the token is not valid, or has expired; {self._how_to_log_in()}")
+        if principal.run is not None and not path.startswith(_FOR_RUNS):
+            raise RefusedError(403, f"the token of a run may not use {path:.100}; expected {' or '.join(_FOR_RUNS)}")
+        return principal
+
+    def _follow_link(self, token: str, path: str, query: bytes) -> Response:
+        value = self._site.access.admit_link(token)
+        if value is None:
+            raise RefusedError(401, f"the token in the URL is not that of this server; {self._how_to_log_in()}")
+        response = _credentials.without_token(path, query)
+        _credentials.set_cookie(response, self._cookie, value, secure=self._site.is_secure)
+        return response
+
+    async def _cookie_session(self, scope: Scope, headers: Headers) -> Response | None:
+        """Find the caller by its cookie, and refuse changes without a known origin."""
+        path, method = scope["path"], scope["method"]
+        value = _credentials.read_cookie(headers, self._cookie)
+        admission = await self._ask_store(self._site.access.admit_cookie, value) if value else None
+        if admission is not None:
+            scope["state"]["principal"] = admission.principal
+            scope["state"]["cookie"] = admission.cookie
+        is_open = self._site.has_users and ((path, method) in _OPEN or path.startswith(_OPEN_FILES))
+        if admission is None and not is_open:
+            return self._send_to_login(scope, headers)
+        if method not in _READING and path != "/api/login" and not names_its_origin(headers):
+            raise RefusedError(403, "the request has neither Origin nor Sec-Fetch-Site; use a present browser or a token")
+        return None
+
+    def _send_to_login(self, scope: Scope, headers: Headers) -> Response:
+        path, query = scope["path"], scope["query_string"]
+        if scope["method"] in _READING and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return _credentials.repeat_request(path, query)
+        if self._site.has_users and scope["method"] in _READING and headers.get("sec-fetch-mode") in (None, "navigate"):
+            target = quote(path + (f"?{query.decode('latin-1')}" if query else ""), safe="/")
+            return RedirectResponse(f"/login?next={target}", 303)
+        raise RefusedError(401, self._how_to_log_in())
+
+    def _how_to_log_in(self) -> str:
+        if self._site.has_users:
+            return f"log in at {self._site.url}/login, or on the command line: det login {self._site.url}"
+        return "open the URL that det server has printed, with its token"
+
+    def _client_address(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        """Return the address of the client. Only a proxy that was named is believed about it."""
+        direct = scope["client"][0] if scope.get("client") else ""
+        if not self._behind_proxy:
+            return str(direct)
+        return headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:64] or str(direct)
+
+    async def _ask_store(self, ask: Any, secret: str) -> Any:
+        try:
+            return await run_in_threadpool(ask, secret)
+        except DetError as error:
+            _log.warning("cannot check a token: %s", error)
+            raise RefusedError(503, f"the tracking store cannot be used: {error}", {"retry-after": "5"}) from None

@@ -1,0 +1,110 @@
+"""HTTP server that drops connections whose requests never arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_SECONDS = 10.0
+"""Maximum time from the first byte of a request, or the start of a connection, to the end of the headers."""
+HEADER_BYTES = 32 << 10
+"""Maximum size of the line and the headers of a request."""
+MAX_CONNECTIONS = 800
+"""Maximum number of connections. Processes usually may open 1024 files."""
+_KEEP_ALIVE_SECONDS = 60
+_SHUTDOWN_SECONDS = 3
+
+_log = logging.getLogger("det.server")
+
+
+class LimitedProtocol(H11Protocol):
+    """Protocol of one connection, with limits on the time for headers and on the number of connections."""
+
+    _header_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept the connection, unless there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            _log.warning("a connection was refused because there are %d", MAX_CONNECTIONS)
+            transport.abort()
+            return
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Process data, and wait for the rest of the headers if they are incomplete."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_timer()
+        elif self._header_timer is None and self.conn.trailing_data[0]:
+            self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _await_headers(self) -> None:
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+
+class _Server(uvicorn.Server):
+    """Server that reports when it answers requests."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+
+def serve_application(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    certificate: tuple[Path, Path] | None,
+    on_started: Callable[[], None],
+) -> None:
+    """Serve an application until the process is asked to stop.
+
+    Args:
+        app: the application.
+        listener: socket that listens already.
+        certificate: files with the certificate and its key, or None for HTTP.
+        on_started: function to call as soon as requests are answered.
+    """
+    tls: dict[str, Any] = {}
+    if certificate:
+        tls = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http=LimitedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,  # URLs may contain tokens
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        **tls,
+    )
+    _Server(config, on_started).run(sockets=[listener])

@@ -1,0 +1,59 @@
+"""Logins with a user name and a password."""
+
+from __future__ import annotations
+
+import re
+
+from det_core.errors import RecordNotFound
+from det_core.interfaces.tracking import TrackingStore
+from det_server import _passwords
+from det_server._login_limits import LoginLimits
+from det_server._passwords import PasswordError
+from det_server._refusal import RefusedError
+
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+
+
+class Login:
+    """Check of user names and passwords.
+
+    Args:
+        store: the tracking store, which has the hashes.
+    """
+
+    def __init__(self, store: TrackingStore) -> None:
+        self._store = store
+        self._limits = LoginLimits()
+
+    def check(self, user: str, password: str, address: str) -> None:
+        """Check a user's password, and record the attempt in the audit log.
+
+        An unknown user, an inactive one and a wrong password have the same answer after the same time.
+
+        Args:
+            user: name of the user.
+            password: the password.
+            address: network address of the client.
+
+        Raises:
+            RefusedError: the user or the password is wrong, or there were too many attempts.
+        """
+        self._limits.count_attempt(user, address)
+        try:
+            right = _passwords.verify_password(self._hash(user), password)
+        except PasswordError as error:
+            raise RefusedError(503, str(error), {"retry-after": "5"}) from None
+        known = user if _NAME.fullmatch(user) else "?"
+        self._store.record_action(user=known, action="login" if right else "failed login", target="", address=address)
+        if not right:
+            raise RefusedError(401, "the user name or the password is wrong")
+        self._limits.forgive(user, address)
+
+    def _hash(self, user: str) -> str:
+        """Return the hash of an active user's password, or an empty string."""
+        if not _NAME.fullmatch(user):
+            return ""
+        try:
+            return self._store.password_hash(user) if self._store.user(user).active else ""
+        except RecordNotFound:
+            return ""

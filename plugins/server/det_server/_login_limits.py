@@ -1,0 +1,82 @@
+"""Limits on failed logins, in memory of a bounded size."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from det_server._refusal import RefusedError
+
+_WINDOW = 15 * 60.0
+"""Seconds after the first attempt in which the others are counted."""
+_REMEMBERED = 10_000
+"""Maximum number of names and addresses that each limit remembers, the latest ones."""
+_LIMITS = {"user and address": 5, "address": 30, "user": 60}
+"""Maximum number of attempts by what they have in common. One that succeeds does not count."""
+
+
+class LoginLimits:
+    """Counts of the attempts to log in, by user and by address.
+
+    Args:
+        clock: function that returns the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._attempts = {kind: OrderedDict[Hashable, tuple[float, int]]() for kind in _LIMITS}
+
+    def count_attempt(self, user: str, address: str) -> None:
+        """Count an attempt before its password is checked, so that many at once count as well.
+
+        Raises:
+            RefusedError: there were too many.
+        """
+        with self._lock:
+            waits = [self._count(kind, key) for kind, key in _keys(user, address).items()]
+        if wait := max(waits):
+            minutes = -(-wait // 60)
+            message = f"too many attempts to log in; try again in {minutes:.0f} min, or ask an admin for a new password"
+            raise RefusedError(429, message, {"retry-after": f"{wait:.0f}"})
+
+    def forgive(self, user: str, address: str) -> None:
+        """Take back an attempt that succeeded, and forget failures of this user at this address."""
+        with self._lock:
+            for kind, key in _keys(user, address).items():
+                begun, number = self._attempts[kind].get(key, (0.0, 0))
+                if number > 1 and kind != "user and address":
+                    self._attempts[kind][key] = begun, number - 1
+                else:
+                    self._attempts[kind].pop(key, None)
+
+    def _count(self, kind: str, key: Hashable) -> float:
+        """Count an attempt of one kind, and return the seconds to wait if there were too many."""
+        attempts, present = self._attempts[kind], self._clock()
+        begun, number = attempts.get(key, (present, 0))
+        if present - begun >= _WINDOW:
+            begun, number = present, 0
+        attempts[key] = begun, min(number + 1, _LIMITS[kind] + 1)
+        attempts.move_to_end(key)
+        if len(attempts) > _REMEMBERED:
+            attempts.popitem(last=False)
+        return begun + _WINDOW - present if number >= _LIMITS[kind] else 0.0
+
+
+def _keys(user: str, address: str) -> dict[str, Hashable]:
+    user, place = user[:100].casefold(), _network(address)
+    return {"user and address": (user, place), "address": place, "user": user}
+
+
+def _network(address: str) -> str:
+    """Return an address, or the network of 64 bits of an IPv6 address, which a single client has."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:64]
+    if parsed.version == 6:
+        return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+    return str(parsed)

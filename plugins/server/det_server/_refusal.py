@@ -1,0 +1,31 @@
+"""Answers to requests that are refused before an endpoint sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+API = "/api/"
+"""Beginning of the paths of the API, whose errors are JSON."""
+
+
+class RefusedError(Exception):
+    """Refusal of a request.
+
+    Args:
+        status: HTTP status of the answer.
+        message: what was wrong, what was expected, and what to do next.
+        headers: further headers of the answer.
+    """
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+    def response(self, path: str) -> Response:
+        """Return the answer, as JSON below `API` and else as text."""
+        if path.startswith(API):
+            return JSONResponse({"error": str(self)}, self.status, self.headers)
+        return PlainTextResponse(f"{self}\n", self.status, self.headers)

@@ -1,0 +1,129 @@
+"""Reading of request bodies within limits on their size, their number and the time that they take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive
+
+from det_core.tracking.remote import MAX_BODY_BYTES
+from det_server._refusal import RefusedError
+
+MAX_UPLOAD_BYTES = 144 << 20
+"""Maximum size of a submission in bytes: an archive of 96 MiB in base64, and a config."""
+_DEFAULT_BYTES = 1 << 20
+_LIMITS = {
+    "/login": 8 << 10,
+    "/api/login": 8 << 10,
+    "/api/experiments": MAX_UPLOAD_BYTES,
+    "/api/store/": MAX_BODY_BYTES,
+}
+"""Maximum sizes of bodies by path. A path that ends in a slash stands for all below it."""
+_BUFFERED_BYTES = 512 << 20
+"""Maximum size of all bodies that are in memory at the same time."""
+_IDLE_SECONDS = 20.0
+"""Maximum time between two parts of a body."""
+_BYTES_PER_SECOND = 16 << 10
+"""Minimum average rate of a body, after `_IDLE_SECONDS`."""
+
+
+class BodyReader:
+    """Reader of bodies for one server.
+
+    Args:
+        buffered: maximum size in bytes of all bodies that are in memory at the same time.
+        idle: maximum number of seconds between two parts of a body.
+    """
+
+    def __init__(self, buffered: int = _BUFFERED_BYTES, idle: float = _IDLE_SECONDS) -> None:
+        self._free = buffered
+        self._idle = idle
+
+    @contextmanager
+    def reserve(self, length: int) -> Iterator[None]:
+        """Reserve memory for a body during the block.
+
+        Raises:
+            RefusedError: too much is reserved already.
+        """
+        if length > self._free:
+            raise RefusedError(503, "the server is receiving too much at the moment; try again", {"retry-after": "1"})
+        self._free -= length
+        try:
+            yield
+        finally:
+            self._free += length
+
+    async def read(self, receive: Receive, length: int) -> bytes:
+        """Return the body.
+
+        Args:
+            receive: the function of the server.
+            length: length that the request announces.
+
+        Raises:
+            RefusedError: the client is too slow, or has closed the connection.
+        """
+        parts: list[bytes] = []
+        deadline = asyncio.get_running_loop().time() + self._idle + length / _BYTES_PER_SECOND
+        more = length > 0
+        while more:
+            message = await self._part(receive, deadline)
+            if message["type"] == "http.disconnect":
+                raise RefusedError(400, "the connection was closed before the end of the request")
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    async def _part(self, receive: Receive, deadline: float) -> Message:
+        left = deadline - asyncio.get_running_loop().time()
+        try:
+            return await asyncio.wait_for(receive(), min(self._idle, left))
+        except asyncio.TimeoutError:
+            raise RefusedError(408, "the request came too slowly", {"connection": "close"}) from None
+
+
+def checked_length(path: str, method: str, headers: Headers) -> int:
+    """Return the length of the body that a request announces.
+
+    Raises:
+        RefusedError: the length is missing, not a number or too great.
+    """
+    if "transfer-encoding" in headers:
+        message = "the request has a Transfer-Encoding; expected a Content-Length"
+        raise RefusedError(411, message, {"connection": "close"})
+    text = headers.get("content-length", "0")
+    if not (text.isascii() and text.isdecimal()):
+        raise RefusedError(400, "Content-Length is not a number", {"connection": "close"})
+    limit = 0 if method in ("GET", "HEAD") else _limit(path)
+    if int(text) > limit:
+        raise RefusedError(
+            413, f"the request has {int(text)} bytes; expected at most {limit} at {path:.100}", {"connection": "close"}
+        )
+    return int(text)
+
+
+def _limit(path: str) -> int:
+    exact = _LIMITS.get(path)
+    if exact is not None:
+        return exact
+    return next(
+        (limit for prefix, limit in _LIMITS.items() if prefix.endswith("/") and path.startswith(prefix)), _DEFAULT_BYTES
+    )
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that gives the body once, and then what the server gives."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

@@ -1,0 +1,68 @@
+"""Headers that every response has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Send
+
+from det_core.version import __version__
+
+VERSION_HEADER = "det-version"
+"""Header with the release of det-core, in requests of clients and in all responses."""
+_CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS: Mapping[str, str] = {
+    "content-security-policy": _CONTENT_SECURITY_POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    VERSION_HEADER: __version__,
+}
+_TLS_ONLY = "max-age=31536000"
+_FOREVER = "public, max-age=31536000, immutable"
+"""Cache-Control of static files, whose URLs contain a hash."""
+
+
+def add_headers(send: Send, path: str, query: bytes, *, secure: bool) -> Send:
+    """Return a ``send`` that adds the headers to the response.
+
+    Args:
+        send: the function of the server.
+        path: path of the request.
+        query: query of the request.
+        secure: whether browsers connect with TLS.
+    """
+    caching = _caching(path, query)
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.update(_HEADERS)
+            headers["cache-control"] = caching if message["status"] in (200, 304) else "no-store"
+            if secure:
+                headers["strict-transport-security"] = _TLS_ONLY
+        await send(message)
+
+    return send_with_headers
+
+
+def _caching(path: str, query: bytes) -> str:
+    if not path.startswith("/static/"):
+        return "no-store"
+    return _FOREVER if query.startswith(b"v=") else "no-cache"

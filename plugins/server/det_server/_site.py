@@ -1,0 +1,52 @@
+"""The parts that all requests share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from starlette.requests import Request
+
+from det_server._principal import Principal
+
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+    from det_server._access import Access
+    from det_server._live_changes import LiveChanges
+    from det_server._runner_keeper import RunnerKeeper
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Parts of a server that all requests share. Endpoints get it with `site_of`."""
+
+    store: TrackingStore
+    """The tracking store."""
+    url: str
+    """URL of the server, without a slash at the end."""
+    access: Access
+    """The rules on who may call."""
+    changes: LiveChanges
+    """Source of the live updates of pages."""
+    keeper: RunnerKeeper
+    """Background thread that keeps submitted experiments running."""
+
+    @property
+    def has_users(self) -> bool:
+        """Whether people log in. Otherwise, a token in the URL identifies the only user."""
+        return self.access.has_users
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers connect with TLS."""
+        return self.url.startswith("https:")
+
+
+def site_of(request: Request) -> Site:
+    """Return the site of a request."""
+    return cast("Site", request.app.state.site)
+
+
+def principal_of(request: Request) -> Principal:
+    """Return the caller of a request that the guard has admitted."""
+    return cast("Principal", request.state.principal)

@@ -1,0 +1,22 @@
+"""Endpoint that says which server this is, and who calls."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from det_core.version import __version__
+from det_server._site import principal_of, site_of
+
+
+def show_info(request: Request) -> Response:
+    """Answer with the release, the id of the store, and the caller."""
+    principal = principal_of(request)
+    return JSONResponse(
+        {
+            "version": __version__,
+            "cluster_id": site_of(request).store.cluster_id,
+            "user": principal.name,
+            "role": principal.role.value,
+        }
+    )

@@ -1,0 +1,15 @@
+"""Registration of the commands ``det server`` and ``det user`` with det."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import det_core
+from det_core.specs import CommandSpec
+
+
+@det_core.hookimpl
+def det_commands() -> Iterator[CommandSpec]:
+    """Yield the specifications of the commands."""
+    yield CommandSpec(name="server", target="det_server._server_command:configure", help="show experiments in a browser")
+    yield CommandSpec(name="user", target="det_server._user_command:configure", help="manage the users of a server")
