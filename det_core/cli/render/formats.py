@@ -62,10 +62,11 @@ def print_csv(records: Iterable[object]) -> None:
 def print_csv_rows(rows: Iterable[Iterable[object]]) -> None:
     """Print CSV lines. Text that a spreadsheet would interpret as a formula is prefixed with ``'``."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerows(map(_cell, row) for row in rows)
+    writer.writerows(map(escape_csv_cell, row) for row in rows)
 
 
-def _cell(value: object) -> object:
+def escape_csv_cell(value: object) -> object:
+    """Return a value for a CSV cell. Text that a spreadsheet would interpret as a formula is prefixed with ``'``."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) and not _is_number(value) else value
 
 

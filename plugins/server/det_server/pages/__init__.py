@@ -1,7 +1,14 @@
-"""Pages of det-server."""
+"""Pages of the server, one module each. Endpoints are thin over the tracking store."""
 
 from __future__ import annotations
 
-from starlette.routing import Route
+from itertools import chain
 
-ROUTES: list[Route] = []
+from starlette.routing import BaseRoute
+
+from det_server.pages import _actions, curves, experiment, experiments, live
+
+ROUTES: list[BaseRoute] = list(
+    chain.from_iterable(one.ROUTES for one in (experiments, experiment, _actions, curves, live))
+)
+"""Routes of all pages."""

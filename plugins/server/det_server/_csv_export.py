@@ -1,0 +1,53 @@
+"""Export of tables as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from enum import Enum
+from io import StringIO
+
+from starlette.responses import Response, StreamingResponse
+
+from det_core.cli.render.formats import escape_csv_cell, mask_references
+
+_ROWS_AT_ONCE = 500
+
+
+def csv_response(file_name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Response:
+    """Return a table as a CSV file to save.
+
+    Args:
+        file_name: suggested name of the file.
+        columns: names of the columns.
+        rows: values of each row.
+    """
+    headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
+    return StreamingResponse(_csv_text(columns, rows), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer.writerow(map(_cell, columns))
+    for number, row in enumerate(rows, 1):
+        writer.writerow(map(_cell, row))
+        if number % _ROWS_AT_ONCE == 0:
+            yield buffer.getvalue()
+            buffer.seek(0)
+            buffer.truncate()
+    yield buffer.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return a value as spreadsheets read it, with times in UTC and lists separated by commas."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(str, value))
+    if isinstance(value, str):
+        value = mask_references(value).replace("\0", "")
+    return escape_csv_cell(value)

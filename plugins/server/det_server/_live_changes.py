@@ -1,0 +1,210 @@
+"""Live updates of open pages, as server-sent events.
+
+One poller per process asks the tracking store for changes while pages are open. Each page receives the present rows of
+its experiments and trials when it connects, and afterwards only the values that changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from det_core.errors import DetError
+from det_server._live_rows import LiveRows, RowValues
+
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+
+POLL_SECONDS = 1.0
+"""Number of seconds between two polls of the tracking store."""
+HEARTBEAT_SECONDS = 15.0
+"""Number of seconds without an event after which a page receives a comment, so that dead connections are noticed."""
+MOST_SUBSCRIPTIONS = 200
+"""Maximum number of pages that receive events at a time."""
+_QUEUE = 100
+"""Maximum number of events that wait for a slow page. A page that falls behind is asked to reload its values."""
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+class TooManyPages(Exception):
+    """Refusal of a further page while `MOST_SUBSCRIPTIONS` receive events."""
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Subjects of a page.
+
+    Args:
+        experiments: ids of the experiments whose rows the page shows.
+        trials: ids of the trials whose rows, curves or logs it shows.
+        newest: whether it shows the newest experiments, so that it must learn of new ones.
+    """
+
+    experiments: frozenset[int] = frozenset()
+    trials: frozenset[int] = frozenset()
+    newest: bool = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event for a page.
+
+    Args:
+        name: name of the event.
+        data: JSON-compatible contents.
+        cursor: position in the changes of the store after the event, or "" if it does not move.
+    """
+
+    name: str
+    data: Any
+    cursor: str = ""
+
+    def encode(self) -> bytes:
+        """Return the event in the form of ``text/event-stream``."""
+        position = f"id: {self.cursor}\n" if self.cursor else ""
+        return f"{position}event: {self.name}\ndata: {json.dumps(self.data, allow_nan=False)}\n\n".encode()
+
+
+@dataclass(eq=False)
+class Subscription:
+    """Events for one page.
+
+    Args:
+        topics: subjects of the page.
+    """
+
+    topics: Topics
+    queue: asyncio.Queue[Event] = field(default_factory=lambda: asyncio.Queue(_QUEUE))
+    sent: dict[str, RowValues] = field(default_factory=dict)
+    """Values of the rows that were sent last."""
+
+    def put(self, event: Event) -> None:
+        """Queue an event. If the page has fallen behind, everything that waits becomes a request to reload."""
+        if self.queue.full():
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            self.sent.clear()
+            event = Event("reload", {}, event.cursor)
+        self.queue.put_nowait(event)
+
+    def put_rows(self, rows: Mapping[str, RowValues]) -> None:
+        """Queue the values of rows that differ from those sent before."""
+        changed: dict[str, RowValues] = {}
+        for key, values in rows.items():
+            before = self.sent.get(key, {})
+            differing = {name: value for name, value in values.items() if before.get(name, ...) != value}
+            if differing:
+                changed[key] = differing
+                self.sent[key] = dict(values)
+        if changed:
+            self.put(Event("rows", changed))
+
+
+class LiveChanges:
+    """Source of the events of all open pages. It does nothing while no page is open.
+
+    Args:
+        store: the tracking store.
+    """
+
+    def __init__(self, store: TrackingStore) -> None:
+        self._store = store
+        self._rows = LiveRows(store)
+        self._subscriptions: set[Subscription] = set()
+        self._poller: asyncio.Task[None] | None = None
+        self._cursor = ""
+
+    @property
+    def open_pages(self) -> int:
+        """Return the number of pages that receive events."""
+        return len(self._subscriptions)
+
+    async def events(self, topics: Topics, cursor: str = "") -> AsyncIterator[bytes]:
+        """Yield the encoded events of a page until the consumer closes the iterator.
+
+        Args:
+            topics: subjects of the page.
+            cursor: position of the last event that the page has received, if it connects again.
+
+        Raises:
+            TooManyPages: too many pages are open.
+        """
+        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
+            raise TooManyPages
+        subscription = Subscription(topics)
+        self._subscriptions.add(subscription)
+        try:
+            yield b"retry: 2000\n\n"
+            self._start()
+            await self._send_present(subscription, cursor)
+            while True:
+                yield await _next_event(subscription.queue)
+        finally:
+            self._subscriptions.discard(subscription)
+
+    async def close(self) -> None:
+        """End the poller."""
+        poller, self._poller = self._poller, None
+        if poller is not None:
+            poller.cancel()
+            await asyncio.gather(poller, return_exceptions=True)
+
+    def _start(self) -> None:
+        if self._poller is None or self._poller.done():
+            self._cursor = ""
+            self._poller = asyncio.create_task(self._poll_while_open())
+
+    async def _send_present(self, subscription: Subscription, cursor: str) -> None:
+        """Queue the present rows, and what a page has missed since the cursor that it names."""
+        try:
+            subscription.put_rows(await _in_thread(lambda: self._rows.read([subscription.topics])))
+            if cursor:
+                missed = await _in_thread(lambda: self._store.changes(cursor))
+                self._publish(subscription, missed)
+        except (DetError, ValueError) as error:  # an unknown cursor, or a store that is unavailable
+            _log.warning("a page asked to reload, because its events could not be read: %s", error)
+            subscription.put(Event("reload", {}))
+
+    async def _poll_while_open(self) -> None:
+        while self._subscriptions:
+            try:
+                await self._poll()
+            except DetError as error:  # the store is unavailable; pages stay as they are until it is back
+                _log.warning("the changes for open pages could not be read: %s", error)
+            await asyncio.sleep(POLL_SECONDS)
+        self._poller = None
+
+    async def _poll(self) -> None:
+        changes = await _in_thread(lambda: self._store.changes(self._cursor))
+        self._cursor = changes.cursor
+        subscriptions = list(self._subscriptions)
+        topics = [one.topics for one in subscriptions]
+        rows = await _in_thread(lambda: self._rows.read(topics, scored_again=changes.metrics))
+        for subscription in subscriptions:
+            keys = self._rows.keys(subscription.topics)
+            subscription.put_rows({key: rows[key] for key in keys if key in rows})
+            self._publish(subscription, changes)
+
+    def _publish(self, subscription: Subscription, changes: Any) -> None:
+        for name in ("metrics", "logs", "checkpoints"):
+            concerned = sorted(subscription.topics.trials.intersection(getattr(changes, name)))
+            if concerned:
+                subscription.put(Event(name, concerned, changes.cursor))
+
+
+async def _next_event(queue: asyncio.Queue[Event]) -> bytes:
+    try:
+        event = await asyncio.wait_for(queue.get(), HEARTBEAT_SECONDS)
+    except asyncio.TimeoutError:
+        return b": alive\n\n"
+    return event.encode()
+
+
+async def _in_thread(call: Callable[[], _Result]) -> _Result:
+    return await asyncio.to_thread(call)

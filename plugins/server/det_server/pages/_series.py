@@ -1,0 +1,55 @@
+"""Choice of the metric that a chart draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+
+_FIRST_GROUPS = ("validation", "training")
+
+
+@dataclass(frozen=True)
+class DrawnSeries:
+    """Metric that a chart draws, with those that could be chosen instead.
+
+    Args:
+        group: group of the metric, such as ``validation``.
+        metric: name of the metric.
+        choices: all keys that could be chosen.
+    """
+
+    group: str
+    metric: str
+    choices: Sequence[str]
+
+    @property
+    def key(self) -> str:
+        """Return the name of the series in URLs, such as ``validation.loss``. Groups have no dots."""
+        return f"{self.group}.{self.metric}"
+
+
+def find_series(store: TrackingStore, trial_ids: Sequence[int], wanted: str, searcher_metric: str) -> DrawnSeries:
+    """Return the metric to draw.
+
+    Args:
+        store: the tracking store.
+        trial_ids: trials whose metrics can be chosen.
+        wanted: key of the chosen one, or "" for the searcher's metric.
+        searcher_metric: name of the searcher's metric.
+    """
+    names = sorted_groups(store.metric_names(trial_ids) if trial_ids else {})
+    choices = [f"{group}.{metric}" for group, metrics in names.items() for metric in metrics]
+    default = f"validation.{searcher_metric}"
+    fallback = default if default in choices or not choices else choices[0]
+    group, _, metric = (wanted if wanted in choices else fallback).partition(".")
+    return DrawnSeries(group, metric, choices)
+
+
+def sorted_groups(names: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Return groups of metrics with validation and training first."""
+    order = [group for group in _FIRST_GROUPS if group in names]
+    return {group: names[group] for group in [*order, *sorted(set(names) - set(order))]}

@@ -1,0 +1,107 @@
+"""Values that several pages read from the tracking store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from det_core.errors import RecordNotFound
+from det_core.interfaces.records import ExperimentRecord, TrialRecord, searcher_metric
+from det_server._site import site_of
+
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+
+_IDS = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
+UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+"""Allowed ids of checkpoints."""
+_SPARK_POINTS, _SPARK_WIDTH, _SPARK_HEIGHT = 40, 96.0, 24.0
+
+Curve = Sequence[tuple[int, float]]
+"""Pairs of step and value."""
+
+
+def store_of(request: Request) -> TrackingStore:
+    """Return the tracking store of the server."""
+    return site_of(request).store
+
+
+def experiment_of(request: Request) -> ExperimentRecord:
+    """Return the experiment that the URL names.
+
+    Raises:
+        HTTPException: there is none.
+    """
+    try:
+        return store_of(request).experiment(request.path_params["id"])
+    except (RecordNotFound, OverflowError) as error:
+        raise HTTPException(404, f"no experiment {request.path_params['id']}") from error
+
+
+def trial_of(request: Request) -> TrialRecord:
+    """Return the trial that the URL names.
+
+    Raises:
+        HTTPException: there is none.
+    """
+    try:
+        return store_of(request).trial(request.path_params["id"])
+    except (RecordNotFound, OverflowError) as error:
+        raise HTTPException(404, f"no trial {request.path_params['id']}") from error
+
+
+def parse_ids(text: str, most: int) -> list[int]:
+    """Return the ids in a text like ``1,2,3``, without repetitions.
+
+    Args:
+        text: ids separated by commas, or "".
+        most: maximum number of ids. The others are ignored.
+
+    Raises:
+        HTTPException: the text has another form.
+    """
+    if text and not _IDS.fullmatch(text):
+        raise HTTPException(400, f"expected ids separated by commas, such as 1,2,3; got {text!r:.100}")
+    return list(dict.fromkeys(map(int, text.split(",")[:most]))) if text else []
+
+
+def metric_of(experiment: ExperimentRecord) -> str:
+    """Return the searcher's metric of an experiment, or ""."""
+    return searcher_metric(experiment.config)[0]
+
+
+def sparklines(store: TrackingStore, trials: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """Return the points of a small curve for each trial that has one.
+
+    Args:
+        store: the tracking store.
+        trials: trial ids with their metrics.
+    """
+    by_metric: dict[str, list[int]] = {}
+    for trial_id, metric in trials:
+        by_metric.setdefault(metric, []).append(trial_id)
+    found: dict[int, str] = {}
+    for metric, ids in by_metric.items():
+        curves = store.curves(ids, metric, group="validation", points=_SPARK_POINTS)
+        found |= {trial_id: svg_points(curve) for trial_id, curve in curves.items() if len(curve) > 1}
+    return found
+
+
+def svg_points(curve: Curve, width: float = _SPARK_WIDTH, height: float = _SPARK_HEIGHT, margin: float = 2) -> str:
+    """Return the points of a curve, scaled to a box, as an attribute of an SVG polyline."""
+    (first, last), values = (curve[0][0], curve[-1][0]), [value for _, value in curve]
+    lowest, highest = min(values), max(values)
+    across = (width - 2 * margin) / ((last - first) or 1)
+    up = (height - 2 * margin) / ((highest - lowest) or 1)
+    return " ".join(
+        f"{margin + (step - first) * across:.1f},{height - margin - (value - lowest) * up:.1f}" for step, value in curve
+    )
+
+
+def ranked_colors(ids: Collection[int], most: int = 10) -> dict[int, int]:
+    """Return the colour number of each of the best trials, given best first."""
+    return {trial_id: rank for rank, trial_id in enumerate(list(ids)[:most])}

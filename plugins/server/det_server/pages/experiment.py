@@ -1,0 +1,151 @@
+"""Page of one experiment, with its learning curves and trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from det_core.interfaces.records import ExperimentRecord, TrialOrder, TrialRecord, TrialResult
+from det_core.tracking.control import lacks_runner
+from det_server._csv_export import csv_response
+from det_server._rendering import format_record_time, query_string, render_page
+from det_server.pages._actions import possible_actions
+from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values, sort_by_hyperparameter
+from det_server.pages._series import DrawnSeries, find_series
+from det_server.pages._store_values import experiment_of, metric_of, ranked_colors, store_of
+from det_server.pages._view import ListView
+
+MOST_CURVES = 40
+"""Maximum number of curves in a chart."""
+_HYPERPARAMETER = "hp."
+_TRIALS_PER_PAGE = 100
+_ORDERS = {order.value: order for order in TrialOrder}
+_COLUMNS = ("id", "state", "steps_completed", "progress", "restarts", "start_time", "end_time", "seed")
+
+
+def show_experiment(request: Request) -> Response:
+    """Show an experiment with the curves of its best trials and a page of its trials."""
+    experiment = experiment_of(request)
+    store = store_of(request)
+    view = _view(request)
+    results = store.trial_results(experiment.id, order=TrialOrder.BEST)
+    best = [result.trial.id for result in results[:MOST_CURVES]]
+    drawn = find_series(store, best, view.get("series"), metric_of(experiment))
+    shown = _sorted(request, experiment, view, results)[view.first : view.first + view.size]
+    return render_page(
+        request,
+        "experiment.html",
+        **experiment_head(request, experiment),
+        view=view,
+        results=bool(results),
+        total=len(results),
+        rows=_rows(shown, ranked_colors(best)),
+        hyperparameters=hyperparameter_columns(result.trial for result in results),
+        rungs=_rungs([result.trial for result in results]),
+        live_trials=list(dict.fromkeys([*best, *(result.trial.id for result in shown)])),
+        **_chart(best, drawn),
+    )
+
+
+def experiment_head(request: Request, experiment: ExperimentRecord) -> dict[str, Any]:
+    """Return the values for the head that all pages of an experiment share."""
+    store = store_of(request)
+    orphaned = lacks_runner(experiment, store.lease_holder(experiment.id))
+    return {
+        "experiment": experiment,
+        "metric": metric_of(experiment),
+        "orphaned": orphaned,
+        "summary": store.experiment_summaries([experiment.id])[experiment.id],
+        "actions": possible_actions(experiment, orphaned),
+    }
+
+
+def export_trials(request: Request) -> Response:
+    """Return the trials of an experiment as CSV, with a column per hyperparameter."""
+    experiment = experiment_of(request)
+    results = store_of(request).trial_results(experiment.id)
+    values = [hyperparameter_values(result.trial) for result in results]
+    names = list(dict.fromkeys(name for one in values for name in one))
+    rows = (
+        [*(getattr(result.trial, name) for name in _COLUMNS), *_scores(result), *map(hyperparameters.get, names)]
+        for result, hyperparameters in zip(results, values, strict=True)
+    )
+    columns = [*_COLUMNS, "best", "best_at", "latest", *(f"hyperparameter {name}" for name in names)]
+    return csv_response(f"experiment-{experiment.id}-trials.csv", columns, rows)
+
+
+def _scores(result: TrialResult) -> list[object]:
+    best, latest = result.best, result.latest
+    return [best.value if best else None, best.steps_completed if best else None, latest.value if latest else None]
+
+
+def _view(request: Request) -> ListView:
+    descending = ("batches",)
+    return ListView.from_query(
+        request.query_params, ("series",), order="best", size=_TRIALS_PER_PAGE, descending=descending
+    )
+
+
+def _sorted(
+    request: Request, experiment: ExperimentRecord, view: ListView, best: list[TrialResult]
+) -> list[TrialResult]:
+    if view.order.startswith(_HYPERPARAMETER):
+        return sort_by_hyperparameter(best, view.order.removeprefix(_HYPERPARAMETER), view.reverse)
+    order = _ORDERS.get(view.order, TrialOrder.BEST)
+    if order is TrialOrder.BEST and not view.reverse:
+        return best
+    return store_of(request).trial_results(experiment.id, order=order, reverse=view.reverse)
+
+
+def _rows(results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": result.trial.id,
+            "state": result.trial.state,
+            "restarts": result.trial.restarts,
+            "batches": result.trial.steps_completed,
+            "best": result.best.value if result.best else None,
+            "best_at": result.best.steps_completed if result.best else None,
+            "took": format_record_time(result.trial),
+            "color": colors.get(result.trial.id),
+            "hyperparameters": hyperparameter_values(result.trial),
+        }
+        for result in results
+    ]
+
+
+def _chart(trial_ids: Sequence[int], drawn: DrawnSeries) -> dict[str, Any]:
+    values = {"trials": ",".join(map(str, trial_ids)), "group": drawn.group, "metric": drawn.metric}
+    few = f", {len(trial_ids)} best trials" if len(trial_ids) == MOST_CURVES else ""
+    return {
+        "series": drawn.choices,
+        "chosen": drawn.key,
+        "chart_title": f"{drawn.metric}, {drawn.group}{few}",
+        "chart_source": f"/data/curves{query_string(values)}",
+    }
+
+
+def _rungs(trials: Sequence[TrialRecord]) -> list[dict[str, int]]:
+    """Return for each length that the search trains to how many trials were asked to and did, the least first."""
+    asked = [(trial.searcher_length or 0, trial.progress >= 1) for trial in trials]
+    lengths = sorted({length for length, _ in asked} - {0})
+    if len(lengths) < 2:
+        return []
+    return [
+        {
+            "length": rung,
+            "asked": sum(length >= rung for length, _ in asked),
+            "reached": sum(length > rung or (length == rung and done) for length, done in asked),
+        }
+        for rung in lengths
+    ]
+
+
+ROUTES = [
+    Route("/experiments/{id:int}", show_experiment),
+    Route("/experiments/{id:int}/trials.csv", export_trials),
+]

@@ -1,0 +1,120 @@
+"""Page with the list of experiments, and its export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.tracking.control import lacks_runner
+from det_server._csv_export import csv_response
+from det_server._rendering import format_record_time, render_page, state_word
+from det_server.pages._store_values import metric_of, sparklines, store_of
+from det_server.pages._view import ListView
+
+_ORDERS = ("id", "name", "state", "progress", "start_time", "owner")
+_DESCENDING = ("id", "start_time", "progress")
+_FILTERS = ("state", "name", "label", "archived")
+_ARCHIVED = {"yes": True, "all": None}
+_STATES = [(state.value, f"{state_word(state)}{' at once' if state is State.STOPPING_KILLED else ''}") for state in State]
+_MOST_EXPORTED = 100_000
+"""Maximum number of rows of an export."""
+
+
+def redirect_home(request: Request) -> Response:
+    """Send the browser to the list of experiments."""
+    return RedirectResponse("/experiments", 303)
+
+
+def show_experiments(request: Request) -> Response:
+    """Show a page of the experiments that match the filters of the URL."""
+    view = _view(request)
+    experiments = _matching(request, view, limit=view.size, offset=view.first)
+    return render_page(
+        request,
+        "experiments.html",
+        view=view,
+        rows=_rows(request, experiments),
+        newest=max((one.id for one in experiments), default=0) if not view.values else None,
+        total=store_of(request).count_experiments(**_filters(view)),
+        states=_STATES,
+        command=_command(view),
+    )
+
+
+def export_experiments(request: Request) -> Response:
+    """Return the experiments that match the filters of the URL as CSV."""
+    experiments = _matching(request, _view(request), limit=_MOST_EXPORTED)
+    summaries = store_of(request).experiment_summaries([one.id for one in experiments])
+    rows = ([getattr(one, name) for name in _COLUMNS] + _summary_cells(one, summaries) for one in experiments)
+    return csv_response("experiments.csv", [*_COLUMNS, "metric", "best", "best_trial", "trials", "checkpoints"], rows)
+
+
+_COLUMNS = ("id", "name", "state", "progress", "start_time", "end_time", "owner", "labels", "archived", "error")
+
+
+def _summary_cells(experiment: ExperimentRecord, summaries: Mapping[int, Any]) -> list[object]:
+    summary = summaries[experiment.id]
+    best = summary.best.value if summary.best else None
+    return [metric_of(experiment), best, summary.best_trial_id, summary.trials, summary.checkpoints]
+
+
+def _view(request: Request) -> ListView:
+    view = ListView.from_query(request.query_params, _FILTERS, order="id", descending=_DESCENDING)
+    return view if view.order in _ORDERS else ListView.from_query({}, (), order="id", descending=_DESCENDING)
+
+
+def _filters(view: ListView) -> dict[str, Any]:
+    state = view.get("state")
+    return {
+        "states": [State(state)] if state in State.__members__ else [],
+        "name": view.get("name") or None,
+        "label": view.get("label") or None,
+        "archived": _ARCHIVED.get(view.get("archived"), False),
+    }
+
+
+def _matching(request: Request, view: ListView, **window: int) -> list[ExperimentRecord]:
+    return store_of(request).experiments(**_filters(view), order=view.order, reverse=view.reverse, **window)
+
+
+def _rows(request: Request, experiments: Sequence[ExperimentRecord]) -> list[dict[str, Any]]:
+    store = store_of(request)
+    runners = store.lease_holders()
+    summaries = store.experiment_summaries([one.id for one in experiments])
+    best = [
+        (summaries[one.id].best_trial_id, metric_of(one)) for one in experiments if summaries[one.id].best_trial_id
+    ]
+    curves = sparklines(store, best)
+    return [
+        {
+            **{name: getattr(one, name) for name in (*_COLUMNS, "labels")},
+            "orphaned": lacks_runner(one, runners.get(one.id)),
+            "best": summary.best.value if summary.best else None,
+            "metric": metric_of(one),
+            "spark": curves.get(summary.best_trial_id, ""),
+            "trials": summary.trials,
+            "took": format_record_time(one),
+        }
+        for one in experiments
+        for summary in [summaries[one.id]]
+    ]
+
+
+def _command(view: ListView) -> str:
+    """Return the command that lists the same experiments."""
+    options = [("--state", view.get("state")), ("--name", view.get("name")), ("--label", view.get("label"))]
+    words = [f"{option} {value}" for option, value in options if value]
+    words += ["--all"] if view.get("archived") else []
+    return " ".join(["det experiment list", *words])
+
+
+ROUTES = [
+    Route("/", redirect_home),
+    Route("/experiments", show_experiments),
+    Route("/experiments.csv", export_experiments),
+]

@@ -1,0 +1,37 @@
+"""Stream of live updates for an open page."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from det_server._live_changes import MOST_SUBSCRIPTIONS, Topics
+from det_server._site import site_of
+from det_server.pages._store_values import parse_ids
+
+_MOST_IDS = 300
+_CURSOR = re.compile(r"[A-Za-z0-9.,:_-]{0,200}")
+
+
+async def stream_changes(request: Request) -> Response:
+    """Send the changes of the experiments and trials that the query names, as server-sent events."""
+    query = request.query_params
+    topics = Topics(
+        frozenset(parse_ids(query.get("experiments", ""), _MOST_IDS)),
+        frozenset(parse_ids(query.get("trials", ""), _MOST_IDS)),
+        query.get("list") == "1",
+    )
+    cursor = request.headers.get("last-event-id", "")
+    changes = site_of(request).changes
+    if changes.open_pages >= MOST_SUBSCRIPTIONS:
+        raise HTTPException(503, f"{MOST_SUBSCRIPTIONS} pages are open; close some, or reload this one by hand")
+    events = changes.events(topics, cursor if _CURSOR.fullmatch(cursor) else "")
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+ROUTES = [Route("/live", stream_changes)]

@@ -1,0 +1,108 @@
+// @ts-check
+/**
+ * Live updates. Values are written into the elements whose `data-live` names them, and nothing else moves.
+ *
+ * The connection is closed while the page is hidden, because a browser has only six per server.
+ */
+
+/** @typedef {Record<string, Record<string, string>>} Rows Keys of rows mapped to names and texts of values. */
+
+/** @param {string} key @param {string} name @returns {NodeListOf<HTMLElement>} */
+function places(key, name) {
+  return document.querySelectorAll(`[data-live="${CSS.escape(key + "/" + name)}"]`);
+}
+
+/** Write the values of rows into the page. @param {Rows} rows */
+export function showRows(rows) {
+  for (const [key, values] of Object.entries(rows)) {
+    for (const [name, value] of Object.entries(values)) {
+      for (const place of places(key, name)) {
+        if (name === "state") {
+          place.dataset.state = value;
+          place.textContent = values.state_word;
+        } else if (place instanceof HTMLProgressElement) place.value = Number(value);
+        else if (place.textContent !== value) place.textContent = value;
+      }
+    }
+    for (const watcher of document.querySelectorAll(`[data-refresh-on="${CSS.escape(key)}"]`)) {
+      const names = (/** @type {HTMLElement} */ (watcher).dataset.refreshNames ?? "").split(" ");
+      const state = /** @type {HTMLElement} */ (watcher);
+      const known = JSON.parse(state.dataset.known ?? "{}");
+      const differs = names.some((name) => name in values && name in known && known[name] !== values[name]);
+      state.dataset.known = JSON.stringify({ ...known, ...values });
+      if (differs) refreshSoon();
+    }
+  }
+}
+
+let waiting = 0;
+/** Fetch the page again soon, once for all reasons that come together. */
+export function refreshSoon() {
+  waiting ||= window.setTimeout(() => ((waiting = 0), refresh().catch(() => undefined)), 300);
+}
+
+/** Replace the regions of the page that differ from a fresh copy, except one that the reader is using. */
+export async function refresh() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const listed = (/** @type {Document} */ from) => [...from.querySelectorAll("[data-refresh]")].map((region) => region.id).join();
+  if (listed(fresh) !== listed(document)) return location.reload();
+  for (const region of document.querySelectorAll("[data-refresh]")) {
+    const newer = fresh.getElementById(region.id);
+    const inUse = region.contains(document.activeElement) || region.querySelector("input:checked");
+    if (newer && !inUse && newer.innerHTML !== region.innerHTML) region.replaceChildren(...newer.childNodes);
+  }
+  for (const chart of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".chart[id]"))) {
+    const newer = fresh.getElementById(chart.id);
+    if (newer) chart.dataset.src = newer.dataset.src;
+  }
+  if (fresh.body.dataset.events && fresh.body.dataset.events !== document.body.dataset.events) {
+    document.body.dataset.events = fresh.body.dataset.events;
+    source?.close();
+    open();
+  }
+  document.dispatchEvent(new CustomEvent("det:refreshed"));
+}
+
+/** @type {EventSource | null} */
+let source = null;
+let cursor = "";
+
+function open() {
+  const after = cursor && `&after=${encodeURIComponent(cursor)}`;
+  source = new EventSource(document.body.dataset.events + after);
+  source.addEventListener("rows", (event) => showRows(JSON.parse(event.data)));
+  source.addEventListener("reload", () => refreshSoon());
+  for (const name of ["metrics", "logs", "checkpoints"]) {
+    source.addEventListener(name, (event) => {
+      cursor = event.lastEventId || cursor;
+      document.dispatchEvent(new CustomEvent(`det:${name}`, { detail: new Set(JSON.parse(event.data)) }));
+      if (name === "checkpoints") refreshSoon();
+    });
+  }
+  source.addEventListener("open", () => notify(""));
+  source.addEventListener("error", () => {
+    notify("The server does not answer. This page continues when it is back.");
+    if (source?.readyState === EventSource.CLOSED) window.setTimeout(open, 5000);
+  });
+}
+
+/** Show a line at the bottom of the page, or hide it. @param {string} text */
+export function notify(text) {
+  const notice = /** @type {HTMLElement} */ (document.querySelector(".notice"));
+  notice.textContent = text;
+  notice.hidden = !text;
+}
+
+/** Follow the events at a URL while the page is visible. @param {string} url */
+export function connect(url) {
+  document.body.dataset.events = url;
+  document.addEventListener("visibilitychange", () => {
+    source?.close();
+    source = null;
+    if (!document.hidden) open();
+  });
+  window.addEventListener("pagehide", () => source?.close());
+  if (!document.hidden) open();
+}

@@ -1,0 +1,63 @@
+// @ts-check
+/** Behaviour of all pages: live updates, dialogs, times in the reader's zone, and forms that submit themselves. */
+import { connect } from "./live.js";
+
+/** Show times in the reader's zone. The server writes them in its own. @param {ParentNode} root */
+function localTimes(root) {
+  for (const time of root.querySelectorAll("time")) {
+    const moment = new Date(time.dateTime);
+    const two = (/** @type {number} */ n) => String(n).padStart(2, "0");
+    const text = `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())} ${two(moment.getHours())}:${two(moment.getMinutes())}`;
+    if (!Number.isNaN(moment.getTime()) && time.textContent !== text) time.textContent = text;
+  }
+}
+
+/** Ask in a dialog what the linked page would ask. Without scripts, the link opens that page. @param {HTMLAnchorElement} link */
+async function openDialog(link) {
+  const answer = await fetch(link.href);
+  const form = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main form");
+  if (!answer.ok || !form) return location.assign(link.href);
+  const dialog = document.createElement("dialog");
+  const heading = form.querySelector("h1");
+  if (heading) {
+    const smaller = document.createElement("h2");
+    smaller.textContent = heading.textContent;
+    smaller.id = "dialog-heading";
+    heading.replaceWith(smaller);
+    dialog.setAttribute("aria-labelledby", smaller.id);
+  }
+  dialog.append(document.adoptNode(form));
+  dialog.querySelector("[data-close]")?.addEventListener("click", (event) => (event.preventDefault(), dialog.close()));
+  dialog.addEventListener("close", () => (dialog.remove(), link.focus()));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target instanceof Element ? event.target.closest("a[data-dialog]") : null;
+  if (!(link instanceof HTMLAnchorElement) || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  openDialog(link).catch(() => location.assign(link.href));
+});
+document.addEventListener("change", (event) => {
+  if (event.target instanceof HTMLSelectElement && "submit" in event.target.dataset) event.target.form?.requestSubmit();
+});
+document.addEventListener("submit", (event) => {
+  // empty fields of searches would only make their links longer
+  if (!(event.target instanceof HTMLFormElement) || event.target.method !== "get") return;
+  const form = event.target;
+  if (form.id === "compare") {
+    event.preventDefault();
+    const picked = [...form.querySelectorAll("input:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value);
+    location.assign(`/compare?trials=${picked.join(",")}`);
+  }
+});
+document.addEventListener("formdata", (event) => {
+  if (!(event.target instanceof HTMLFormElement) || event.target.method !== "get") return;
+  for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
+});
+document.addEventListener("det:refreshed", () => localTimes(document));
+
+localTimes(document);
+const events = document.body.dataset.events;
+if (events) connect(events);
