@@ -12,12 +12,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow ray compat
+PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow ray server compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
 SUITES := $(filter core $(PLUGINS),\
-	ray horovod core torch_distributed torch slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
+	ray horovod core torch_distributed torch server slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
 # The tests of packaging, which wait for pip, are a suite of their own in test-more.
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter packaging,$(1)),tests/packaging,plugins/$(1)/tests))
 
@@ -33,6 +33,7 @@ PYTEST := $(BIN)/pytest --durations=8
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
+	@echo 'To see the experiment in a browser: $(BIN)/det server'
 
 test: set-up
 	$(SIDE_BY_SIDE) $(SUITES:%=test-%)
@@ -130,11 +131,11 @@ check-release:
 audit: $(VENV)/.dev $(PACKAGING)/.installed
 	$(PACKAGING)/bin/pip-audit --skip-editable --path $(VENV)/lib/python*/site-packages
 
-# Debian packages for the tests' servers, namespaces and compilers; the tests start their own, so the package shall not start one.
+# Debian packages for the tests' servers, browser, namespaces and compilers; the tests start their own, so the package shall not start one.
 # Without apt or root those tests skip and say so; never in CI.
 debian:
 	@if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && command -v ip >/dev/null && \
-		command -v radosgw >/dev/null && command -v slurmctld >/dev/null && command -v munged >/dev/null && command -v cmake >/dev/null && command -v g++ >/dev/null && \
+		command -v radosgw >/dev/null && command -v slurmctld >/dev/null && command -v munged >/dev/null && command -v chromium >/dev/null && command -v cmake >/dev/null && command -v g++ >/dev/null && \
 		[ -x /usr/sbin/sshd ]; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		mkdir -p /etc/postgresql-common && \
@@ -144,8 +145,8 @@ debian:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 			-o Dpkg::Options::=--force-confold postgresql iproute2 cmake g++ make \
 			ceph-common ceph-mgr ceph-mon ceph-osd radosgw slurm-wlm munge \
-			openssh-server openssh-client >/dev/null; \
-	else echo "postgresql, iproute2, ceph, slurm, sshd, cmake and g++ are not all installed and cannot be here: their tests will skip"; fi
+			openssh-server openssh-client chromium >/dev/null; \
+	else echo "postgresql, iproute2, ceph, slurm, sshd, chromium, cmake and g++ are not all installed and cannot be here: their tests will skip"; fi
 
 # torch first and alone: a range would let pip choose a build of several GB.
 $(VENV)/.torch:
@@ -154,7 +155,7 @@ $(VENV)/.torch:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
-	$(BIN)/pip install -q -e '.[cli]' -e plugins/torch -r examples/requirements.txt
+	$(BIN)/pip install -q -e '.[cli]' -e plugins/torch -e plugins/server -r examples/requirements.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo

@@ -146,7 +146,7 @@ def det_commands() -> Iterable[specs.CommandSpec]:
 
         @det_core.hookimpl
         def det_commands():
-            yield CommandSpec(name="master", target="det_master.cli:configure", help="serve the REST API")
+            yield CommandSpec(name="progress", target="det_progress:configure", help="show the progress of experiments")
     """
     raise NotImplementedError
 

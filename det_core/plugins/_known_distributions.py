@@ -12,7 +12,7 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
     "storage": {"s3": "det-storage-s3", "gcs": "det-storage-gcs", "azure": "det-storage-azure"},
     "launcher": {"slurm": "det-slurm", "ray": "det-ray"},
     "observer": {"mlflow": "det-mlflow"},
-    "command": {"master": "det-master"},
+    "command": {"server": "det-server", "user": "det-server"},
 }
 """Kinds of plugins mapped to names, and names to the distribution that offers them."""
 
@@ -20,6 +20,7 @@ SUBSTITUTES: dict[str, dict[str, str]] = {
     "storage": {
         "hdfs": "det has no store for HDFS; mount it on all hosts and set type: shared_fs, "
         "or copy the checkpoints to a bucket, with their directories, and set type: s3 or gcs",
-    }
+    },
+    "command": {"master": "det server, of det-server, shows experiments in a browser and shares the tracking store"},
 }
 """Kinds of plugins mapped to names of the original that no distribution offers, and names to what to use instead."""
