@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import TrackingError
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from det_core.tracking._database import Database
 
 _c = answered_calls.c
+_look = select(_c.number, _c.answer).where(_c.lane == bindparam("of_lane"))
+_look_locked = _look.with_for_update()
+_insert = answered_calls.insert()
+_replace = update(answered_calls).where(_c.lane == bindparam("of_lane"))
 _KEPT = timedelta(hours=1)
 """Time for which answers are kept. Clients repeat calls for a few minutes at most."""
 
@@ -48,13 +52,21 @@ def answer_call_once(database: Database, call_id: str, answer: Callable[[], byte
         raise TrackingError(f"the id of a call is {call_id!r:.100}; expected LANE-NUMBER")
 
     def attempt() -> bytes:
-        with AnsweredCall(lane, int(number)) as call:
-            return call.commit(answer())
+        try:
+            with AnsweredCall(lane, int(number)) as call:
+                return call.commit(answer())
+        except Exception:  # such as that the record is gone, which the first execution has deleted
+            if (found := _find_answer(database, lane, int(number))) is not None:
+                return found
+            raise
 
-    try:
-        return database.retry(attempt)
-    except _Repeated as found:
-        return found.answer
+    return database.retry(attempt)
+
+
+def _find_answer(database: Database, lane: str, number: int) -> bytes | None:
+    with database.read() as connection:
+        row = connection.execute(_look, {"of_lane": lane}).one_or_none()
+    return bytes(row.answer) if row and row.number == number else None
 
 
 class AnsweredCall:
@@ -84,8 +96,8 @@ class AnsweredCall:
     def join(self, transaction: AbstractContextManager[Connection]) -> Iterator[Connection]:
         """Open a transaction for writing that stays open after the block, so that `commit` can add the answer.
 
-        An earlier transaction of the call is committed first. If the call has been answered before, the block and the
-        whole call end here.
+        An earlier transaction of the call is committed first. If the call has been answered before, this raises
+        TrackingError.
         """
         self._end()
         with ExitStack() as stack:
@@ -106,24 +118,20 @@ class AnsweredCall:
         self._open.close()
 
     def _check_new(self, connection: Connection) -> None:
-        query = select(_c.number, _c.answer).where(_c.lane == self._lane).with_for_update()
-        row = connection.execute(query).one_or_none()
+        row = connection.execute(_look_locked, {"of_lane": self._lane}).one_or_none()
         self._is_known = row is not None
-        if row is None or row.number < self._number:
-            return
-        if row.number > self._number:
+        if row and row.number >= self._number:
             raise TrackingError(f"call {self._number} arrived after call {row.number}, so it was not executed")
-        raise _Repeated(row.answer)
 
     def _record(self, connection: Connection, answer: bytes) -> None:
         values = {"number": self._number, "answer": answer, "time": utc_now()}
         if self._is_known:
-            connection.execute(update(answered_calls).where(_c.lane == self._lane).values(values))
+            connection.execute(_replace, {"of_lane": self._lane, **values})
             return
         old = select(_c.lane).where(_c.time < utc_now() - _KEPT).with_for_update(skip_locked=True)
         connection.execute(delete(answered_calls).where(_c.lane.in_(old)))
         try:
-            connection.execute(answered_calls.insert().values(lane=self._lane, **values))
+            connection.execute(_insert, {"lane": self._lane, **values})
         except IntegrityError:  # the client has repeated the call while its first execution was under way
             raise Unavailable(f"call {self._number} is being executed") from None
 
@@ -131,14 +139,3 @@ class AnsweredCall:
 _LONGEST_ID = 100
 _current: ContextVar[AnsweredCall | None] = ContextVar("det_answered_call", default=None)
 
-
-class _Repeated(Exception):
-    """The call was answered before.
-
-    Args:
-        answer: the recorded answer.
-    """
-
-    def __init__(self, answer: bytes) -> None:
-        super().__init__()
-        self.answer = bytes(answer)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from det_core.errors import TrackingError
 from det_core.home import home_directory
+from det_core.tracking.access_tokens import default_master
+from det_core.tracking.remote import is_server_url
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
     from det_core.tracking._database import Database
 
-_ACCEPTED = "sqlite:////absolute/path/det.db, or postgresql://user:password@host/database"
+_ACCEPTED = (
+    "sqlite:////absolute/path/det.db, postgresql://user:password@host/database, or https://host:port of a det server"
+)
 AGENT_URL = "agent:"
 """URL of the tracking store that workers on other hosts use through their agent."""
 AGENT_SOCKET = "DET_AGENT_SOCKET"
@@ -25,21 +29,28 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
     """Open the tracking store, and create or upgrade its database if needed.
 
     Args:
-        url: ``sqlite:////absolute/path/det.db`` or ``postgresql://…``. None stands for ``det.db`` in `home_directory`.
-            ``agent:`` stands for the store of the runner in a worker on another host, whose agent forwards the calls.
-        wait: number of seconds to wait for a database that is locked or unavailable.
+        url: ``sqlite:////absolute/path/det.db``, ``postgresql://…``, or the URL of a det server, which is
+            ``https://host:port``, or ``http://127.0.0.1:port`` on the same host. None stands for the URL in
+            ``DET_MASTER`` or ``DET_MASTER_ADDR``, else for ``det.db`` in `home_directory`. ``agent:`` stands for
+            the store of the runner in a worker whose agent forwards the calls.
+        wait: number of seconds to wait for a database that is locked or unavailable, or for a server.
 
     Raises:
         StoreUnsuitable: the database is a SQLite file on a network file system.
         StoreCorrupt: the file is damaged, is not a database, or was written by a newer release.
-        StoreBusy: the database stayed locked or unavailable.
+        StoreBusy: the database stayed locked or unavailable, or the server unavailable.
         TrackingError: the URL is invalid, or the database cannot be opened or written.
     """
+    url = url or default_master() or default_url()
     if url == AGENT_URL:
         return _open_agent_store(wait)
+    if is_server_url(url):
+        from det_core.tracking.remote import open_server_store
+
+        return open_server_store(url, wait=wait)
     from det_core.tracking._sql_store import SqlTrackingStore
 
-    return SqlTrackingStore(_database(url or default_url(), wait))
+    return SqlTrackingStore(_database(url, wait))
 
 
 def default_url() -> str:
@@ -74,8 +85,6 @@ def _parse(url: str) -> URL:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
-    if url.startswith(("http://", "https://")):
-        raise TrackingError(f"{url}: recording on a master comes with a later release. Until then: {_ACCEPTED}.")
     try:
         parsed = make_url(url)
     except ArgumentError:

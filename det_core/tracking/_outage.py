@@ -18,7 +18,7 @@ _log = logging.getLogger("det.tracking")
 _PAUSE = 0.2
 """Seconds between two attempts."""
 _SAY_AFTER = 3.0
-"""Seconds until a warning says that the database is unavailable."""
+"""Seconds until a warning says what is unavailable."""
 
 
 class Unavailable(StoreBusy):
@@ -33,10 +33,12 @@ class Outage:
 
     Args:
         wait: seconds after which a call gives up.
+        what: name of what is unavailable, for the warning.
     """
 
-    def __init__(self, wait: float) -> None:
+    def __init__(self, wait: float, what: str = "the database") -> None:
         self._wait = wait
+        self._what = what
         self._since: float | None = None
         self._is_announced = False
 
@@ -65,4 +67,4 @@ class Outage:
     def _announce(self, error: Unavailable, elapsed: float) -> None:
         if elapsed >= _SAY_AFTER and not self._is_announced:
             self._is_announced = True
-            _log.warning("the database is unavailable, will retry for %g s: %s", self._wait - elapsed, error)
+            _log.warning("%s is unavailable, will retry for %.0f s: %s", self._what, self._wait - elapsed, error)

@@ -1,7 +1,8 @@
 """Fixtures of the tracking store.
 
 Every test that takes `store` or `url` runs on SQLite and on a private PostgreSQL server. Those that take `store` also
-run with a remote store, whose calls are encoded, executed on SQLite, and answered, except for those in `NOT_REMOTE`.
+run with the store of an HTTP server, which executes the calls on SQLite, except for those in `NOT_REMOTE`. The answer to
+each call that writes gets lost once, so that the client repeats all of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import pytest
 from det_core.interfaces.records import MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
-from det_core.tracking.remote import answer_call, open_remote_store
 
+from ..answering_server import Behaviour, served
 from ..postgresql import PostgreSQL, running_postgresql
 
 
@@ -64,8 +65,12 @@ def url(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(backend: str, url: str) -> Iterator[TrackingStore]:
-    with open_store(url) as opened:
-        yield open_remote_store(partial(answer_call, opened), url=url) if backend == "remote" else opened
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_store(url))
+        if backend == "remote":
+            address = stack.enter_context(served(Behaviour(opened, loses_each_answer_once=True)))
+            opened = stack.enter_context(open_store(address))
+        yield opened
 
 
 @pytest.fixture

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._agent_socket import serve_store_calls as serve_store_calls
     from det_core.tracking.remote._calls import dump_error as dump_error
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
+    from det_core.tracking.remote._reading import READING_METHODS as READING_METHODS
     from det_core.tracking.remote._remote_store import answer_call as answer_call
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
+    from det_core.tracking.remote._server_address import is_server_url as is_server_url
+    from det_core.tracking.remote._server_connection import ServerConnection as ServerConnection
+    from det_core.tracking.remote._server_connection import open_server_store as open_server_store
+    from det_core.tracking.remote._versions import explain_version_mismatch as explain_version_mismatch
 
 _MODULES = {
     "_access": ("ACCOUNT_METHODS", "RunAccess"),
@@ -33,7 +38,11 @@ _MODULES = {
     ),
     "_calls": ("dump_error",),
     "_codecs": ("MAX_BODY_BYTES",),
+    "_reading": ("READING_METHODS",),
     "_remote_store": ("answer_call", "open_remote_store"),
+    "_server_address": ("is_server_url",),
+    "_server_connection": ("ServerConnection", "open_server_store"),
+    "_versions": ("explain_version_mismatch",),
 }
 _EXPORTS = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 

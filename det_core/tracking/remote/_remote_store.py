@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from det_core.errors import TrackingError
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote._calls import METHODS, dump_error, find_method
+from det_core.tracking.remote._calls import METHODS, StoreMethod, dump_error, find_method
 
 if TYPE_CHECKING:
     from det_core.tracking.remote._access import RunAccess
@@ -32,7 +33,9 @@ def open_remote_store(
     return store
 
 
-def answer_call(store: TrackingStore, method: str, body: bytes, *, access: RunAccess | None = None) -> bytes:
+def answer_call(
+    store: TrackingStore, method: str, body: bytes, *, access: RunAccess | None = None, call_id: str | None = None
+) -> bytes:
     """Execute a call of a remote store, and return the answer. Errors are part of the answer.
 
     Args:
@@ -40,16 +43,36 @@ def answer_call(store: TrackingStore, method: str, body: bytes, *, access: RunAc
         method: name of the method.
         body: arguments of the call.
         access: permissions of the caller. None permits every call.
+        call_id: ``LANE-NUMBER``, which makes a call that the caller repeats take effect once. Calls of one lane follow
+            each other, and their numbers ascend.
     """
     try:
         found = find_method(method)
         arguments = found.load_arguments(body)
-        if access is not None:
-            access.check_call(store, method, arguments)
-        member = getattr(store, method)
-        return found.dump_result(member if found.is_property else member(**arguments))
+        execute = partial(_execute, store, found, arguments, access)
+        if call_id is None:
+            return execute()
+        if not isinstance(store, _AnswersOnce):
+            raise TrackingError(f"the tracking store {type(store).__name__} cannot execute calls with an id")
+        return store.answer_once(call_id, execute)
     except Exception as error:  # noqa: BLE001  (sent to the caller)
         return dump_error(error)
+
+
+def _execute(
+    store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any], access: RunAccess | None
+) -> bytes:
+    if access is not None:
+        access.check_call(store, method.name, arguments)
+    member = getattr(store, method.name)
+    return method.dump_result(member if method.is_property else member(**arguments))
+
+
+@runtime_checkable
+class _AnswersOnce(Protocol):
+    """Store that can commit the answer to a call together with the call's write."""
+
+    def answer_once(self, call_id: str, answer: Callable[[], bytes]) -> bytes: ...
 
 
 class _Channel:
