@@ -1,0 +1,120 @@
+"""Access tokens of det servers, in a file under ``DET_HOME`` that only this user can read.
+
+``det login`` and a server that this user runs on this host write tokens to it. A token in the URL of a server, and the
+environment variable ``DET_TOKEN``, take precedence over the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from det_core.errors import TrackingError
+from det_core.home import home_directory
+from det_core.tracking.remote._server_address import parse_server_url
+from det_core.tracking.secret_files import write_secret
+
+MASTER_VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
+"""Environment variables with the URL of the tracking store, in the order in which they are used."""
+TOKEN_VARIABLE = "DET_TOKEN"
+"""Environment variable with the token for the server that `MASTER_VARIABLES` names."""
+
+_given: dict[str, str] = {}
+"""Tokens from URLs that this process has used, by the URL without the token."""
+
+
+def remember_token(url: str) -> str:
+    """Return the URL of a server without the token that it may contain, and remember the token in this process.
+
+    Raises:
+        TrackingError: as `det_core.tracking.open_store`.
+    """
+    address, token = parse_server_url(url)
+    if token:
+        _given[address.url] = token
+    return address.url
+
+
+def find_token(url: str) -> str | None:
+    """Return the token for a server, or None if there is none.
+
+    Args:
+        url: URL of the server without a token.
+    """
+    named = os.environ.get(TOKEN_VARIABLE) if _is_meant(url) else None
+    return _given.get(url) or named or _read(_file()).get(url)
+
+
+def save_token(url: str, token: str) -> None:
+    """Save the token for a server, in place of an earlier one.
+
+    Args:
+        url: URL of the server.
+        token: token that the server has issued.
+    """
+    with _changed_tokens() as tokens:
+        tokens[remember_token(url)] = token
+    _given.pop(remember_token(url), None)
+
+
+def delete_token(url: str) -> bool:
+    """Delete the saved token for a server.
+
+    Args:
+        url: URL of the server.
+
+    Returns:
+        Whether there was one.
+    """
+    with _changed_tokens() as tokens:
+        return tokens.pop(remember_token(url), None) is not None
+
+
+def saved_servers() -> list[str]:
+    """Return the URLs of the servers for which a token is saved."""
+    return sorted(_read(_file()))
+
+
+def default_master() -> str | None:
+    """Return the URL of the tracking store in `MASTER_VARIABLES`, or None if none of them is set."""
+    return next(filter(None, map(os.environ.get, MASTER_VARIABLES)), None)
+
+
+def _is_meant(url: str) -> bool:
+    """Return whether ``DET_TOKEN`` is meant for a server. Other servers must not receive it."""
+    master = default_master()
+    try:
+        return master is None or parse_server_url(master)[0].url == url
+    except TrackingError:  # such as a database
+        return False
+
+
+@contextmanager
+def _changed_tokens() -> Iterator[dict[str, str]]:
+    """Return the saved tokens, and save the changed ones at the end of the block."""
+    path = _file()
+    with path.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = _read(path)
+        tokens = dict(before)
+        yield tokens
+        if tokens != before:
+            write_secret(path, json.dumps(tokens, indent=2, sort_keys=True))
+
+
+def _read(path: Path) -> Mapping[str, str]:
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise TrackingError(f"the tokens of servers in {path} cannot be read ({error}); delete it and log in") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _file() -> Path:
+    return home_directory() / "tokens.json"

@@ -1,0 +1,312 @@
+"""Calls of the tracking store, and other requests, to a det server over HTTP.
+
+A process has one connection per call that it makes at the same time. A call that gets no answer is repeated, for as long
+as `det_core.tracking.open_store` waits for a database. A call that writes has an id, with which the store recognizes a
+repetition, so that the call takes effect once (`det_core.tracking._answered_calls`). The id is that of a lane and a
+number in it. A lane has one call at a time and belongs to one process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import ssl
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection, InvalidURL, RemoteDisconnected
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+from det_core.errors import ExperimentBusy, RecordNotFound, TrackingError
+from det_core.interfaces.tracking import TrackingStore
+from det_core.package_commands import adapt_install_command
+from det_core.tracking._outage import Outage, Unavailable
+from det_core.tracking.access_tokens import find_token, remember_token
+from det_core.tracking.remote._reading import READING_METHODS
+from det_core.tracking.remote._remote_store import open_remote_store
+from det_core.tracking.remote._server_address import ServerAddress, parse_server_url
+from det_core.tracking.remote._versions import explain_version_mismatch
+from det_core.version import __version__
+
+CERTIFICATES_VARIABLE = "DET_MASTER_CERT_FILE"
+"""Environment variable with a file of the certificates that sign the server's, in place of those of the system."""
+CALL_ID = "det-call-id"
+"""Header with the id of a call."""
+VERSION = "det-version"
+"""Header with the version of det-core, of requests and answers."""
+
+_CONNECT_SECONDS = 10.0
+_MARGIN = 30.0
+"""Seconds for the way to the server and back, beyond the server's own time limit on an unavailable database."""
+_AWAY = (502, 503, 504)
+"""Statuses with which a server or the proxy before it asks to be called later."""
+_LOST_PEER = (
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 30_000),
+)
+"""Options that detect an unreachable host within 30 s, where the system has them."""
+_ERRORS: Mapping[int, type[TrackingError]] = {404: RecordNotFound, 409: ExperimentBusy}
+
+
+def open_server_store(url: str, *, wait: float) -> TrackingStore:
+    """Open the tracking store of a det server, as `det_core.tracking.open_store` does."""
+    server = ServerConnection(url, wait=wait)
+    try:
+        server.get("/api/info")
+    except BaseException:
+        server.close()
+        raise
+    return open_remote_store(server.call, url=server.url, close=server.close)
+
+
+class _Answer(NamedTuple):
+    status: int
+    version: str | None
+    body: bytes
+
+
+class _Lane:
+    """Connection for one call at a time.
+
+    Args:
+        address: address of the server.
+        limit: maximum number of seconds to wait for an answer.
+        tls: settings of an encrypted connection, or None for one without encryption.
+    """
+
+    def __init__(self, address: ServerAddress, limit: float, tls: ssl.SSLContext | None) -> None:
+        self._address = address
+        self._limit = limit
+        self._tls = tls
+        self._id = uuid.uuid4().hex
+        self._numbers = itertools.count()
+        self._connection: HTTPConnection | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, which the server may have closed since its last answer."""
+        return self._connection is not None
+
+    def next_call_id(self) -> str:
+        """Return the id for another call."""
+        return f"{self._id}-{next(self._numbers)}"
+
+    def exchange(self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> _Answer:
+        """Send a request and return the answer. Disconnect if this fails.
+
+        Raises:
+            OSError, HTTPException: there was no answer.
+        """
+        try:
+            connection = self._connection = self._connection or self._connect()
+            connection.request(verb, path, body, headers)  # type: ignore[arg-type]
+            response = connection.getresponse()
+            answer = _Answer(response.status, response.getheader(VERSION), response.read())
+        except BaseException:  # such as KeyboardInterrupt; the answer would be that of the next call
+            self.disconnect()
+            raise
+        if response.will_close:
+            self.disconnect()
+        return answer
+
+    def disconnect(self) -> None:
+        """Close the connection, if there is one. The next exchange opens another one."""
+        connection, self._connection = self._connection, None
+        if connection:
+            connection.close()
+
+    def _connect(self) -> HTTPConnection:
+        where = (self._address.host, self._address.port)
+        if self._tls:
+            made: HTTPConnection = HTTPSConnection(*where, timeout=_CONNECT_SECONDS, context=self._tls)
+        else:
+            made = HTTPConnection(*where, timeout=_CONNECT_SECONDS)
+        made.connect()
+        for level, name, value in _LOST_PEER:
+            if hasattr(socket, name):
+                made.sock.setsockopt(level, getattr(socket, name), value)
+        made.sock.settimeout(self._limit)
+        return made
+
+
+class ServerConnection:
+    """Client of one det server. Threads use different connections, and so do forked processes.
+
+    Args:
+        url: URL of the server, as for `det_core.tracking.open_store`.
+        wait: number of seconds for which calls wait for a server that is unavailable.
+
+    Raises:
+        TrackingError: the URL is malformed or not encrypted.
+    """
+
+    def __init__(self, url: str, *, wait: float = 60.0) -> None:
+        self.url = remember_token(url)
+        self._address, _ = parse_server_url(self.url)
+        self._limit = wait + _MARGIN
+        self._tls = _tls_context() if self._address.scheme == "https" else None
+        self._outage = Outage(wait, f"the server {self.url}")
+        self._token = find_token(self.url)
+        self._idle: list[_Lane] = []
+        _servers.add(self)
+
+    def call(self, method: str, body: bytes) -> bytes:
+        """Have a call of the tracking store executed once, and return the answer.
+
+        Raises:
+            StoreBusy: the server was unavailable for too long. The call may have taken effect or not.
+            TrackingError: the server refused the call.
+        """
+        headers = {"Content-Type": "application/octet-stream"}
+        with self._lane() as lane:
+            if method not in READING_METHODS:
+                headers[CALL_ID] = lane.next_call_id()
+            return self._request(lane, "POST", f"/api/store/{method}", body, headers)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return the JSON object at a path. Raises as `call`."""
+        with self._lane() as lane:
+            return _load(self._request(lane, "GET", path, None, {}))
+
+    def post(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a JSON object and return the answer. The request may be repeated.
+
+        Raises:
+            ExperimentBusy: another runner has the experiment.
+            RecordNotFound: there is no such record.
+            StoreBusy: the server was unavailable for too long.
+            TrackingError: the server refused the request.
+        """
+        body = json.dumps(document).encode()
+        with self._lane() as lane:
+            return _load(self._request(lane, "POST", path, body, {"Content-Type": "application/json"}))
+
+    def close(self) -> None:
+        """Close the connections that no call uses. Later calls open new ones."""
+        while self._idle:
+            with suppress(IndexError):  # another thread took it
+                self._idle.pop().disconnect()
+
+    @contextmanager
+    def _lane(self) -> Iterator[_Lane]:
+        try:
+            lane = self._idle.pop()
+        except IndexError:
+            lane = _Lane(self._address, self._limit, self._tls)
+        try:
+            yield lane
+        finally:
+            self._idle.append(lane)
+
+    def _request(self, lane: _Lane, verb: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        answer = self._outage.retry(partial(self._attempt, lane, verb, path, body, headers))
+        if answer.status != 200:
+            raise self._explain(answer)
+        return answer.body
+
+    def _attempt(
+        self, lane: _Lane, verb: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> _Answer:
+        """Return the answer to a request.
+
+        Raises:
+            Unavailable: there was no answer. The request can be repeated.
+        """
+        was_connected = lane.is_connected
+        token = self._token
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            answer = lane.exchange(verb, path, body, {**headers, **authorization, VERSION: __version__})
+        except (OSError, HTTPException) as error:
+            if was_connected:  # the server closes connections that are idle for some seconds
+                return self._attempt(lane, verb, path, body, headers)
+            raise self._failure(error) from error
+        if answer.status in _AWAY:
+            raise Unavailable(f"{self.url} answers with status {answer.status}: {_message(answer)}")
+        self._check_version(answer)
+        if answer.status == 401 and token != self._renewed_token():
+            return self._attempt(lane, verb, path, body, headers)
+        return answer
+
+    def _renewed_token(self) -> str | None:
+        """Return the present token. A server that was started again may have saved another one."""
+        self._token = find_token(self.url)
+        return self._token
+
+    def _check_version(self, answer: _Answer) -> None:
+        if answer.version is None:
+            raise TrackingError(f"{self.url} is not a det server: its answer has no {VERSION} header; check the port")
+        if mismatch := explain_version_mismatch(__version__, answer.version):
+            raise TrackingError(f"{self.url}: {adapt_install_command(mismatch)}")
+
+    def _failure(self, error: Exception) -> TrackingError:
+        passes = isinstance(error, _PASSING) or getattr(error, "errno", None) == socket.EAI_AGAIN
+        for kind, explanation in _PERMANENT.items():
+            if isinstance(error, kind) and not passes:
+                return TrackingError(f"{self.url}: {explanation} ({error})")
+        return Unavailable(f"{self.url} is unavailable: {error or repr(error)}; is det server running there?")
+
+    def _explain(self, answer: _Answer) -> TrackingError:
+        message = _message(answer)
+        if answer.status == 401:
+            message = f"{message}; to log in: det login {self.url}"
+        return _ERRORS.get(answer.status, TrackingError)(f"{self.url}: {message}")
+
+
+_PASSING = (RemoteDisconnected, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_PERMANENT: Mapping[type[Exception], str] = {
+    ssl.SSLCertVerificationError: (
+        f"the server's certificate cannot be verified; if your organization signs it itself, set {CERTIFICATES_VARIABLE} "
+        "to the file of its certificates"
+    ),
+    ssl.SSLError: "the server does not speak TLS as expected; is it https:// or http://, and the right port?",
+    socket.gaierror: "there is no host of this name; check the URL",
+    BadStatusLine: "the answer is not HTTP; check the port",
+    InvalidURL: "the URL is malformed",
+}
+"""Failures that do not pass, and what to do."""
+
+
+def _tls_context() -> ssl.SSLContext:
+    file = os.environ.get(CERTIFICATES_VARIABLE) or None
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise TrackingError(
+            f"{CERTIFICATES_VARIABLE} is {file!r}, which cannot be read ({error}); expected a file of certificates in PEM"
+        ) from None
+
+
+def _load(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise TrackingError(f"the server's answer is {body[:100]!r}; expected a JSON object")
+    return found
+
+
+def _message(answer: _Answer) -> str:
+    with suppress(TrackingError):
+        return str(_load(answer.body).get("error"))
+    return f"the server answers with status {answer.status}"
+
+
+_servers: WeakSet[ServerConnection] = WeakSet()
+
+
+def _leave_inherited() -> None:
+    """Forget the connections and lanes that a forked process has from its parent, which goes on using them."""
+    for server in list(_servers):
+        server.close()
+
+
+os.register_at_fork(after_in_child=_leave_inherited)
