@@ -107,13 +107,13 @@ def _end(rows: Iterable[Row[Any]]) -> _End:
     return _End(read, True) if count >= _ROWS else _End(last, False)
 
 
-def _select_tails() -> CompoundSelect[Any]:
+def _select_tails(limit: int = _ROWS) -> CompoundSelect[Any]:
     """Select the new rows of each table by subject, and its last id with no subject."""
     parts: list[Select[Any]] = []
     for number, (_, subject) in enumerate(_TABLES):
         table, row = literal_column(str(number)).label("table"), subject.table.c.id
         new = select(subject.label("subject"), row.label("row")).where(row > bindparam(f"after_{number}"))
-        read = new.order_by(row).limit(_ROWS).subquery().c
+        read = new.order_by(row).limit(limit).subquery().c
         by_subject = select(table, read.subject, func.max(read.row).label("last"), func.count().label("rows"))
         parts += (
             by_subject.group_by(read.subject),

@@ -2,45 +2,107 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import and_, case, func, select
+from sqlalchemy import BindParameter, and_, bindparam, case, func, select
 
 from det_core.interfaces.records import CheckpointState, ExperimentSummary, State, Validation, searcher_metric
 from det_core.tracking._rows import StoreMixin, get_experiment
-from det_core.tracking._schema import checkpoints, trials
+from det_core.tracking._schema import checkpoints, experiments, metrics, trials
 from det_core.tracking._scores import best_of_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
+
+_ids: BindParameter[Any] = bindparam("ids", expanding=True)
+_configs = select(experiments.c.id, experiments.c.config).where(experiments.c.id.in_(_ids))
+_trials = (
+    select(
+        trials.c.experiment_id,
+        func.count().label("trials"),
+        func.sum(case((trials.c.state == State.ACTIVE, 1), else_=0)).label("running_trials"),
+    )
+    .where(trials.c.experiment_id.in_(_ids))
+    .group_by(trials.c.experiment_id)
+)
+_checkpoints = (
+    select(
+        trials.c.experiment_id,
+        func.count().label("checkpoints"),
+        func.sum(checkpoints.c.size).label("checkpoint_bytes"),
+    )
+    .join_from(
+        trials,
+        checkpoints,
+        and_(checkpoints.c.trial_id == trials.c.id, checkpoints.c.state == CheckpointState.COMPLETED),
+    )
+    .where(trials.c.experiment_id.in_(_ids))
+    .group_by(trials.c.experiment_id)
+)
+
+
+class _Best(NamedTuple):
+    best: Validation | None = None
+    best_trial_id: int | None = None
 
 
 class ExperimentSummariesMixin(StoreMixin):
     """Methods of the tracking store that summarize experiments."""
 
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
+        wanted = {"ids": list(experiment_ids)}
         with self._database.read() as connection:
-            return {experiment_id: _summary(connection, experiment_id) for experiment_id in experiment_ids}
+            configs = {row.id: row.config for row in connection.execute(_configs, wanted)}
+            for unknown in (experiment_id for experiment_id in experiment_ids if experiment_id not in configs):
+                get_experiment(connection, unknown)  # raises
+            trials_of, checkpoints_of = (_counts(connection, query, wanted) for query in (_trials, _checkpoints))
+            best_of = _best(connection, configs)
+        none = {"trials": 0, "running_trials": 0, "checkpoints": 0, "checkpoint_bytes": 0}
+        return {
+            each: ExperimentSummary(
+                **{**none, **trials_of.get(each, {}), **checkpoints_of.get(each, {})},
+                **best_of.get(each, _Best())._asdict(),
+            )
+            for each in experiment_ids
+        }
 
 
-def _summary(connection: Connection, experiment_id: int) -> ExperimentSummary:
-    of_experiment = trials.c.experiment_id == experiment_id
-    _, smaller_is_better = searcher_metric(get_experiment(connection, experiment_id).config)
-    running = func.coalesce(func.sum(case((trials.c.state == State.ACTIVE, 1), else_=0)), 0)
-    count, running_count = connection.execute(select(func.count(), running).where(of_experiment)).one()
-    completed = and_(checkpoints.c.trial_id == trials.c.id, checkpoints.c.state == CheckpointState.COMPLETED)
-    sizes = select(func.count(), func.coalesce(func.sum(checkpoints.c.size), 0)).join_from(
-        trials, checkpoints, completed
+def _counts(connection: Connection, query: Select[Any], wanted: dict[str, Any]) -> Mapping[int, Mapping[str, int]]:
+    rows = connection.execute(query, wanted)
+    # PostgreSQL returns sums as decimals.
+    return {row[0]: dict(zip(list(rows.keys())[1:], map(int, row[1:]), strict=True)) for row in rows}
+
+
+def _best(connection: Connection, configs: Mapping[int, Mapping[str, Any]]) -> Mapping[int, _Best]:
+    found = {}
+    for smaller_is_better in (True, False):
+        ids = [each for each, config in configs.items() if searcher_metric(config)[1] is smaller_is_better]
+        if ids:
+            rows = connection.execute(_BEST[smaller_is_better], {"ids": ids})
+            found.update(
+                {
+                    row.experiment_id: _Best(
+                        Validation(value=row.value, steps_completed=row.steps_completed), row.trial_id
+                    )
+                    for row in rows
+                }
+            )
+    return found
+
+
+def _select_best(smaller_is_better: bool) -> Select[Any]:
+    """Select the best validation of each experiment that has one."""
+    of_experiment = trials.c.experiment_id == experiments.c.id
+    best = best_of_trials(of_experiment, smaller_is_better=smaller_is_better)
+    row = best.with_only_columns(best.exported_columns.id).limit(1).correlate(experiments).scalar_subquery()
+    columns = metrics.c.searcher_metric.label("value"), metrics.c.steps_completed, metrics.c.trial_id
+    return (
+        select(experiments.c.id.label("experiment_id"), *columns)
+        .join_from(experiments, metrics, metrics.c.id == row)
+        .where(experiments.c.id.in_(_ids))
     )
-    saved, size = connection.execute(sizes.where(of_experiment)).one()
-    best = connection.execute(best_of_trials(of_experiment, smaller_is_better=smaller_is_better).limit(1)).one_or_none()
-    return ExperimentSummary(
-        trials=count,
-        running_trials=running_count,
-        checkpoints=saved,
-        checkpoint_bytes=int(size),
-        best=None if best is None else Validation(value=best.value, steps_completed=best.steps_completed),
-        best_trial_id=None if best is None else best.trial_id,
-    )
+
+
+_BEST = {smaller_is_better: _select_best(smaller_is_better) for smaller_is_better in (True, False)}

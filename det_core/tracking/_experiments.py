@@ -83,15 +83,22 @@ class ExperimentsMixin(StoreMixin):
     ) -> list[ExperimentRecord]:
         if order not in _ORDERS:
             raise ValueError(f"experiments cannot be sorted by {order!r}; expected {', '.join(_ORDERS)}")
+        by = (_c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc(), _c.id.desc())
+        # Only ids are sorted and skipped, because the other columns are large.
+        ids = select(_c.id).where(*_wanted(states, name, label, archived)).order_by(*by).limit(limit).offset(offset)
+        return self._fetch_experiments(_c.id.in_(ids), by)
+
+    def experiments_by_id(self, experiment_ids: Collection[int]) -> list[ExperimentRecord]:
+        return self._fetch_experiments(_c.id.in_(list(experiment_ids)), (_c.id,))
+
+    def _fetch_experiments(self, where: ColumnElement[bool], order: Sequence[Any]) -> list[ExperimentRecord]:
         # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
         read = (
             column if column is not _c.config else type_coerce(column, Text)
             for column in record_columns(experiments, ExperimentRecord)
         )
-        query = select(*read).where(*_wanted(states, name, label, archived))
-        by = _c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc()
         with self._database.read() as connection:
-            rows = connection.execute(query.order_by(by, _c.id.desc()).limit(limit).offset(offset)).mappings()
+            rows = connection.execute(select(*read).where(where).order_by(*order)).mappings()
             return [ExperimentRecord(**{**row, "config": DeferredJson(row["config"])}) for row in rows]
 
     def count_experiments(

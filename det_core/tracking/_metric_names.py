@@ -13,9 +13,9 @@ from det_core.tracking._schema import live, metrics
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-_TRIALS = 100
+_TRIALS = 20
 """Maximum number of trials whose reports are read."""
-_REPORTS = 1000
+_REPORTS = 400
 """Number of first reports of all trials that are read at most, and of last reports."""
 
 _c = metrics.c
@@ -25,7 +25,7 @@ class MetricNamesMixin(StoreMixin):
     """Methods of the tracking store that list metrics."""
 
     def metric_names(self, trial_ids: Collection[int]) -> dict[str, list[str]]:
-        chosen = _spread(list(dict.fromkeys(trial_ids)))
+        chosen = _spread(list(trial_ids))
         found: dict[str, set[str]] = defaultdict(set)
         with self._database.read() as connection:
             for trial_id in chosen:
@@ -39,9 +39,10 @@ class MetricNamesMixin(StoreMixin):
 
 
 def _spread(trial_ids: Sequence[int]) -> Sequence[int]:
-    """Return the trials, or a limited number of them, evenly spread."""
-    count = min(len(trial_ids), _TRIALS)
-    return [trial_ids[number * len(trial_ids) // count] for number in range(count)]
+    """Return the trials, or a limited number of them from the first to the last, evenly spread."""
+    if len(trial_ids) <= _TRIALS:
+        return trial_ids
+    return [trial_ids[number * (len(trial_ids) - 1) // (_TRIALS - 1)] for number in range(_TRIALS)]
 
 
 def _is_number(value: object) -> bool:

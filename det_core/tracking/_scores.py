@@ -92,9 +92,9 @@ class ScoresMixin(StoreMixin):
 
 
 def best_of_trials(wanted: ColumnElement[bool], *, smaller_is_better: bool) -> Select[Any]:
-    """Return a query for the best (value, trial_id, steps_completed) of each wanted trial, best trial first."""
+    """Return a query for the best (id, value, trial_id, steps_completed) of each wanted trial, best trial first."""
     return (
-        select(_best.c.searcher_metric.label("value"), _best.c.trial_id, _best.c.steps_completed)
+        select(_best.c.id, _best.c.searcher_metric.label("value"), _best.c.trial_id, _best.c.steps_completed)
         .join_from(trials, _best, _best.c.id == _row_of_trial(_by_value(smaller_is_better)))
         .where(wanted)
         .order_by(_by_value(smaller_is_better, _best), _best.c.id)

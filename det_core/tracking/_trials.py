@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Connection, func, select, update
 
+from det_core.errors import RecordNotFound
 from det_core.interfaces.records import ENDINGS, CheckpointState, Run, State, TrialRecord
 from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._metrics import archive_after
@@ -77,8 +78,10 @@ class TrialsMixin(StoreMixin):
             return fetch_records(connection, TrialRecord, query.order_by(trials.c.id))
 
     def trials_by_id(self, trial_ids: Collection[int]) -> list[TrialRecord]:
+        query = select(*record_columns(trials, TrialRecord)).where(trials.c.id.in_(list(trial_ids)))
         with self._database.read() as connection:
-            return [get_trial(connection, trial_id) for trial_id in trial_ids]
+            found = {trial.id: trial for trial in fetch_records(connection, TrialRecord, query)}
+            return [found.get(trial_id) or get_trial(connection, trial_id) for trial_id in trial_ids]  # or it raises
 
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
         ended = utc_now() if state.final else None
@@ -136,7 +139,8 @@ class TrialsMixin(StoreMixin):
         this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.write() as connection:
             lock_trial(connection, trial_id, lease=lease)
-            connection.execute(update(runs).where(*this).values(ended))
+            if not connection.execute(update(runs).where(*this).values(ended)).rowcount:
+                raise RecordNotFound(f"there is no run {run_id} of trial {trial_id}")
 
     def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:
         self._update_run(trial_id, run_id, preemption_acknowledged=True)

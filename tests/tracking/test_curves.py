@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -123,6 +124,53 @@ def test_curves_of_many_trials_are_returned_in_the_requested_order(
     for trial, size in steps.items():
         every = [(n, 0.1 * n) for n in range(size)]
         assert curves[trial] == (thinned(every, -(-(size - 1) // 10)) if size > 10 else every)
+
+
+def extremes(curve: list[tuple[int, float]], points: int) -> list[tuple[int, float]]:
+    """Return the first and the last point, and the first least and greatest one of each interval of a whole curve."""
+    first, last = curve[0][0], curve[-1][0]
+    stride = -(-(last - first) // points)
+    intervals: dict[int, list[tuple[int, float]]] = {}
+    for point in curve:
+        intervals.setdefault((point[0] - first) // stride, []).append(point)
+    kept = {curve[0], curve[-1]}
+    for interval in intervals.values():
+        kept |= {min(interval, key=itemgetter(1)), max(interval, key=itemgetter(1))}
+    return sorted(kept)
+
+
+@pytest.mark.parametrize("points", [1, 2, 7, 100, 499, 500])
+@pytest.mark.parametrize("interval", [1, 40], ids=["regular", "irregular"])
+def test_extremes_of_long_curves_are_kept(
+    store: TrackingStore, experiment: int, points: int, interval: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_curves, "_PAGE", 100)
+    chance = random.Random(f"{points} {interval}")
+    every = [(10 + n * interval + chance.randrange(interval), chance.choice((1.5, -2, 3e9, n))) for n in range(500)]
+    curve = [(step, float(value)) for step, value in every]
+    trial = trial_with(store, experiment, losses(dict(every)))
+    found = store.curves([trial], "loss", group="training", points=points, extremes=True)
+    assert found == {trial: curve if points >= 500 else extremes(curve, points)}
+    assert len(found[trial]) <= 2 * points + 2 or points >= 500
+    values = [value for _, value in found[trial]]
+    assert (min(values), max(values)) == (min(value for _, value in curve), max(value for _, value in curve))
+
+
+def test_extremes_are_those_of_the_metric_and_finite(store: TrackingStore, experiment: int) -> None:
+    """Rows without the metric, of other groups, and with values that are not finite do not count."""
+    values = {step: NO_POINTS[step % len(NO_POINTS)] if step % 2 else -step for step in range(20, 90)}
+    reports = {**{key: {"other": 1} for key in range(100)}, **losses(values)}
+    trial, short = trial_with(store, experiment, reports), trial_with(store, experiment, losses({1: 5, 2: None}))
+    store.report_metrics(
+        [MetricsReport(trial_id=trial, run_id=1, group="validation", steps_completed=50, metrics={"loss": 1e9})]
+    )
+    kept = [*sorted({step for n in range(20, 90, 10) for step in (n, n + 8)})]
+    assert store.curves([short, trial], "loss", group="training", points=10, extremes=True) == {
+        short: [(1, 5.0)],
+        trial: [(step, -float(step)) for step in kept],
+    }
+    lacking = trial_with(store, experiment, {key: {"other": 1} for key in range(100)})
+    assert store.curves([lacking], "loss", group="training", points=10, extremes=True) == {lacking: []}
 
 
 def test_archived_metrics_are_omitted(store: TrackingStore, experiment: int) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import AccountStore, TrackingStore
+from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.tracking._accounts import AccountStore
 
 ACCOUNT_METHODS = AccountStore.__abstractmethods__
 """Names of the methods that handle passwords and tokens. No client may call them."""

@@ -1,0 +1,144 @@
+"""Cursors that say what was added to the tracking store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+import pytest
+
+from det_core.interfaces.records import Changes, LogLine, MetricsReport, Run, SystemMetrics, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import _changes, _schema, open_store
+
+NOW = datetime.now(timezone.utc)
+Add = Callable[[], None]
+
+
+def report(store: TrackingStore, run: Run, *steps: int) -> None:
+    """Report metrics of a run at these steps."""
+    store.report_metrics(
+        [
+            MetricsReport(
+                trial_id=run.trial_id, run_id=run.run_id, group="training", steps_completed=step, metrics={"a": 1}
+            )
+            for step in steps
+        ]
+    )
+
+
+def found(changes: Changes) -> dict[str, list[int]]:
+    """Return what has changed, without the cursor."""
+    return {name: list(ids) for name, ids in vars(changes).items() if name != "cursor" and ids}
+
+
+def new_run(store: TrackingStore) -> Run:
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+    return store.start_run(trial.id, allocation_id="a")
+
+
+def test_each_kind_of_addition_is_found_once(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    which = {"trial_id": trial.id, "run_id": 1}
+    additions: dict[str, tuple[Add, int]] = {
+        "metrics": (
+            lambda: store.report_metrics(
+                [MetricsReport(**which, group="validation", steps_completed=3, metrics={"loss": 1})]
+            ),
+            trial.id,
+        ),
+        "system_metrics": (
+            lambda: store.report_system_metrics([SystemMetrics(**which, group="cpu", metrics={}, time=NOW)]),
+            trial.id,
+        ),
+        "checkpoints": (lambda: store.begin_checkpoint("c", storage={}, **which), trial.id),
+        "logs": (lambda: store.add_logs([LogLine(**which, rank=0, stdtype="stdout", log="x", time=NOW)]), trial.id),
+        "experiments": (lambda: void(store.create_experiment(config={})), trial.experiment_id + 1),
+    }
+    cursor = store.changes().cursor
+    for name, (add, subject) in additions.items():
+        assert found(store.changes(cursor)) == {}
+        add()
+        changes = store.changes(cursor)
+        assert found(changes) == {name: [subject]}
+        cursor = changes.cursor
+    store.create_trial(trial.experiment_id, hparams={}, seed=0)
+    assert found(store.changes(cursor)) == {"experiments": [trial.experiment_id]}
+
+
+def void(_: object) -> None:
+    """Discard a result."""
+
+
+def test_trials_are_named_once_and_a_cursor_can_be_used_again(store: TrackingStore) -> None:
+    first, second, third = new_run(store), new_run(store), new_run(store)
+    report(store, third, 1)
+    cursor = store.changes().cursor
+    report(store, second, *range(100))
+    report(store, first, *range(100))
+    for _ in range(2):
+        changes = store.changes(cursor)
+        assert found(changes) == {"metrics": [first.trial_id, second.trial_id]}
+    assert found(store.changes(changes.cursor)) == {}
+
+
+def test_many_rows_are_read_in_pieces(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [new_run(store) for _ in range(3)]
+    cursor = store.changes().cursor
+    for run in runs:
+        report(store, run, *range(7))
+    monkeypatch.setattr(_changes, "_tails", _changes._select_tails(limit=5))
+    monkeypatch.setattr(_changes, "_ROWS", 5)
+    pieces = []
+    while names := found(changes := store.changes(cursor)):
+        pieces.append(names["metrics"])
+        cursor = changes.cursor
+    one, two, three = (run.trial_id for run in runs)
+    assert pieces == [[one], [one, two], [two, three], [three], [three]][: len(pieces)]
+    assert pieces[-1] == [three]
+    assert len(pieces) == 5  # 21 rows
+
+
+def test_ids_that_are_used_again_after_a_deletion_are_found(store: TrackingStore) -> None:
+    kept, deleted = new_run(store), new_run(store)
+    report(store, kept, 1)
+    report(store, deleted, *range(50))
+    cursor = store.changes().cursor
+    store.delete_experiment(store.trial(deleted.trial_id).experiment_id)
+    cursor = store.changes(cursor).cursor
+    report(store, kept, 2)
+    assert found(store.changes(cursor)) == {"metrics": [kept.trial_id]}
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["x", "1", "1,2,3,4,5", "1,2,3,4,5,6,7", "1,2,3,4,5,-6", "1,2,3,4,5,6;", "1,2,3,4,5,6\n", "٣,2,3,4,5,6", "9" * 19],
+)
+def test_other_cursors_are_rejected(store: TrackingStore, cursor: str) -> None:
+    with pytest.raises(ValueError, match="is not a cursor of changes"):
+        store.changes(cursor)
+    with pytest.raises(ValueError, match="is not a cursor of changes"):
+        store.changes(f"1,2,3,4,5,{2**63}")
+
+
+def test_rows_of_transactions_that_end_later_are_found(url: str) -> None:
+    """Transactions of PostgreSQL may commit in another order than that of their ids."""
+    if not url.startswith("postgresql"):
+        pytest.skip("SQLite has one transaction at a time that writes")
+    with open_store(url) as store:
+        late, early = new_run(store), new_run(store)
+        before = store.changes().cursor
+        row = {"trial_id": late.trial_id, "run_id": 1, "steps_completed": 1, "group": "a", "metrics": {}, "time": NOW}
+        with store._database.write() as connection:  # type: ignore[attr-defined]
+            connection.execute(_schema.metrics.insert().values(row))
+            report(store, early, 1)
+            during = store.changes().cursor
+            seen = store.changes(before)
+            assert found(seen) == {"metrics": [early.trial_id]}
+            for _ in range(3):
+                report(store, early, 2)
+                again = store.changes(seen.cursor)
+                assert early.trial_id in again.metrics
+        for cursor in (before, during, seen.cursor, again.cursor):
+            changes = store.changes(cursor)
+            assert late.trial_id in changes.metrics
+            assert found(store.changes(changes.cursor)) == {}

@@ -1,0 +1,178 @@
+"""Summaries and counts of experiments, names of metrics, and other queries that pages and lists need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from det_core.errors import RecordNotFound, StaleRun
+from det_core.interfaces.records import ExperimentSummary, MetricsReport, Run, State, Validation
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import _metric_names
+
+
+def new_run(store: TrackingStore, experiment: int) -> Run:
+    return store.start_run(store.create_trial(experiment, hparams={}, seed=0).id, allocation_id="a")
+
+
+def add_report(
+    store: TrackingStore, run: Run, step: int, metrics: Mapping[str, Any], group: str = "validation"
+) -> None:
+    which = {"trial_id": run.trial_id, "run_id": run.run_id}
+    store.report_metrics([MetricsReport(**which, group=group, steps_completed=step, metrics=metrics)])
+
+
+def add_checkpoint(store: TrackingStore, run: Run, uuid: str, *sizes: int) -> None:
+    store.begin_checkpoint(uuid, trial_id=run.trial_id, run_id=run.run_id, storage={})
+    resources = {f"file {number}": size for number, size in enumerate(sizes)}
+    store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=1, resources=resources, metadata={})
+
+
+@pytest.mark.parametrize("smaller_is_better", [True, False])
+def test_summaries_have_the_numbers_of_each_experiment(store: TrackingStore, smaller_is_better: bool) -> None:
+    config = {"searcher": {"metric": "loss", "smaller_is_better": smaller_is_better}}
+    one, other, empty = (store.create_experiment(config=config).id for _ in range(3))
+    (opposite,) = (
+        store.create_experiment(config={"searcher": {"metric": "loss", "smaller_is_better": s}}).id
+        for s in (not smaller_is_better,)
+    )
+    runs = [new_run(store, each) for each in (one, one, other, opposite)]
+    store.set_trial_state(runs[1].trial_id, State.ACTIVE)
+    for run, sign in zip(runs, (1, -1, 1, 1), strict=True):
+        for step in range(1, 5):
+            add_report(store, run, step, {"loss": sign * step, "else": -100})
+            add_report(store, run, step, {"loss": -1000 * sign}, group="training")
+    add_checkpoint(store, runs[0], "a", 10**12, 5)
+    add_checkpoint(store, runs[1], "b", 100)
+    add_checkpoint(store, runs[1], "deleted", 1000)
+    store.delete_checkpoint("deleted")
+    store.begin_checkpoint("active", trial_id=runs[0].trial_id, run_id=1, storage={})
+    add_checkpoint(store, runs[2], "partly", 7)
+    found = store.experiment_summaries([other, opposite, one, empty])
+    assert list(found) == [other, opposite, one, empty]
+    least, greatest = Validation(value=1.0, steps_completed=1), Validation(value=4.0, steps_completed=4)
+    of_one = (Validation(value=-4.0, steps_completed=4), runs[1]) if smaller_is_better else (greatest, runs[0])
+    expected = {
+        one: (2, 1, 2, 10**12 + 105, *of_one),
+        other: (1, 0, 1, 7, least if smaller_is_better else greatest, runs[2]),
+        opposite: (1, 0, 0, 0, greatest if smaller_is_better else least, runs[3]),
+        empty: (0, 0, 0, 0, None, None),
+    }
+    for experiment, (trials, running, checkpoints, size, best, run) in expected.items():
+        assert found[experiment] == ExperimentSummary(
+            trials=trials,
+            running_trials=running,
+            checkpoints=checkpoints,
+            checkpoint_bytes=size,
+            best=best,
+            best_trial_id=run and run.trial_id,
+        )
+        assert type(found[experiment].checkpoint_bytes) is int
+    assert store.experiment_summaries([]) == {}
+    with pytest.raises(RecordNotFound, match=f"there is no experiment {opposite + 1}"):
+        store.experiment_summaries([one, opposite + 1])
+
+
+def test_the_size_of_a_partly_deleted_checkpoint_does_not_count(store: TrackingStore) -> None:
+    experiment = store.create_experiment(config={}).id
+    run = new_run(store, experiment)
+    add_checkpoint(store, run, "a", 3, 4)
+    assert store.experiment_summaries([experiment])[experiment].checkpoint_bytes == 7
+    store.delete_checkpoint("a", remaining={"file 0": 3})
+    summary = store.experiment_summaries([experiment])[experiment]
+    assert (summary.checkpoints, summary.checkpoint_bytes) == (0, 0)
+
+
+def test_counts_are_those_of_the_lists(store: TrackingStore) -> None:
+    for number in range(12):
+        labels = ["even"] if number % 2 == 0 else ["odd", "x"]
+        made = store.create_experiment(config={"name": f"Name {number % 3}", "labels": labels}).id
+        store.set_experiment_state(made, State.COMPLETED if number % 4 else State.ERROR)
+        store.edit_experiment(made, archived=number > 8)
+    filters: list[dict[str, Any]] = [
+        {},
+        {"states": [State.ERROR]},
+        {"states": [State.ERROR, State.COMPLETED]},
+        {"states": [State.ACTIVE]},
+        {"name": "name 1"},
+        {"label": "even"},
+        {"label": "eve"},
+        {"archived": True},
+        {"archived": False, "label": "odd", "name": "2", "states": [State.COMPLETED]},
+    ]
+    for each in filters:
+        found = store.experiments(**each)
+        assert store.count_experiments(**each) == len(found)
+        for order in ("id", "name", "progress", "state"):
+            whole = [made.id for made in store.experiments(**each, order=order)]
+            pages = [store.experiments(**each, order=order, limit=4, offset=offset) for offset in (0, 4, 8)]
+            assert [made.id for page in pages for made in page] == whole
+            assert sorted(whole) == sorted(made.id for made in found)
+
+
+def test_trials_of_any_experiments_are_returned_in_the_requested_order(store: TrackingStore) -> None:
+    ids = [new_run(store, store.create_experiment(config={}).id).trial_id for _ in range(4)]
+    asked = [ids[2], ids[0], ids[3]]
+    assert store.trials_by_id(asked) == [store.trial(trial_id) for trial_id in asked]
+    assert store.trials_by_id([]) == []
+    with pytest.raises(RecordNotFound, match=f"there is no trial {ids[3] + 1}"):
+        store.trials_by_id([ids[0], ids[3] + 1])
+
+
+def test_names_of_metrics_are_those_of_numbers(store: TrackingStore) -> None:
+    experiment = store.create_experiment(config={}).id
+    first, second, empty = (new_run(store, experiment) for _ in range(3))
+    add_report(store, first, 1, {"loss": 1, "é": 0.5, "text": "x", "flag": True, "none": None, "list": [1]})
+    add_report(store, first, 2, {"nan": float("nan"), "loss": 2})
+    add_report(store, first, 2, {"lr": 0.1}, group="training")
+    add_report(store, second, 1, {"accuracy": 1}, group="validation")
+    add_report(store, second, 1, {"text": "x"}, group="texts")
+    assert store.metric_names([first.trial_id]) == {"training": ["lr"], "validation": ["loss", "nan", "é"]}
+    assert store.metric_names([second.trial_id, first.trial_id, empty.trial_id]) == {
+        "training": ["lr"],
+        "validation": ["accuracy", "loss", "nan", "é"],
+    }
+    assert store.metric_names([]) == store.metric_names([empty.trial_id]) == {}
+    with pytest.raises(RecordNotFound, match=f"there is no trial {empty.trial_id + 1}"):
+        store.metric_names([first.trial_id, empty.trial_id + 1])
+
+
+def test_names_of_metrics_are_read_from_some_reports(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = store.create_experiment(config={}).id
+    runs = [new_run(store, experiment) for _ in range(8)]
+    for run in runs:
+        for step in range(10):
+            add_report(store, run, step, {f"trial {run.trial_id}": 1, f"step {step}": 1})
+    monkeypatch.setattr(_metric_names, "_TRIALS", 4)
+    monkeypatch.setattr(_metric_names, "_REPORTS", 8)
+    (names,) = store.metric_names([run.trial_id for run in runs]).values()
+    read = {f"trial {runs[number].trial_id}" for number in (0, 2, 4, 7)}
+    assert set(names) == {"step 0", "step 1", "step 8", "step 9", *read}
+
+
+def test_runs_have_times_and_reasons(store: TrackingStore) -> None:
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0).id
+    assert store.runs(trial) == []
+    first = store.start_run(trial, allocation_id="a")
+    assert store.runs(trial) == [first]
+    assert (first.start_time is None, first.end_time, first.end_reason) == (False, None, "")
+    store.end_run(trial, 1, reason="the worker exited\0")
+    ended = store.run(trial, 1)
+    assert ended.end_time is not None
+    assert ended.end_reason == "the worker exited\N{REPLACEMENT CHARACTER}"
+    second = store.start_run(trial, allocation_id="b")
+    store.end_run(trial, 2)
+    store.end_run(trial, 2)
+    store.set_trial_state(trial, State.COMPLETED)
+    one, two = store.runs(trial)
+    assert one == ended
+    assert (two.start_time, two.end_reason) == (second.start_time, "")
+    assert two.end_time is not None
+    with pytest.raises(RecordNotFound, match="there is no run 3"):
+        store.end_run(trial, 3)
+    with pytest.raises(RecordNotFound, match=f"there is no trial {trial + 1}"):
+        store.runs(trial + 1)
+    with pytest.raises(StaleRun):
+        store.end_run(trial, 2, lease="another")
