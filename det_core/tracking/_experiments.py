@@ -24,7 +24,7 @@ from det_core.tracking._schema import experiments, trials
 from det_core.tracking._search_events import delete_search
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _c = experiments.c
 

@@ -29,11 +29,15 @@ class LogsMixin(StoreMixin):
                 lock_trial(connection, trial_id)
             connection.execute(logs.insert(), rows)
 
-    def logs(self, trial_id: int, *, after: int = 0, limit: int | None = None) -> list[LogLine]:
+    def logs(
+        self, trial_id: int, *, after: int = 0, limit: int | None = None, newest: bool = False
+    ) -> list[LogLine]:
         newer = select(*record_columns(logs, LogLine)).where(logs.c.trial_id == trial_id, logs.c.id > after)
         with self._database.read() as connection:
             get_trial(connection, trial_id)
-            return fetch_records(connection, LogLine, newer.order_by(logs.c.id).limit(limit))
+            order = logs.c.id.desc() if newest else logs.c.id
+            lines = fetch_records(connection, LogLine, newer.order_by(order).limit(limit))
+        return lines[::-1] if newest else lines
 
     def latest_logs(self, experiment_id: int) -> dict[int, int]:
         latest = select(func.max(logs.c.id)).where(logs.c.trial_id == trials.c.id).correlate(trials).scalar_subquery()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.records import ExperimentSummary, MetricsReport, Run, State, Validation
+from det_core.interfaces.records import ExperimentSummary, LogLine, MetricsReport, Run, State, Validation
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _metric_names
 
@@ -119,6 +120,23 @@ def test_trials_of_any_experiments_are_returned_in_the_requested_order(store: Tr
     assert store.trials_by_id([]) == []
     with pytest.raises(RecordNotFound, match=f"there is no trial {ids[3] + 1}"):
         store.trials_by_id([ids[0], ids[3] + 1])
+
+
+def test_experiments_by_id_leave_out_unknown_ones(store: TrackingStore) -> None:
+    ids = [store.create_experiment(config={"name": str(number)}).id for number in range(3)]
+    assert store.experiments_by_id([ids[2], ids[0], ids[2] + 1]) == [store.experiment(ids[0]), store.experiment(ids[2])]
+    assert store.experiments_by_id([]) == []
+
+
+def test_the_newest_log_lines_are_in_order(store: TrackingStore) -> None:
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1)
+    now = datetime.now(timezone.utc)
+    store.add_logs(
+        [LogLine(trial_id=trial.id, run_id=1, rank=0, stdtype="stdout", log=str(n), time=now) for n in range(9)]
+    )
+    newest = store.logs(trial.id, limit=3, newest=True)
+    assert [line.log for line in newest] == ["6", "7", "8"]
+    assert [line.log for line in store.logs(trial.id, after=newest[0].id, newest=True)] == ["7", "8"]
 
 
 def test_names_of_metrics_are_those_of_numbers(store: TrackingStore) -> None:

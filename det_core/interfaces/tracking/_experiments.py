@@ -83,6 +83,10 @@ class ExperimentStore(ABC):
         """Return the number of experiments that `experiments` returns with the same arguments."""
 
     @abstractmethod
+    def experiments_by_id(self, experiment_ids: Collection[int]) -> list[ExperimentRecord]:
+        """Return those of the experiments that exist, in the order of their ids."""
+
+    @abstractmethod
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
         """Return what a list shows about experiments beyond their records, in the requested order."""
 

@@ -18,6 +18,7 @@ READING_METHODS = frozenset(
         "experiment",
         "experiment_summaries",
         "experiments",
+        "experiments_by_id",
         "latest_logs",
         "lease_holder",
         "lease_holders",
