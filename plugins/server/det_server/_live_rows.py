@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from det_core.errors import RecordNotFound
 from det_core.interfaces.records import ExperimentRecord, TrialRecord, searcher_metric
 from det_server._rendering import format_number, format_percent, format_record_time, state_word
 
@@ -60,7 +61,8 @@ class LiveRows:
         return rows
 
     def _experiment_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
-        summaries = self._store.experiment_summaries(ids)
+        experiments = self._store.experiments_by_id(ids)
+        summaries = self._store.experiment_summaries([one.id for one in experiments])
         return {
             f"experiment/{one.id}": {
                 **_common_values(one),
@@ -68,12 +70,12 @@ class LiveRows:
                 "trials": str(summary.trials),
                 "checkpoints": str(summary.checkpoints),
             }
-            for one in self._store.experiments_by_id(ids)
-            if (summary := summaries.get(one.id))
+            for one in experiments
+            for summary in [summaries[one.id]]
         }
 
     def _trial_rows(self, ids: Collection[int], scored_again: Collection[int]) -> dict[str, RowValues]:
-        trials = self._store.trials_by_id(ids)
+        trials = existing_trials(self._store, ids)
         self._read_scores(trials, scored_again)
         return {f"trial/{trial.id}": self._trial_values(trial) for trial in trials}
 
@@ -98,6 +100,22 @@ class LiveRows:
                 trial.experiment_id, metric, smaller_is_better=smaller_is_better, trial_id=trial.id
             )
             self._best[trial.id] = (best[0], best[2]) if best else None
+
+
+def existing_trials(store: TrackingStore, ids: Iterable[int]) -> list[TrialRecord]:
+    """Return those of the trials that exist, in the requested order."""
+    ids = list(ids)
+    try:
+        return store.trials_by_id(ids)
+    except RecordNotFound:
+        return [trial for one in ids for trial in _trial_if_any(store, one)]
+
+
+def _trial_if_any(store: TrackingStore, trial_id: int) -> list[TrialRecord]:
+    try:
+        return [store.trial(trial_id)]
+    except RecordNotFound:
+        return []
 
 
 def _common_values(record: ExperimentRecord | TrialRecord) -> dict[str, str]:

@@ -159,6 +159,7 @@ def _environment() -> Environment:
         day=format_day,
         moment=format_moment,
         segments=colored_segments,
+        literal=repr,
     )
     environment.globals.update(asset=asset_url, query=query_string, count=format_count)
     environment.globals["ui"] = environment.get_template("macros.html").module

@@ -6,9 +6,21 @@ from itertools import chain
 
 from starlette.routing import BaseRoute
 
-from det_server.pages import _actions, curves, experiment, experiments, live
-
-ROUTES: list[BaseRoute] = list(
-    chain.from_iterable(one.ROUTES for one in (experiments, experiment, _actions, curves, live))
+from det_server.pages import (
+    _actions,
+    accounts,
+    code,
+    compare,
+    curves,
+    experiment,
+    experiments,
+    live,
+    models,
+    plugins,
+    search,
+    trial,
 )
+
+_MODULES = (experiments, experiment, search, code, trial, compare, models, plugins, accounts, _actions, curves, live)
+ROUTES: list[BaseRoute] = list(chain.from_iterable(one.ROUTES for one in _MODULES))
 """Routes of all pages."""

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.interfaces.records import ExperimentRecord, TrialOrder, TrialRecord, TrialResult
+from det_core.cli.render.formats import flatten_mapping
+from det_core.interfaces.records import ExperimentRecord, State, TrialOrder, TrialRecord, TrialResult
 from det_core.tracking.control import lacks_runner
 from det_server._csv_export import csv_response
 from det_server._rendering import format_record_time, query_string, render_page
@@ -44,10 +45,10 @@ def show_experiment(request: Request) -> Response:
         results=bool(results),
         total=len(results),
         rows=_rows(shown, ranked_colors(best)),
-        hyperparameters=hyperparameter_columns(result.trial for result in results),
+        hyperparameters=_columns(results),
         rungs=_rungs([result.trial for result in results]),
         live_trials=list(dict.fromkeys([*best, *(result.trial.id for result in shown)])),
-        **_chart(best, drawn),
+        **_chart(best, drawn, len(results)),
     )
 
 
@@ -101,6 +102,16 @@ def _sorted(
     return store_of(request).trial_results(experiment.id, order=order, reverse=view.reverse)
 
 
+def _columns(results: Sequence[TrialResult]) -> dict[str, bool]:
+    """Return the names of the hyperparameters to show, each with whether its values are numbers."""
+    trials = [result.trial for result in results]
+    values = [flatten_mapping(trial.hparams) for trial in trials]
+    return {
+        name: all(isinstance(one.get(name), int | float | None) for one in values)
+        for name in hyperparameter_columns(trials)
+    }
+
+
 def _rows(results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[str, Any]]:
     return [
         {
@@ -118,9 +129,9 @@ def _rows(results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[s
     ]
 
 
-def _chart(trial_ids: Sequence[int], drawn: DrawnSeries) -> dict[str, Any]:
+def _chart(trial_ids: Sequence[int], drawn: DrawnSeries, total: int) -> dict[str, Any]:
     values = {"trials": ",".join(map(str, trial_ids)), "group": drawn.group, "metric": drawn.metric}
-    few = f", {len(trial_ids)} best trials" if len(trial_ids) == MOST_CURVES else ""
+    few = f", the best {MOST_CURVES} of {total} trials" if total > MOST_CURVES else ""
     return {
         "series": drawn.choices,
         "chosen": drawn.key,
@@ -131,7 +142,7 @@ def _chart(trial_ids: Sequence[int], drawn: DrawnSeries) -> dict[str, Any]:
 
 def _rungs(trials: Sequence[TrialRecord]) -> list[dict[str, int]]:
     """Return for each length that the search trains to how many trials were asked to and did, the least first."""
-    asked = [(trial.searcher_length or 0, trial.progress >= 1) for trial in trials]
+    asked = [(trial.searcher_length or 0, _reached(trial)) for trial in trials]
     lengths = sorted({length for length, _ in asked} - {0})
     if len(lengths) < 2:
         return []
@@ -143,6 +154,11 @@ def _rungs(trials: Sequence[TrialRecord]) -> list[dict[str, int]]:
         }
         for rung in lengths
     ]
+
+
+def _reached(trial: TrialRecord) -> bool:
+    """Return whether a trial has trained to its present length."""
+    return trial.ordered is None and trial.state not in (State.ERROR, State.CANCELED)
 
 
 ROUTES = [

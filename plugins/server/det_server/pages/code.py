@@ -1,0 +1,103 @@
+"""Page with the config and the code of an experiment."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import dataclass
+from io import BytesIO
+
+import yaml
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from det_core.cli.render.formats import mask_references, to_json_compatible
+from det_server._rendering import render_page
+from det_server.pages._store_values import experiment_of, store_of
+from det_server.pages.experiment import experiment_head
+
+_MOST_FILES = 2000
+_MOST_TEXT = 200_000
+"""Maximum number of characters of a file that is shown."""
+_MOST_READ = 512 * 1024 * 1024
+"""Maximum number of bytes of all files, after which an archive is not read further."""
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """A file in the code of an experiment.
+
+    Args:
+        number: position in the archive, by which pages ask for it.
+        name: path in the archive.
+        size: size in bytes.
+    """
+
+    number: int
+    name: str
+    size: int
+
+
+def show_code(request: Request) -> Response:
+    """Show the config of an experiment, the list of its files, and the text of the chosen one."""
+    experiment = experiment_of(request)
+    chosen = request.query_params.get("file", "")
+    wanted = int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 6 else None
+    files, text = _read_archive(store_of(request).model_definition(experiment.id), wanted)
+    complete = yaml.safe_dump(to_json_compatible(experiment.config), sort_keys=False, allow_unicode=True)
+    return render_page(
+        request,
+        "code.html",
+        **experiment_head(request, experiment),
+        original=mask_references(experiment.original_config),
+        complete=complete,
+        files=files,
+        chosen=next((one for one in files if one.number == wanted), None),
+        text=text,
+    )
+
+
+def download_code(request: Request) -> Response:
+    """Return the code of an experiment as a compressed tar file."""
+    experiment = experiment_of(request)
+    archive = store_of(request).model_definition(experiment.id)
+    if not archive:
+        raise HTTPException(404, f"experiment {experiment.id} has no code")
+    headers = {"Content-Disposition": f'attachment; filename="experiment-{experiment.id}.tar.gz"'}
+    return Response(archive, media_type="application/gzip", headers=headers)
+
+
+def _read_archive(archive: bytes, wanted: int | None) -> tuple[list[CodeFile], str]:
+    """Return the files of an archive, and the text of the wanted one, without unpacking any."""
+    files: list[CodeFile] = []
+    text, total = "", 0
+    if not archive:
+        return files, text
+    try:
+        with tarfile.open(fileobj=BytesIO(archive), mode="r|gz") as members:
+            for number, member in enumerate(members):
+                total += member.size
+                if len(files) == _MOST_FILES or total > _MOST_READ:
+                    break
+                if not member.isfile():
+                    continue
+                files.append(CodeFile(number, member.name, member.size))
+                if number == wanted and (content := members.extractfile(member)):
+                    text = _shown_text(content.read(_MOST_TEXT))
+    except (tarfile.TarError, EOFError, OSError) as error:
+        return files, f"The archive is damaged: {error}"
+    return sorted(files, key=lambda one: one.name), text
+
+
+def _shown_text(content: bytes) -> str:
+    if b"\0" in content:
+        return "This file is not text. Download the code to read it."
+    more = "\n…" if len(content) == _MOST_TEXT else ""
+    return content.decode(errors="replace") + more
+
+
+ROUTES = [
+    Route("/experiments/{id:int}/code", show_code),
+    Route("/experiments/{id:int}/code.tar.gz", download_code),
+]

@@ -1,0 +1,67 @@
+"""Page that compares trials of any experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from det_core.interfaces.records import ExperimentRecord, TrialRecord, searcher_metric
+from det_core.interfaces.tracking import TrackingStore
+from det_server._live_rows import existing_trials
+from det_server._rendering import query_string, render_page
+from det_server.pages._hyperparameters import hyperparameter_values
+from det_server.pages._series import find_series
+from det_server.pages._store_values import metric_of, parse_ids, ranked_colors, store_of
+
+_MOST_TRIALS = 40
+
+
+def show_compare(request: Request) -> Response:
+    """Show the curves and the differences of the trials that the URL names."""
+    store = store_of(request)
+    wanted = parse_ids(",".join(request.query_params.getlist("trials")).replace(" ", "").strip(","), _MOST_TRIALS)
+    trials = existing_trials(store, wanted)
+    ids = [trial.id for trial in trials]
+    experiments = {one.id: one for one in store.experiments_by_id({trial.experiment_id for trial in trials})}
+    metric = metric_of(experiments[trials[0].experiment_id]) if trials else ""
+    drawn = find_series(store, ids, request.query_params.get("series", ""), metric)
+    names = {"trials": ",".join(map(str, ids)), "group": drawn.group, "metric": drawn.metric}
+    return render_page(
+        request,
+        "compare.html",
+        trials=trials,
+        ids=",".join(map(str, ids)),
+        missing=[identity for identity in wanted if identity not in ids],
+        experiments=experiments,
+        colors=ranked_colors(ids),
+        bests={trial.id: _best(store, trial, experiments[trial.experiment_id]) for trial in trials},
+        series=drawn.choices,
+        chosen=drawn.key,
+        chart_title=f"{drawn.metric}, {drawn.group}",
+        chart_source=f"/data/curves{query_string(names)}",
+        hyperparameters=_differences(trials),
+    )
+
+
+def _best(store: TrackingStore, trial: TrialRecord, experiment: ExperimentRecord) -> tuple[str, float | None]:
+    """Return the searcher's metric of a trial, and its best value."""
+    metric, smaller_is_better = searcher_metric(experiment.config)
+    best = store.best_validation(experiment.id, metric, smaller_is_better=smaller_is_better, trial_id=trial.id)
+    return metric, best[0] if best else None
+
+
+def _differences(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
+    """Return the values of each hyperparameter, those that differ first."""
+    values = [hyperparameter_values(trial) for trial in trials]
+    names = dict.fromkeys(name for one in values for name in one)
+    rows = [{"name": name, "cells": [one.get(name) for one in values]} for name in names]
+    for row in rows:
+        row["differs"] = len({repr(value) for value in row["cells"]}) > 1
+    return sorted(rows, key=lambda row: not row["differs"])
+
+
+ROUTES = [Route("/compare", show_compare)]

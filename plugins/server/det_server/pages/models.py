@@ -1,0 +1,65 @@
+"""Pages of the model registry."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from det_core.errors import RecordNotFound
+from det_core.interfaces.tracking import TrackingStore
+from det_server._csv_export import csv_response
+from det_server._rendering import render_page
+from det_server.pages._actions import completed_checkpoint
+from det_server.pages._store_values import store_of
+
+_MOST_MODELS = 500
+_COLUMNS = ("name", "description", "versions", "labels", "owner", "creation_time", "last_updated_time", "archived")
+
+
+def show_models(request: Request) -> Response:
+    """Show the models whose names contain the text of the URL."""
+    name, archived = request.query_params.get("name", ""), request.query_params.get("archived") == "yes"
+    models = store_of(request).models(name=name, archived=None if archived else False, limit=_MOST_MODELS)
+    return render_page(request, "models.html", models=models, name=name, archived=archived)
+
+
+def export_models(request: Request) -> Response:
+    """Return all models as CSV."""
+    rows = ([getattr(model, name) for name in _COLUMNS] for model in store_of(request).models())
+    return csv_response("models.csv", _COLUMNS, rows)
+
+
+def show_model(request: Request) -> Response:
+    """Show a model with its versions, the newest first."""
+    store = store_of(request)
+    try:
+        model = store.model(request.path_params["id"])
+    except (RecordNotFound, OverflowError) as error:
+        raise HTTPException(404, f"no model {request.path_params['id']}") from error
+    versions = list(reversed(store.model_versions(model.id)))
+    trials = {one.checkpoint_uuid: _trial_of(store, one.checkpoint_uuid) for one in versions}
+    return render_page(request, "model.html", model=model, versions=versions, trials=trials)
+
+
+def ask_registration(request: Request) -> Response:
+    """Ask for the model of which a checkpoint becomes a version."""
+    uuid, trial_id = completed_checkpoint(request)
+    models = store_of(request).models(archived=False, limit=_MOST_MODELS)
+    return render_page(request, "register.html", uuid=uuid, trial_id=trial_id, models=models)
+
+
+def _trial_of(store: TrackingStore, uuid: str) -> int | None:
+    try:
+        return store.checkpoint(uuid).trial_id
+    except RecordNotFound:
+        return None
+
+
+ROUTES = [
+    Route("/models", show_models),
+    Route("/models.csv", export_models),
+    Route("/models/{id:int}", show_model),
+    Route("/checkpoints/{uuid}/register", ask_registration),
+]

@@ -1,0 +1,68 @@
+"""Page of a search: hyperparameters against the metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from det_core.interfaces.records import TrialOrder, searcher_metric
+from det_server._rendering import render_page, state_word
+from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
+from det_server.pages._store_values import experiment_of, store_of
+from det_server.pages.experiment import experiment_head
+
+_MOST_TRIALS = 2000
+"""Maximum number of trials of a search that are drawn, the best ones."""
+
+
+def show_search(request: Request) -> Response:
+    """Show the page, whose scripts draw the trials."""
+    experiment = experiment_of(request)
+    head = experiment_head(request, experiment)
+    return render_page(request, "search.html", **head, drawn=min(head["summary"].trials, _MOST_TRIALS))
+
+
+def send_trials(request: Request) -> Response:
+    """Return the trials of an experiment with their hyperparameters, the best first, as JSON."""
+    experiment = experiment_of(request)
+    metric, smaller_is_better = searcher_metric(experiment.config)
+    results = store_of(request).trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_TRIALS)
+    names = hyperparameter_columns(result.trial for result in results)
+    rows: list[dict[str, Any]] = [
+        {
+            "id": result.trial.id,
+            "state": result.trial.state.value,
+            "word": state_word(result.trial.state),
+            "batches": result.trial.steps_completed,
+            "best": result.best.value if result.best else None,
+            "values": [_plain(hyperparameter_values(result.trial).get(name)) for name in names],
+        }
+        for result in results
+    ]
+    scales = [_scale(experiment.config.get("hyperparameters", {}), name) for name in names]
+    return JSONResponse(
+        {"metric": metric, "smaller": smaller_is_better, "names": names, "scales": scales, "trials": rows}
+    )
+
+
+def _plain(value: object) -> object:
+    """Return a number or text. Others become text, and numbers that JSON lacks become None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | None):
+        return str(value)
+    return value if value is None or abs(value) < float("inf") else None
+
+
+def _scale(space: Any, name: str) -> str:
+    """Return ``log`` for hyperparameters that the config samples on a log scale."""
+    for part in name.split("."):
+        space = space.get(part, {}) if isinstance(space, dict) else {}
+    return "log" if isinstance(space, dict) and space.get("type") == "log" else "linear"
+
+
+ROUTES = [
+    Route("/experiments/{id:int}/search", show_search),
+    Route("/data/experiments/{id:int}/trials", send_trials),
+]
