@@ -1,0 +1,187 @@
+"""Fifty workers report while twenty pages are open: nothing is lost or doubled, and the memory stays flat.
+
+``make soak`` runs ten minutes, and then also requires that pages answer within a second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import psutil
+import pytest
+
+from det_core.interfaces.tracking import TrackingStore
+from det_core.testing import is_soak
+
+from .serving import LIMIT, Client, ServerProcess, running_server, wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+SECONDS = 600 if is_soak() else 30
+WORKERS = 50
+PROCESSES = 5
+PAGES = 20
+RATE = 20
+"""Reports per second of a worker."""
+LARGEST_GROWTH = 0.15
+"""Share by which the server's memory may grow from a third of the time to its end."""
+
+
+@pytest.fixture
+def trials(store: TrackingStore) -> list[int]:
+    experiment = store.create_experiment(config={"name": "load", "searcher": {"metric": "loss"}})
+    ids = [store.create_trial(experiment.id, hparams={"lr": 0.1 * n}, seed=n).id for n in range(WORKERS)]
+    for trial in ids:
+        store.start_run(trial, allocation_id=f"load-{trial}")
+    return ids
+
+
+class Pages:
+    """Open pages: each has a stream of live updates, and asks for something every second."""
+
+    def __init__(self, browser: Client, experiment: int, trials: list[int]) -> None:
+        self.seconds: list[float] = []
+        """Time that each request took."""
+        self.events = 0
+        """Number of live updates."""
+        self.failures: list[str] = []
+        self._browser = browser
+        self._paths = [
+            "/experiments",
+            f"/experiments/{experiment}",
+            f"/trials/{trials[0]}",
+            f"/data/curves?trials={','.join(map(str, trials[:10]))}&group=training&metric=loss&points=300",
+        ]
+        self._live = f"/live?experiments={experiment}&trials={','.join(map(str, trials[:20]))}"
+        self._stopped = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(n,)) for n in range(PAGES)]
+        self._threads += [threading.Thread(target=self._listen) for _ in range(PAGES)]
+
+    def __enter__(self) -> Pages:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(LIMIT)
+        assert not any(thread.is_alive() for thread in self._threads)
+
+    def _ask(self, number: int) -> None:
+        paths = itertools.cycle(self._paths)
+        self._stopped.wait(number / PAGES)
+        while not self._stopped.is_set():
+            begin = time.monotonic()
+            path = next(paths)
+            answer = self._browser.get(path)
+            self.seconds.append(time.monotonic() - begin)
+            if answer.status != 200:
+                self.failures.append(f"{path}: {answer.status} {answer.text[:500]}")
+            self._stopped.wait(max(0.0, begin + 1 - time.monotonic()))
+
+    def _listen(self) -> None:
+        connection = HTTPConnection(*self._browser.address, timeout=LIMIT)
+        try:
+            connection.request("GET", self._live, headers=self._browser.headers)
+            response = connection.getresponse()
+            while not self._stopped.is_set() and (line := response.readline()):
+                self.events += line.startswith(b"event:")
+        finally:
+            connection.close()
+
+
+@contextmanager
+def reporters(url: str, trials: list[int]) -> Iterator[dict[int, int]]:
+    """Let all trials report during the block. The dictionary then has the number of reports of each trial."""
+    counts: dict[int, int] = {}
+    size = len(trials) // PROCESSES
+    script = Path(__file__).parent / "load_reporters.py"
+    with ExitStack() as started:
+        processes = []
+        for begin in range(0, len(trials), size):
+            command = [sys.executable, script, url, str(RATE), *map(str, trials[begin : begin + size])]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            started.callback(process.kill)
+            processes.append(process)
+        for process in processes:
+            assert process.stdout and process.stdout.readline() == "ready\n"
+        yield counts
+        for process in processes:
+            out, _ = process.communicate(timeout=LIMIT * 3)
+            assert process.returncode == 0
+            counts.update({int(trial): count for trial, count in json.loads(out).items()})
+
+
+def check_records(store: TrackingStore, counts: dict[int, int]) -> None:
+    """Check that the store has each report and each line exactly once."""
+    assert len(counts) == WORKERS
+    for trial, count in counts.items():
+        assert [one.steps_completed for one in store.metrics(trial)] == list(range(1, count + 1))
+        lines = [line.log for line in store.logs(trial)]
+        assert lines == [f"step {step}" for step in range(RATE // 5, count + 1, RATE // 5)]
+
+
+def address_of(server: ServerProcess) -> tuple[str, Client]:
+    """Return the URL of a server, and a browser that has followed its link."""
+    cookie = server.client.get(f"/?token={server.token}").cookie
+    assert cookie
+    return server.link.partition("/?")[0], server.client.with_headers(Cookie=cookie)
+
+
+@pytest.mark.timeout(SECONDS + 240)
+def test_no_report_is_lost_while_pages_are_open(
+    store: TrackingStore, trials: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = store.trial(trials[0]).experiment_id
+    with running_server() as server:
+        url, browser = address_of(server)
+        process = psutil.Process(server.process.pid)
+        with reporters(url, trials) as counts, Pages(browser, experiment, trials) as pages:
+            begin = time.monotonic()
+            wait_for(lambda: time.monotonic() - begin > SECONDS / 3, SECONDS)
+            early = process.memory_info().rss
+            wait_for(lambda: time.monotonic() - begin > SECONDS, SECONDS)
+            late, spent = process.memory_info().rss, sum(process.cpu_times()[:2])
+    check_records(store, counts)
+    assert pages.failures == []
+    assert pages.events >= PAGES * SECONDS / 10
+    slowest = statistics.quantiles(pages.seconds, n=100)[98]
+    with capsys.disabled():
+        print(
+            f"\n{sum(counts.values()) / SECONDS:.0f} reports and {len(pages.seconds) / SECONDS:.1f} pages a second: "
+            f"99 % of pages within {slowest:.2f} s, memory {early >> 20} to {late >> 20} MB, "
+            f"{spent / SECONDS:.0%} of a core"
+        )
+    assert late <= early * (1 + LARGEST_GROWTH)
+    if is_soak():
+        assert sum(counts.values()) >= 0.9 * WORKERS * RATE * SECONDS
+        assert slowest < 1
+
+
+def test_a_killed_server_neither_loses_nor_doubles_a_call(store: TrackingStore, trials: list[int]) -> None:
+    def reported() -> int:
+        return store.trial(trials[-1]).steps_completed
+
+    with ExitStack() as running:
+        server = running.enter_context(running_server())
+        url, _ = address_of(server)
+        with reporters(url, trials) as counts:
+            for _ in range(3):
+                wait_for(lambda: reported() > 0)
+                server.process.kill()
+                server.process.wait(LIMIT)
+                before = reported()
+                server = running.enter_context(running_server("--port", url.rpartition(":")[2]))
+                wait_for(lambda before=before: reported() > before)  # type: ignore[misc]
+    check_records(store, counts)
