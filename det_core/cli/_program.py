@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -32,6 +33,7 @@ examples:
   det experiment create const.yaml . -f  # the same in the background
   det experiment list                    # show all experiments"""
 
+_MASTER = ("-m", "--master")
 _ALIASES = {"experiment": ["e"], "trial": ["t"], "checkpoint": ["c"], "model": ["m"]}
 
 
@@ -52,6 +54,8 @@ def _run(argv: Sequence[str]) -> int:
             sys.stdout.reconfigure(errors="backslashreplace")  # output of a trial must not stop the command
         with _terminable():
             args = parser_for(argv).parse_args(argv)
+            if args.det_master:
+                _use_master(args.det_master)
             code: int = args.run(args)
             sys.stdout.flush()
             return code
@@ -69,6 +73,14 @@ def _run(argv: Sequence[str]) -> int:
         return _report(DetError(stop.code), as_json="--json" in argv)
 
 
+def _use_master(url: str) -> None:
+    """Let the command use a tracking store or det server."""
+    from det_core.tracking.access_tokens import remember_token
+    from det_core.tracking.remote import is_server_url
+
+    os.environ["DET_MASTER"] = remember_token(url) if is_server_url(url) else url
+
+
 def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser of all commands. Only the command that ``argv`` names is imported.
 
@@ -76,7 +88,7 @@ def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
         UsageError: ``argv`` names an unknown command.
         PluginError: the command cannot be set up.
     """
-    asked = next((argument for argument in argv if not argument.startswith("-")), None)
+    asked = next((word for before, word in pairwise(["", *argv]) if word[:1] != "-" and before not in _MASTER), None)
     parser, known = _build_parser(lambda names: asked in names)
     if asked is not None and asked not in known:
         _refuse(asked)
@@ -102,6 +114,12 @@ def _build_parser(wanted: Callable[[Sequence[str]], bool]) -> tuple[argparse.Arg
         prog="det", description="Train models. Every framework, backend and store is a plugin.", epilog=_EXAMPLES
     )
     parser.add_argument("--version", action="version", version=f"det {__version__}")
+    parser.add_argument(
+        *_MASTER,
+        dest="det_master",
+        metavar="URL",
+        help="tracking store or det server to use, such as https://host:8080; default: DET_MASTER, else det.db",
+    )
     parser.set_defaults(run=lambda _: refuse_missing_command(parser))
     group = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     specs = {spec.name: cast(CommandSpec, spec) for spec in plugin_registry().specs("command")}

@@ -16,7 +16,7 @@ from det_core.experimental._one_batch import one_batch_config
 from det_core.experimental._progress_display import display_progress, print_line
 from det_core.experimental._shared_store import config_to_yaml, open_embedded_store, open_shared_store
 from det_core.experimental._trial_source import TrialSource, find_trial_source
-from det_core.interfaces.records import State
+from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.trial import DEFAULT_SEARCHER, Trial, TrialContext, _class_from_script
 
@@ -46,7 +46,8 @@ def create(
         trial_def: trial class.
         config: experiment config. Its entrypoint is replaced, and missing keys have their defaults. Without a
             ``searcher``, one trial trains 100 batches.
-        local: train on this host, show progress, and return at the end. Otherwise train in the background.
+        local: train on this host, show progress, and return at the end. Otherwise train in the background: on the
+            det server if ``master_url`` names one, else on this host.
         test: only train one batch, validate and save a checkpoint. With ``local`` this happens in this process, errors
             propagate unchanged, and everything is removed afterwards.
         context_dir: directory with the code, which is also the working directory of the workers. At most 96 MB,
@@ -54,7 +55,7 @@ def create(
         command: path of the script that defines the class, relative to ``context_dir``, and its arguments. By default
             the running script. A notebook has none and needs it, unless ``local`` is set or the class is imported from
             a module.
-        master_url: URL of the tracking store as in `Determined`. Ignored if ``local`` is set.
+        master_url: URL of the tracking store or the det server as in `Determined`. Ignored if ``local`` is set.
 
     Returns:
         The `ExperimentReference`, or None after a local test.
@@ -125,18 +126,23 @@ def create_trial_instance(
 def _submit(
     store: TrackingStore, config: Mapping[str, Any], directory: Path, *, local: bool, test: bool
 ) -> ExperimentReference:
-    from det_core.runner import start_detached, submit_experiment
+    from det_core.runner import submit_experiment, train_in_background
 
     parsed = parse_config(config, filename="the config")
     if test:
         parsed = parse_config(one_batch_config(parsed.dump()))
-    experiment = submit_experiment(store, parsed, directory, original_config=config_to_yaml(parsed))
-    print_line(f"Created experiment {experiment.id}")
+    text = config_to_yaml(parsed)
     if local:
+        experiment = submit_experiment(store, parsed, directory, original_config=text)
+        _created(experiment)
         _run(store, experiment.id)
     else:
-        start_detached(store, experiment.id)
+        experiment = train_in_background(store, parsed, directory, original_config=text, recorded=_created)
     return ExperimentReference(experiment.id, store.url)
+
+
+def _created(experiment: ExperimentRecord) -> None:
+    print_line(f"Created experiment {experiment.id}")
 
 
 def _run(store: TrackingStore, experiment_id: int) -> None:

@@ -26,13 +26,13 @@ class Determined(StoredObject):
         'best-one'
 
     Args:
-        master: URL of the tracking store, such as ``postgresql://user@host/database``. By default the URL in the
-            environment variable ``DET_MASTER`` or ``DET_MASTER_ADDR``, else within a task that of the task, else the
-            embedded store.
+        master: URL of the tracking store, such as ``postgresql://user@host/database``, or of a det server, such as
+            ``https://host:8080``. By default the URL in the environment variable ``DET_MASTER`` or
+            ``DET_MASTER_ADDR``, else within a task that of the task, else the embedded store.
         user: owner of the objects that this client creates. By default the user of this process.
 
     Raises:
-        TrackingError: the tracking store cannot be opened. http URLs will be supported in a later release.
+        TrackingError: the tracking store cannot be opened, or the server refuses the token or this release.
     """
 
     def __init__(self, master: str | None = None, user: str | None = None) -> None:
@@ -47,7 +47,7 @@ class Determined(StoredObject):
     def create_experiment(
         self, config: str | Path | Mapping[str, Any], model_dir: str | Path | None = None
     ) -> ExperimentReference:
-        """Record an experiment and train it in the background.
+        """Record an experiment and train it in the background, on the det server if the tracking store is that of one.
 
         Args:
             config: path of a YAML file, or its contents as a mapping.
@@ -61,7 +61,7 @@ class Determined(StoredObject):
             InvalidExperimentException: the config asks for something that cannot run here.
             DetError: the directory is missing or too large.
         """
-        from det_core.runner import start_detached, submit_experiment
+        from det_core.runner import train_in_background
 
         if isinstance(config, Mapping):
             parsed = parse_config(config)
@@ -71,8 +71,7 @@ class Determined(StoredObject):
         with ExitStack() as ending:
             nothing = ending.enter_context(scratch_directory("empty"))
             directory = Path(nothing if model_dir is None else model_dir)
-            experiment = submit_experiment(self._store, parsed, directory, original_config=text)
-        start_detached(self._store, experiment.id)
+            experiment = train_in_background(self._store, parsed, directory, original_config=text)
         return self.get_experiment(experiment.id)
 
     def get_experiment(self, experiment_id: int) -> ExperimentReference:

@@ -205,12 +205,11 @@ class ExperimentReference(StoredObject):
         Raises:
             DetError: the experiment is complete, or is already running.
         """
-        from det_core.runner import ExperimentRunner, start_detached
+        from det_core.runner import resume_in_background
 
         if self.state is State.COMPLETED:
             raise DetError(f"experiment {self.id} is COMPLETED; nothing is left to do")
-        ExperimentRunner(self._store, self.id)  # raises if no runner can take the experiment
-        start_detached(self._store, self.id, from_beginning=from_beginning)
+        resume_in_background(self._store, self.id, from_beginning=from_beginning)
 
     def pause(self) -> None:
         """Ask the runner to save checkpoints and stop, without waiting for it. `activate` continues the experiment.

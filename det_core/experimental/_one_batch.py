@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from det_core.config import is_command
 from det_core.scratch import scratch_directory
+from det_core.tracking.access_tokens import MASTER_VARIABLES
 
 
 def one_batch_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -33,12 +34,25 @@ def one_batch_config(config: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def temporary_home() -> Iterator[None]:
     """Use a temporary ``DET_HOME``, with an empty embedded store and default storage, while the block runs."""
-    before = os.environ.get("DET_HOME")
-    with scratch_directory("test") as home:
-        os.environ["DET_HOME"] = str(home)
-        try:
-            yield
-        finally:
-            del os.environ["DET_HOME"]
-            if before is not None:
-                os.environ["DET_HOME"] = before
+    with scratch_directory("test") as home, embedded_store({"DET_HOME": str(home)}):
+        yield
+
+
+@contextmanager
+def embedded_store(variables: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Let the embedded store be the default one while the block runs, whatever ``DET_MASTER`` says.
+
+    Args:
+        variables: environment variables to set.
+    """
+    changed = {**dict.fromkeys(MASTER_VARIABLES, ""), **(variables or {})}
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

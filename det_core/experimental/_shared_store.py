@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
@@ -19,22 +18,21 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.json_values import copy_as_json
 from det_core.tracking import open_store
 from det_core.tracking._open import default_url
-
-_VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
+from det_core.tracking.access_tokens import default_master
 
 
 def open_shared_store(master: str | None) -> TrackingStore:
     """Return the tracking store that ``master`` names. It is shared by the process and closed when the process exits.
 
     Args:
-        master: URL of a tracking store. If None or empty, the URL in ``DET_MASTER`` or ``DET_MASTER_ADDR``, else that
-            of the task to which this process belongs, else the embedded store.
+        master: URL of a tracking store or a det server. If None or empty, the URL in ``DET_MASTER`` or
+            ``DET_MASTER_ADDR``, else that of the task to which this process belongs, else the embedded store.
 
     Raises:
         TrackingError: as in `det_core.tracking.open_store`.
     """
     task = get_cluster_info()
-    named = next(filter(None, (master, *map(os.environ.get, _VARIABLES), task and task.master_url)), None)
+    named = master or default_master() or (task and task.master_url)
     return _open(named) if named else open_embedded_store()
 
 

@@ -57,6 +57,8 @@ _COMMANDS = {
     "trial": "inspect trials and download their checkpoints",
     "checkpoint": "list, describe and download checkpoints",
     "model": "register good checkpoints as versions of models",
+    "login": "log in at a det server",
+    "logout": "log out at a det server",
     "store": "check, back up, restore and upgrade the tracking store",
     "slots": "show which trials use the slots of this host, and which wait for them",
     "config": "check experiment configs",

@@ -6,6 +6,8 @@ the tracking store, so another runner can take over after it was killed.
 
 from __future__ import annotations
 
+from det_core.runner._background import continue_in_background, resume_in_background, train_in_background
+from det_core.runner._checkpoint_deletion import check_deletable, delete_checkpoints, is_latest_checkpoint
 from det_core.runner._code_checks import check_code
 from det_core.runner._continuation import continue_experiment, fork_experiment
 from det_core.runner._detached import start_detached
@@ -15,8 +17,14 @@ from det_core.runner._submit import submit_experiment
 __all__ = [
     "ExperimentRunner",
     "check_code",
+    "check_deletable",
     "continue_experiment",
+    "continue_in_background",
+    "delete_checkpoints",
     "fork_experiment",
+    "is_latest_checkpoint",
+    "resume_in_background",
     "start_detached",
     "submit_experiment",
+    "train_in_background",
 ]

@@ -90,7 +90,13 @@ def continue_experiment(store: TrackingStore, experiment_id: int, changes: Seque
 
 
 def fork_experiment(
-    store: TrackingStore, experiment_id: int, checkpoint_uuid: str, changes: Sequence[str]
+    store: TrackingStore,
+    experiment_id: int,
+    checkpoint_uuid: str,
+    changes: Sequence[str],
+    *,
+    owner: str | None = None,
+    external_id: str | None = None,
 ) -> ExperimentRecord:
     """Record a new experiment with one trial that starts from a checkpoint of another experiment, with the same code.
 
@@ -99,6 +105,8 @@ def fork_experiment(
         experiment_id: the experiment of the checkpoint.
         checkpoint_uuid: the checkpoint.
         changes: changes of the config, each as ``KEY=VALUE``. Hyperparameters are those of the checkpoint's trial.
+        owner: as for `submit_experiment`.
+        external_id: as for `submit_experiment`.
 
     Returns:
         The experiment in state QUEUED.
@@ -128,7 +136,7 @@ def fork_experiment(
     text = f"# from checkpoint {checkpoint_uuid} of experiment {experiment_id}\n{_with_changes(experiment, changes)}"
     with scratch_directory("context", private_directory("runs")) as directory:
         unpack_context_dir(code, directory)
-        return submit_experiment(store, parsed, directory, original_config=text)
+        return submit_experiment(store, parsed, directory, original_config=text, owner=owner, external_id=external_id)
 
 
 def _idle_experiment(store: TrackingStore, experiment_id: int) -> ExperimentRecord:

@@ -13,7 +13,9 @@ from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
-from det_core.tracking.remote import RunAccess, answer_call
+from det_core.tracking import AGENT_URL
+from det_core.tracking.access_tokens import MASTER_VARIABLES, TOKEN_VARIABLE
+from det_core.tracking.remote import RunAccess, answer_call, is_server_url
 from det_core.tracking.secret_files import read_secrets, resolve_secrets
 
 
@@ -50,7 +52,7 @@ def build_launch_request(
         key=f"{store.cluster_id}-trial-{trial.id}",
         argv=_argv(config),
         code=code,
-        env={**resolve_secrets(environment), "DET_COMM_KEY": secrets.token_hex(32)},
+        env={**resolve_secrets(environment), **_store_variables(store), "DET_COMM_KEY": secrets.token_hex(32)},
         secrets=read_secrets(experiment.config),
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
@@ -76,7 +78,7 @@ def build_run_info(
     continues = latest is not None and latest.trial_id == trial.id
     return {
         "cluster.json": {
-            "master_url": store.url,
+            "master_url": _worker_url(store),
             "cluster_id": store.cluster_id,
             "agent_id": "local",
             "task_id": trial.task_id,
@@ -95,6 +97,18 @@ def build_run_info(
             "trial_run_id": run.run_id,
         },
     }
+
+
+def _worker_url(store: TrackingStore) -> str:
+    """Return the URL with which workers open the store. Only the runner calls a det server, with the user's token."""
+    return AGENT_URL if is_server_url(store.url) else store.url
+
+
+def _store_variables(store: TrackingStore) -> dict[str, str]:
+    """Return variables that lead the SDK and the command line in workers to the same store, without a token."""
+    if not is_server_url(store.url):
+        return {}
+    return {**dict.fromkeys(MASTER_VARIABLES, AGENT_URL), TOKEN_VARIABLE: ""}
 
 
 def _argv(config: ExperimentConfig) -> Sequence[str]:

@@ -20,7 +20,13 @@ from det_core.tracking.secret_files import extract_secrets, resolve_secrets, sto
 
 
 def submit_experiment(
-    store: TrackingStore, config: ExperimentConfig, context_dir: Path, *, original_config: str = ""
+    store: TrackingStore,
+    config: ExperimentConfig,
+    context_dir: Path,
+    *,
+    original_config: str = "",
+    owner: str | None = None,
+    external_id: str | None = None,
 ) -> ExperimentRecord:
     """Record a new experiment with its code, ready for a runner.
 
@@ -32,6 +38,8 @@ def submit_experiment(
         config: the config of the experiment.
         context_dir: directory with the user's code.
         original_config: text of the config as the user wrote it.
+        owner: name of the user who submits it, by default that of this process.
+        external_id: id that the caller chose. If an experiment with this id exists, it is returned unchanged.
 
     Returns:
         The experiment in state QUEUED.
@@ -64,5 +72,6 @@ def submit_experiment(
         config=extract_secrets(complete),
         original_config=replace_texts(original_config, known),
         model_definition=pack_context_dir(context_dir, lambda text: replace_texts(text, known)),
-        owner=user_name(),
+        owner=user_name() if owner is None else owner,
+        external_id=external_id,
     )

@@ -3,8 +3,8 @@
 A client that has lost an answer repeats the call with the same id, to this server or to its successor. The id and the
 answer are therefore committed with the call's own write. A repeated call finds them and gets the answer again.
 
-A client numbers its calls, one after the other, in lanes, of which it has one per concurrent call. Only the last answer of a
-lane can still be wanted, so the table has one row per lane.
+A client has one lane for each call that it makes at the same time, and numbers the calls of a lane. Only the last
+answer of a lane can still be wanted, so the table has one row per lane.
 """
 
 from __future__ import annotations
@@ -138,4 +138,3 @@ class AnsweredCall:
 
 _LONGEST_ID = 100
 _current: ContextVar[AnsweredCall | None] = ContextVar("det_answered_call", default=None)
-

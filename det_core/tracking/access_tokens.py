@@ -20,7 +20,7 @@ from det_core.tracking.secret_files import write_secret
 
 MASTER_VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
 """Environment variables with the URL of the tracking store, in the order in which they are used."""
-TOKEN_VARIABLE = "DET_TOKEN"
+TOKEN_VARIABLE = "DET_TOKEN"  # noqa: S105  (the name of a variable)
 """Environment variable with the token for the server that `MASTER_VARIABLES` names."""
 
 _given: dict[str, str] = {}
@@ -37,6 +37,16 @@ def remember_token(url: str) -> str:
     if token:
         _given[address.url] = token
     return address.url
+
+
+def given_token(url: str) -> str | None:
+    """Return the token that a URL of a server contained in this process, or None if there was none."""
+    return _given.get(url)
+
+
+def use_token(url: str, token: str) -> None:
+    """Use a token for a server in this process, in place of a saved one."""
+    _given[remember_token(url)] = token
 
 
 def find_token(url: str) -> str | None:

@@ -1,8 +1,8 @@
 """Fixtures of the tracking store.
 
 Every test that takes `store` or `url` runs on SQLite and on a private PostgreSQL server. Those that take `store` also
-run with the store of an HTTP server, which executes the calls on SQLite, except for those in `NOT_REMOTE`. The answer to
-each call that writes gets lost once, so that the client repeats all of them.
+run with the store of an HTTP server, which executes the calls on SQLite, except for those in `NOT_REMOTE`. The answer
+to each call that writes gets lost once, so that the client repeats all of them.
 """
 
 from __future__ import annotations

@@ -9,15 +9,16 @@ from contextlib import nullcontext
 from det_core.cli._command_table import INTERRUPTED
 from det_core.cli.commands._secret_prompt import ask_for_secrets
 from det_core.cli.commands._states import exit_code
-from det_core.cli.commands.run import print_summary, read_config, submit_config_file
+from det_core.cli.commands.run import announce_config_file, print_summary, read_config
 from det_core.cli.render.experiment_progress import AnyWatcher, create_watcher, show_progress
 from det_core.cli.render.formats import print_json
 from det_core.cli.render.records import experiment_row
 from det_core.cli.render.trial_watcher import follow_experiment
 from det_core.errors import DetError
-from det_core.interfaces.records import State
+from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import control, open_store
+from det_core.tracking.remote import is_server_url
 
 
 def run_create(args: argparse.Namespace) -> int:
@@ -27,9 +28,13 @@ def run_create(args: argparse.Namespace) -> int:
         from det_core.cli.commands._experiment_test_mode import run_one_batch_test
 
         return run_one_batch_test(config, args.config, args.directory, as_json=args.json)
+    from det_core import runner
+
     with open_store() as store:
-        experiment = submit_config_file(store, config, args.config, args.directory, args.changes)
-        return _start(store, create_watcher(store, experiment.id), "Created", args)
+        text = announce_config_file(config, args.config, args.directory, args.changes)
+        started = _Start(store, "Created", args)
+        runner.train_in_background(store, config, args.directory, original_config=text, recorded=started.announce)
+        return started.finish()
 
 
 def run_resume(args: argparse.Namespace) -> int:
@@ -38,7 +43,7 @@ def run_resume(args: argparse.Namespace) -> int:
     Raises:
         DetError: the experiment has completed, or no runner can run it.
     """
-    from det_core.runner import ExperimentRunner
+    from det_core import runner
 
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
@@ -47,12 +52,11 @@ def run_resume(args: argparse.Namespace) -> int:
                 f"experiment {experiment.id} is COMPLETED, so there is nothing to resume; "
                 f"to train it further: det experiment continue {experiment.id} --config searcher.max_length=LENGTH"
             )
-        if sys.stdin.isatty() and not experiment.unmanaged:
-            ask_for_secrets(experiment.config)
-        ExperimentRunner(store, experiment.id)  # raises an error if no runner can run it, before a process is started
-        watcher = create_watcher(store, experiment.id)
-        watcher.poll()
-        return _start(store, watcher, "Resumed", args, from_beginning=args.from_beginning)
+        if not experiment.unmanaged:
+            _ask_for_secrets(store, experiment)
+        started = _Start(store, "Resumed", args, skips_output=True)
+        runner.resume_in_background(store, experiment.id, from_beginning=args.from_beginning, recorded=started.announce)
+        return started.finish()
 
 
 def run_continue(args: argparse.Namespace) -> int:
@@ -64,15 +68,12 @@ def run_continue(args: argparse.Namespace) -> int:
     from det_core import runner
 
     with open_store() as store:
-        if sys.stdin.isatty():
-            ask_for_secrets(store.experiment(args.experiment_id).config)
-        if args.checkpoint is None:
-            experiment = runner.continue_experiment(store, args.experiment_id, args.changes)
-        else:
-            experiment = runner.fork_experiment(store, args.experiment_id, args.checkpoint, args.changes)
-        watcher = create_watcher(store, experiment.id)
-        watcher.poll()
-        return _start(store, watcher, "Continued" if args.checkpoint is None else "Created", args)
+        _ask_for_secrets(store, store.experiment(args.experiment_id))
+        started = _Start(store, "Continued" if args.checkpoint is None else "Created", args, skips_output=True)
+        runner.continue_in_background(
+            store, args.experiment_id, args.changes, checkpoint=args.checkpoint, recorded=started.announce
+        )
+        return started.finish()
 
 
 def run_pause(args: argparse.Namespace) -> int:
@@ -90,20 +91,45 @@ def run_kill(args: argparse.Namespace) -> int:
     return _ask(args, State.STOPPING_KILLED, "stop immediately")
 
 
-def _start(
-    store: TrackingStore, watcher: AnyWatcher, done: str, args: argparse.Namespace, *, from_beginning: bool = False
-) -> int:
-    from det_core.runner import start_detached
+class _Start:
+    """Output of a command that starts the runner of an experiment.
 
-    identity = watcher.experiment.id
-    if not args.json:
-        print(f"{done} experiment {identity}", flush=True)
-    start_detached(store, identity, from_beginning=from_beginning)
-    if args.follow:
-        return _attach(store, watcher, as_json=args.json)
-    if args.json:
-        print_json(experiment_row(store.experiment(identity)))
-    return 0
+    Args:
+        store: the tracking store.
+        done: what the command does, in the past tense.
+        args: arguments of the command.
+        skips_output: whether not to show again what the experiment has printed before.
+    """
+
+    def __init__(
+        self, store: TrackingStore, done: str, args: argparse.Namespace, *, skips_output: bool = False
+    ) -> None:
+        self._store = store
+        self._done = done
+        self._args = args
+        self._skips_output = skips_output
+
+    def announce(self, experiment: ExperimentRecord) -> None:
+        """Print the id of the experiment, which is recorded."""
+        self._watcher = create_watcher(self._store, experiment.id)
+        if self._skips_output:
+            self._watcher.poll()
+        if not self._args.json:
+            print(f"{self._done} experiment {experiment.id}", flush=True)
+
+    def finish(self) -> int:
+        """Show the training if this is wanted, and return the exit code."""
+        if self._args.follow:
+            return _attach(self._store, self._watcher, as_json=self._args.json)
+        if self._args.json:
+            print_json(experiment_row(self._store.experiment(self._watcher.experiment.id)))
+        return 0
+
+
+def _ask_for_secrets(store: TrackingStore, experiment: ExperimentRecord) -> None:
+    """Ask the person at the terminal for missing secrets, which a det server has itself."""
+    if sys.stdin.isatty() and not is_server_url(store.url):
+        ask_for_secrets(experiment.config)
 
 
 def _attach(store: TrackingStore, watcher: AnyWatcher, *, as_json: bool) -> int:

@@ -83,15 +83,29 @@ def submit_config_file(
         directory: directory with the user's code.
         changes: changes of the config, each as ``KEY=VALUE``. They become comments above the recorded text.
     """
-    from det_core import runner
+    from det_core.runner import submit_experiment
+
+    text = announce_config_file(config, path, directory, changes)
+    return submit_experiment(store, config, directory, original_config=text)
+
+
+def announce_config_file(config: ExperimentConfig, path: Path, directory: Path, changes: Sequence[str] = ()) -> str:
+    """Print notices on an experiment that is about to be recorded, and return the text of its config.
+
+    Args:
+        config: the config, with the changes applied.
+        path: file of the config.
+        directory: directory with the user's code.
+        changes: changes of the config, each as ``KEY=VALUE``. They become comments above the text.
+    """
+    from det_core.runner import check_code
 
     hook = directory / _STARTUP_HOOK
     if hook.exists():
         print(f"det: note: {hook} is not run; run its commands, such as pip install, once yourself", file=sys.stderr)
-    for notice in runner.check_code(config, directory):
+    for notice in check_code(config, directory):
         print(f"det: note: {notice}", file=sys.stderr)
-    changed = "".join(f"# --config {each}\n" for each in changes)
-    return runner.submit_experiment(store, config, directory, original_config=changed + path.read_text())
+    return "".join(f"# --config {each}\n" for each in changes) + path.read_text()
 
 
 def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
 from det_core.cli.render.formats import format_count, format_facts, print_json
+from det_core.errors import TrackingError
 from det_core.interfaces.records import CheckpointState
 
 if TYPE_CHECKING:
@@ -93,8 +94,15 @@ def _tell(args: argparse.Namespace, done: str, **facts: object) -> int:
 
 def _url(args: argparse.Namespace) -> str:
     from det_core.tracking._open import default_url
+    from det_core.tracking.access_tokens import default_master
+    from det_core.tracking.remote import is_server_url
 
-    return args.url or default_url()
+    url: str = args.url or default_master() or default_url()
+    if is_server_url(url):
+        raise TrackingError(
+            f"{url} is a det server, and det store works on the database itself; on its host, name that with --url"
+        )
+    return url
 
 
 _URL = make_argument(

@@ -1,9 +1,9 @@
 """Calls of the tracking store, and other requests, to a det server over HTTP.
 
-A process has one connection per call that it makes at the same time. A call that gets no answer is repeated, for as long
-as `det_core.tracking.open_store` waits for a database. A call that writes has an id, with which the store recognizes a
-repetition, so that the call takes effect once (`det_core.tracking._answered_calls`). The id is that of a lane and a
-number in it. A lane has one call at a time and belongs to one process.
+A process has one connection for each call that it makes at the same time. A call that gets no answer is repeated for as
+long as `det_core.tracking.open_store` waits for a database. A call that writes has an id, with which the store
+recognizes a repetition, so that the call takes effect once (`det_core.tracking._answered_calls`). The id consists of a
+lane and a number in it. A lane has one call at a time and belongs to one process.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class _Lane:
         self._id = uuid.uuid4().hex
         self._numbers = itertools.count()
         self._connection: HTTPConnection | None = None
+        self.exchanges = 0
+        """Number of requests that may have reached the server."""
 
     @property
     def is_connected(self) -> bool:
@@ -106,7 +108,8 @@ class _Lane:
         """
         try:
             connection = self._connection = self._connection or self._connect()
-            connection.request(verb, path, body, headers)  # type: ignore[arg-type]
+            self.exchanges += 1
+            connection.request(verb, path, body, headers)
             response = connection.getresponse()
             answer = _Answer(response.status, response.getheader(VERSION), response.read())
         except BaseException:  # such as KeyboardInterrupt; the answer would be that of the next call
@@ -176,17 +179,26 @@ class ServerConnection:
             return _load(self._request(lane, "GET", path, None, {}))
 
     def post(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a JSON object and return the answer. The request may be repeated.
+        """Send a JSON object and return the answer.
+
+        The request is repeated if its answer gets lost. If it is refused then because an experiment has a runner, the
+        first request has started it, and the answer is empty.
 
         Raises:
-            ExperimentBusy: another runner has the experiment.
+            ExperimentBusy: an experiment has a runner.
             RecordNotFound: there is no such record.
             StoreBusy: the server was unavailable for too long.
             TrackingError: the server refused the request.
         """
         body = json.dumps(document).encode()
         with self._lane() as lane:
-            return _load(self._request(lane, "POST", path, body, {"Content-Type": "application/json"}))
+            before = lane.exchanges
+            try:
+                return _load(self._request(lane, "POST", path, body, {"Content-Type": "application/json"}))
+            except ExperimentBusy:
+                if lane.exchanges - before > 1:
+                    return {}
+                raise
 
     def close(self) -> None:
         """Close the connections that no call uses. Later calls open new ones."""
@@ -211,9 +223,7 @@ class ServerConnection:
             raise self._explain(answer)
         return answer.body
 
-    def _attempt(
-        self, lane: _Lane, verb: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> _Answer:
+    def _attempt(self, lane: _Lane, verb: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> _Answer:
         """Return the answer to a request.
 
         Raises:
@@ -263,8 +273,8 @@ class ServerConnection:
 _PASSING = (RemoteDisconnected, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _PERMANENT: Mapping[type[Exception], str] = {
     ssl.SSLCertVerificationError: (
-        f"the server's certificate cannot be verified; if your organization signs it itself, set {CERTIFICATES_VARIABLE} "
-        "to the file of its certificates"
+        "the server's certificate cannot be verified; if your organization signs it itself, set "
+        f"{CERTIFICATES_VARIABLE} to the file of its certificates"
     ),
     ssl.SSLError: "the server does not speak TLS as expected; is it https:// or http://, and the right port?",
     socket.gaierror: "there is no host of this name; check the URL",
@@ -280,7 +290,7 @@ def _tls_context() -> ssl.SSLContext:
         return ssl.create_default_context(cafile=file)
     except OSError as error:
         raise TrackingError(
-            f"{CERTIFICATES_VARIABLE} is {file!r}, which cannot be read ({error}); expected a file of certificates in PEM"
+            f"{CERTIFICATES_VARIABLE} is {file!r}, which cannot be read ({error}); expected certificates in PEM"
         ) from None
 
 

@@ -20,10 +20,10 @@ def explain_version_mismatch(client: str, server: str) -> str | None:
     if ours == theirs:
         return None
     versions = f"the server runs det {server} and the client det {client}"
-    if ours is not None and (theirs is None or ours > theirs):
-        fitting = f", or install the client that fits: pip install 'det-core=={theirs[0]}.{theirs[1]}.*'" if theirs else ""
-        return f"{versions}; upgrade the server: pip install -U det-server{fitting}"
-    return f"{versions}; upgrade the client: pip install -U det-core"
+    if ours is None or (theirs and ours < theirs):
+        return f"{versions}; upgrade the client: pip install -U det-core"
+    fitting = f", or install that client here: pip install 'det-core=={theirs[0]}.{theirs[1]}.*'" if theirs else ""
+    return f"{versions}; upgrade the server, there with pip install -U det-server{fitting}"
 
 
 def _minor(version: str) -> tuple[int, int] | None:
