@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from det_core.errors import RecordNotFound
 from det_core.interfaces.records import ExperimentRecord, TrialRecord, searcher_metric
-from det_server._rendering import format_number, format_percent, format_record_time, state_word
+from det_server._rendering import format_metric, format_number, format_percent, format_record_time, state_word
 
 if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
@@ -66,7 +66,7 @@ class LiveRows:
         return {
             f"experiment/{one.id}": {
                 **_common_values(one),
-                "best": format_number(summary.best.value if summary.best else None),
+                "best": format_metric(summary.best.value if summary.best else None),
                 "trials": str(summary.trials),
                 "checkpoints": str(summary.checkpoints),
             }
@@ -84,7 +84,7 @@ class LiveRows:
         return {
             **_common_values(trial),
             "batches": format_number(trial.steps_completed),
-            "best": format_number(value),
+            "best": format_metric(value),
             "best_at": format_number(step),
             "run": str(trial.run_id),
         }

@@ -89,6 +89,14 @@ def format_number(value: object) -> str:
     return f"{mantissa}e{int(exponent)}".replace("-", "−") if mark else text.replace("-", "−")  # noqa: RUF001
 
 
+def format_metric(value: float | None) -> str:
+    """Format a value of a metric with four significant digits, trailing zeros included, so that columns line up."""
+    if not isinstance(value, float):
+        return format_number(value)
+    text = f"{value:#.4g}".rstrip(".")
+    return format_number(value) if "e" in text or "n" in text else text.replace("-", "−")  # noqa: RUF001
+
+
 def format_elapsed(start: datetime, end: datetime | None) -> str:
     """Format the time from start to end, or to now, in its two greatest units."""
     seconds = max(round(elapsed_time(start, end).total_seconds()), 0)
@@ -151,6 +159,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         number=format_number,
+        metric=format_metric,
         elapsed=format_record_time,
         percent=format_percent,
         size=format_size,

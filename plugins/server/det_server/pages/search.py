@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import TrialOrder, searcher_metric
-from det_server._rendering import render_page, state_word
+from det_server._rendering import format_metric, render_page, state_word
 from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
 from det_server.pages._store_values import experiment_of, store_of
 from det_server.pages.experiment import experiment_head
@@ -38,6 +38,7 @@ def send_trials(request: Request) -> Response:
             "word": state_word(result.trial.state),
             "batches": result.trial.steps_completed,
             "best": result.best.value if result.best else None,
+            "text": format_metric(result.best.value if result.best else None),
             "values": [_plain(hyperparameter_values(result.trial).get(name)) for name in names],
         }
         for result in results

@@ -27,7 +27,22 @@ _FIRST_LINES = 500
 _MOST_LINES = 2000
 _MOST_CHECKPOINTS = 200
 _MOST_POINTS = 600
-_USAGE = {"cpu": "CPU", "gpu": "GPU", "memory": "memory", "network": "network", "disk": "disk"}
+_SAMPLES_WITH_NAMES = 50
+_USAGE = {"cpu": "CPU", "gpu": "GPU", "memory": "Memory", "network": "Network", "disk": "Disk"}
+"""Groups of system metrics with their headings."""
+_USAGE_TITLES = {
+    "cpu_util_simple": ("utilization, %", 1.0),
+    "gpu_util": ("utilization, %", 1.0),
+    "gpu_free_memory": ("free memory, GB", 1e-9),
+    "memory_free": ("free memory, GB", 1e-9),
+    "net_throughput_sent": ("sent, MB/s", 1e-6),
+    "net_throughput_recv": ("received, MB/s", 1e-6),
+    "disk_util": ("space used, %", 1.0),
+    "disk_iops": ("operations per second", 1.0),
+    "disk_throughput_read": ("read, MB/s", 1e-6),
+    "disk_throughput_write": ("written, MB/s", 1e-6),
+}
+"""Names of system metrics with the titles of their charts, and the factors to the units there."""
 
 
 def show_trial(request: Request) -> Response:
@@ -80,9 +95,10 @@ def send_usage(request: Request) -> Response:
     name = request.query_params.get("name", "")
     samples = store_of(request).system_metrics(trial.id, group=group) if group in _USAGE else []
     curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    factor = _USAGE_TITLES.get(name, ("", 1.0))[1]
     for place, series, time, value in _usage_values(samples):
         if series == name:
-            curves[place].append((time, value))
+            curves[place].append((time, value * factor))
     drawn = [
         {"id": number, "label": place, "x": [x for x, _ in points], "y": [y for _, y in points]}
         for number, (place, every) in enumerate(sorted(curves.items()))
@@ -125,19 +141,19 @@ def _charts(store: TrackingStore, trial: TrialRecord) -> dict[str, list[tuple[st
 
 
 def _usage_groups(store: TrackingStore, trial_id: int) -> dict[str, list[tuple[str, str]]]:
-    """Return the names of the series of each kind of resource, from its first sample, with their URLs."""
-    found: dict[str, dict[str, None]] = {}
+    """Return the titles of the charts of each kind of resource, from its first samples, with their URLs."""
+    found: dict[str, list[tuple[str, str]]] = {}
     for group, label in _USAGE.items():
-        for _, series, _, _ in _usage_values(store.system_metrics(trial_id, group=group)[:50]):
-            found.setdefault(label, {})[series] = None
-    groups = {label: group for group, label in _USAGE.items()}
-    return {
-        label: [
-            (name, f"/data/trials/{trial_id}/usage{query_string({'group': groups[label], 'name': name})}")
-            for name in names
-        ]
-        for label, names in found.items()
-    }
+        samples = store.system_metrics(trial_id, group=group)[:_SAMPLES_WITH_NAMES]
+        names = dict.fromkeys(series for _, series, _, _ in _usage_values(samples))
+        charts = [(_USAGE_TITLES.get(name, (name, 1.0))[0], _usage_url(trial_id, group, name)) for name in names]
+        if charts:
+            found[label] = charts
+    return found
+
+
+def _usage_url(trial_id: int, group: str, name: str) -> str:
+    return f"/data/trials/{trial_id}/usage{query_string({'group': group, 'name': name})}"
 
 
 def _usage_values(samples: Sequence[SystemMetrics]) -> Iterator[tuple[str, str, float, float]]:

@@ -88,8 +88,8 @@ class Chart {
     const { log, weight } = switches();
     this.drawn = this.series.filter((one) => one.x.length).map((one) => ({ ...one, y: smooth(one.y, weight) }));
     this.figure.dataset.state = this.drawn.length ? "drawn" : "empty";
-    if (!this.drawn.length) return this.say("No values yet.");
-    this.plot.querySelector(".message")?.remove();
+    if (!this.drawn.length) return this.say("No finite values yet.", "note");
+    this.plot.querySelector(":scope > p")?.remove();
     if (!this.u || this.log !== log) this.build(log);
     else if (this.zoomed) this.u.redraw();
     else this.u.setData(this.corners());
@@ -303,10 +303,10 @@ class Chart {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  /** @param {string} text */
-  say(text) {
-    const message = this.plot.querySelector(".message") ?? document.createElement("p");
-    message.className = text.startsWith("No ") ? "message note" : "message";
+  /** @param {string} text @param {string} look */
+  say(text, look = "message") {
+    const message = this.plot.querySelector(":scope > p") ?? document.createElement("p");
+    message.className = look;
     message.textContent = text;
     this.plot.append(message);
   }

@@ -3,7 +3,7 @@
 import { formatRanges, isWithin, makeAxis, parseRanges } from "./axes.js";
 import { format, RANKED } from "./curves.js";
 
-/** @typedef {{id: number, state: string, word: string, batches: number, best: number | null, values: unknown[], rank?: number}} Trial */
+/** @typedef {{id: number, state: string, word: string, batches: number, best: number | null, text: string, values: unknown[], rank?: number}} Trial */
 /** @typedef {import("./axes.js").Axis} Axis */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -67,6 +67,7 @@ class Search {
     this.place = (/** @type {number} */ y) => (height - bottom - y) / (height - top - bottom);
     this.parallel.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.parallel.setAttribute("width", String(width));
+    this.parallel.setAttribute("height", String(height));
     this.parallel.replaceChildren();
     this.lines = this.trials.map((trial) => {
       const points = this.axes.flatMap((axis, i) => {
@@ -230,7 +231,7 @@ class Search {
       const cell = document.createElement("th");
       cell.scope = "col";
       cell.textContent = name;
-      if (i !== 1) cell.className = "n";
+      if (i !== 1 && !(i > 3 && this.axes[i - 4].names)) cell.className = "n";
       row.append(cell);
     }
     this.root.querySelector("#chosen thead")?.replaceChildren(row);
@@ -259,12 +260,12 @@ class Search {
     state.className = "state";
     state.dataset.state = trial.state;
     state.textContent = trial.word;
-    const texts = [trial.best, trial.batches, ...trial.values].map((value) => (typeof value === "string" ? value : format(/** @type {number | null} */ (value))));
+    const texts = [trial.text, ...[trial.batches, ...trial.values].map((value) => (typeof value === "string" ? value : format(/** @type {number | null} */ (value))))];
     for (const [i, content] of [link, state, ...texts].entries()) {
       const cell = document.createElement(i ? "td" : "th");
       if (!i) cell.setAttribute("scope", "row");
       cell.dataset.label = this.columns?.[i] ?? "";
-      if (i !== 1) cell.className = "n";
+      if (i !== 1 && !(i > 3 && this.axes[i - 4].names)) cell.className = "n";
       cell.append(content);
       row.append(cell);
     }
@@ -278,7 +279,7 @@ class Search {
     const originals = picture.querySelectorAll("*");
     copy.querySelectorAll("*").forEach((element, i) => {
       const look = getComputedStyle(originals[i]);
-      for (const name of ["stroke", "fill", "stroke-width", "opacity", "fill-opacity"]) element.setAttribute(name, look.getPropertyValue(name));
+      for (const name of ["stroke", "fill", "stroke-width", "opacity", "fill-opacity", "paint-order"]) element.setAttribute(name, look.getPropertyValue(name));
       element.removeAttribute("class");
     });
     copy.querySelectorAll("[visibility=hidden]").forEach((element) => element.remove());

@@ -147,6 +147,7 @@ def _search(store: TrackingStore, trials: int, batches: int) -> int:
         report_curve(store, trial, run, range(10, length + 1, 10), trial.hparams["lr"])
         _checkpoint(store, trial, run, length)
         _logs(store, trial, run, [f"epoch {epoch}: loss={2.3 / (epoch + 1):.4f}" for epoch in range(6)])
+        store.set_trial_progress(trial.id, run, 1.0)
         last = store.curves([trial.id], "val_loss", group="validation")[trial.id][-1][1]
         store.complete_searcher_operation(trial.id, run, length, last)
         store.set_trial_state(trial.id, State.COMPLETED)
@@ -180,7 +181,7 @@ def _utilization(store: TrackingStore, trial: TrialRecord) -> None:
         busy = 60 + 30 * math.sin(second / 20)
         for group, values in {
             "cpu": {"cpu_util_simple": busy},
-            "memory": {"memory_free": 20.0 - second / 100},
+            "memory": {"memory_free": (20.0 - second / 100) * 1e9},
             "network": {"net_throughput_sent": 1000.0 * second, "net_throughput_recv": 2000.0},
             "gpu": {_GPU: {"gpu_util": busy + 5, "gpu_free_memory": 3.2e9}},
         }.items():
@@ -235,5 +236,6 @@ def _running(store: TrackingStore) -> tuple[int, int]:
         store.set_searcher_operation(trial.id, 1600)
         store.set_trial_state(trial.id, State.ACTIVE)
         report_curve(store, trial, run, range(10, 300 + 100 * number, 10), trial.hparams["lr"])
+        store.set_trial_progress(trial.id, run, 0.2 + 0.1 * number)
     store.set_experiment_progress(identity, 0.34)
     return identity, trial.id
