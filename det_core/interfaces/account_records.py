@@ -105,8 +105,8 @@ class ActionRecord:
     user: str
     """Name of the user, who may no longer exist."""
     action: str
-    """What the user did, such as ``pause``."""
+    """Name of the action, such as ``pause``."""
     target: str
-    """What it was done to, such as ``experiment 12``."""
+    """Object of the action, such as ``experiment 12``."""
     address: str
     """Network address of the client, or an empty string if it is unknown."""

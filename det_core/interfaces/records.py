@@ -200,7 +200,7 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSummary:
-    """What a list shows about an experiment beyond its record."""
+    """Numbers about an experiment that lists show next to its record."""
 
     trials: int
     """Number of trials."""
@@ -399,7 +399,7 @@ class LogLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What was added to the tracking store between two calls of `TrackingStore.changes`."""
+    """Additions to the tracking store between two calls of `TrackingStore.changes`."""
 
     cursor: str
     """Argument of the next call."""

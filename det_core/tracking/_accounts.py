@@ -127,6 +127,11 @@ class AccountsMixin(StoreMixin):
                 _get_user(connection, user)
             return _tokens(connection, _is_valid(), true() if user is None else users.c.name == user)
 
+    def extend_access_token(self, token_id: int, *, expires: datetime) -> None:
+        valid = or_(_c.expires.is_(None), _c.expires > utc_now())
+        with self._database.write() as connection:
+            connection.execute(update(access_tokens).where(_c.id == token_id, valid).values(expires=expires))
+
     def delete_access_token(self, token_id: int) -> None:
         with self._database.write(durable=True) as connection:
             connection.execute(delete(access_tokens).where(_c.id == token_id))

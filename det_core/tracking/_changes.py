@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BigInteger, bindparam, cast, func, literal_column, null, select, union_all
+from sqlalchemy import BigInteger, Integer, bindparam, cast, func, literal_column, null, select, union_all
 
 from det_core.interfaces.records import MAX_STEPS, Changes
 from det_core.tracking._rows import StoreMixin
@@ -19,7 +19,7 @@ from det_core.tracking._schema import checkpoints, experiments, logs, metrics, s
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import Column, CompoundSelect, Row, Select
+    from sqlalchemy import Column, CompoundSelect, Row
 
 _TABLES: Sequence[tuple[str, Column[int]]] = (
     ("metrics", metrics.c.trial_id),
@@ -109,9 +109,9 @@ def _end(rows: Iterable[Row[Any]]) -> _End:
 
 def _select_tails(limit: int = _ROWS) -> CompoundSelect[Any]:
     """Select the new rows of each table by subject, and its last id with no subject."""
-    parts: list[Select[Any]] = []
+    parts: list[Any] = []
     for number, (_, subject) in enumerate(_TABLES):
-        table, row = literal_column(str(number)).label("table"), subject.table.c.id
+        table, row = literal_column(str(number), Integer).label("table"), subject.table.c.id
         new = select(subject.label("subject"), row.label("row")).where(row > bindparam(f"after_{number}"))
         read = new.order_by(row).limit(limit).subquery().c
         by_subject = select(table, read.subject, func.max(read.row).label("last"), func.count().label("rows"))

@@ -59,7 +59,7 @@ class ExperimentSummariesMixin(StoreMixin):
                 get_experiment(connection, unknown)  # raises
             trials_of, checkpoints_of = (_counts(connection, query, wanted) for query in (_trials, _checkpoints))
             best_of = _best(connection, configs)
-        none = {"trials": 0, "running_trials": 0, "checkpoints": 0, "checkpoint_bytes": 0}
+        none: dict[str, Any] = {"trials": 0, "running_trials": 0, "checkpoints": 0, "checkpoint_bytes": 0}
         return {
             each: ExperimentSummary(
                 **{**none, **trials_of.get(each, {}), **checkpoints_of.get(each, {})},

@@ -81,7 +81,7 @@ def test_an_active_admin_is_left(store: TrackingStore, change: dict[str, Any]) -
 def test_two_admins_cannot_demote_each_other_at_the_same_time(store: TrackingStore) -> None:
     store.create_user("bob", role=Role.ADMIN, password="")
     for _ in range(5):
-        refused = []
+        refused: list[str] = []
         start = threading.Barrier(2)
 
         def demote(name: str, start: threading.Barrier = start, refused: list[str] = refused) -> None:
@@ -144,6 +144,18 @@ def test_expired_tokens_are_invalid_and_deleted_later(store: TrackingStore) -> N
         add_token(store, "new")
     add_token(store, "old")  # its row was deleted
     assert store.access_token(digest("old")).expires is None
+
+
+def test_tokens_can_be_extended_until_they_expire(store: TrackingStore) -> None:
+    now = datetime.now(timezone.utc)
+    session = add_token(store, "s", kind=TokenKind.SESSION, expires=now + HOUR)
+    store.extend_access_token(session.id, expires=now + 2 * HOUR)
+    assert store.access_token(digest("s")) == replace(session, expires=now + 2 * HOUR)
+    store.extend_access_token(session.id, expires=now - HOUR)
+    for token_id in (session.id, session.id + 1):
+        store.extend_access_token(token_id, expires=now + HOUR)
+    with pytest.raises(RecordNotFound, match="has expired"):
+        store.access_token(digest("s"))
 
 
 @pytest.mark.parametrize("change", [{"password": "new"}, {"active": False}])

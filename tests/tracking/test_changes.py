@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def new_run(store: TrackingStore) -> Run:
 
 
 def test_each_kind_of_addition_is_found_once(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
-    which = {"trial_id": trial.id, "run_id": 1}
+    which: dict[str, Any] = {"trial_id": trial.id, "run_id": 1}
     additions: dict[str, tuple[Add, int]] = {
         "metrics": (
             lambda: store.report_metrics(

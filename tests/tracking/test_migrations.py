@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.records import CheckpointState, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _schema, open_store
@@ -61,6 +62,22 @@ def test_additions_of_version_2_are_usable(old: str) -> None:
         assert store.create_trial(1, hparams={}, seed=0).metadata == {}
     with open_store(old) as again:
         assert again.trial(1).metadata == {"a": 1}
+
+
+def test_additions_of_version_9_are_usable(old: str) -> None:
+    with open_store(old) as store:
+        summary = store.experiment_summaries([1])[1]
+        assert (summary.trials, summary.checkpoints, summary.checkpoint_bytes) == (1, 1, 1)
+        (run,) = store.runs(1)
+        assert (run.start_time is None, run.end_reason) == (False, "")
+        store.end_run(1, 1, reason="r")
+        store.create_user("ada", role=Role.ADMIN, password="")
+        token = store.add_access_token("0" * 64, user="ada", kind=TokenKind.API, scope=TokenScope.READ)
+        store.record_action(user="ada", action="pause", target="experiment 1")
+    with open_store(old) as again:
+        assert again.run(1, 1).end_reason == "r"
+        assert again.access_tokens() == [token]
+        assert [action.user for action in again.actions()] == ["ada"]
 
 
 def shape(store: TrackingStore) -> dict[str, Any]:

@@ -21,8 +21,8 @@ def new_run(store: TrackingStore, experiment: int) -> Run:
 def add_report(
     store: TrackingStore, run: Run, step: int, metrics: Mapping[str, Any], group: str = "validation"
 ) -> None:
-    which = {"trial_id": run.trial_id, "run_id": run.run_id}
-    store.report_metrics([MetricsReport(**which, group=group, steps_completed=step, metrics=metrics)])
+    report = MetricsReport(trial_id=run.trial_id, run_id=run.run_id, group=group, steps_completed=step, metrics=metrics)
+    store.report_metrics([report])
 
 
 def add_checkpoint(store: TrackingStore, run: Run, uuid: str, *sizes: int) -> None:
@@ -35,10 +35,8 @@ def add_checkpoint(store: TrackingStore, run: Run, uuid: str, *sizes: int) -> No
 def test_summaries_have_the_numbers_of_each_experiment(store: TrackingStore, smaller_is_better: bool) -> None:
     config = {"searcher": {"metric": "loss", "smaller_is_better": smaller_is_better}}
     one, other, empty = (store.create_experiment(config=config).id for _ in range(3))
-    (opposite,) = (
-        store.create_experiment(config={"searcher": {"metric": "loss", "smaller_is_better": s}}).id
-        for s in (not smaller_is_better,)
-    )
+    reversed_searcher = {"metric": "loss", "smaller_is_better": not smaller_is_better}
+    opposite = store.create_experiment(config={"searcher": reversed_searcher}).id
     runs = [new_run(store, each) for each in (one, one, other, opposite)]
     store.set_trial_state(runs[1].trial_id, State.ACTIVE)
     for run, sign in zip(runs, (1, -1, 1, 1), strict=True):
@@ -55,20 +53,20 @@ def test_summaries_have_the_numbers_of_each_experiment(store: TrackingStore, sma
     assert list(found) == [other, opposite, one, empty]
     least, greatest = Validation(value=1.0, steps_completed=1), Validation(value=4.0, steps_completed=4)
     of_one = (Validation(value=-4.0, steps_completed=4), runs[1]) if smaller_is_better else (greatest, runs[0])
-    expected = {
+    expected: dict[int, tuple[int, int, int, int, Validation | None, Run | None]] = {
         one: (2, 1, 2, 10**12 + 105, *of_one),
         other: (1, 0, 1, 7, least if smaller_is_better else greatest, runs[2]),
         opposite: (1, 0, 0, 0, greatest if smaller_is_better else least, runs[3]),
         empty: (0, 0, 0, 0, None, None),
     }
-    for experiment, (trials, running, checkpoints, size, best, run) in expected.items():
+    for experiment, (trials, running, checkpoints, size, best, trained) in expected.items():
         assert found[experiment] == ExperimentSummary(
             trials=trials,
             running_trials=running,
             checkpoints=checkpoints,
             checkpoint_bytes=size,
             best=best,
-            best_trial_id=run and run.trial_id,
+            best_trial_id=trained.trial_id if trained else None,
         )
         assert type(found[experiment].checkpoint_bytes) is int
     assert store.experiment_summaries([]) == {}

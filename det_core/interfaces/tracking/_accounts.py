@@ -110,6 +110,10 @@ class AccountStore(ABC):
         """
 
     @abstractmethod
+    def extend_access_token(self, token_id: int, *, expires: datetime) -> None:
+        """Change the time from which a token is invalid. Do nothing if it does not exist or has expired."""
+
+    @abstractmethod
     def delete_access_token(self, token_id: int) -> None:
         """Delete a token, if it exists, so that it is no longer valid."""
 
@@ -119,8 +123,8 @@ class AccountStore(ABC):
 
         Args:
             user: name of the user.
-            action: what the user did, such as ``pause``.
-            target: what it was done to, such as ``experiment 12``.
+            action: name of the action, such as ``pause``.
+            target: object of the action, such as ``experiment 12``.
             address: network address of the client.
         """
 

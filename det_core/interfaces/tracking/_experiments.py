@@ -88,7 +88,7 @@ class ExperimentStore(ABC):
 
     @abstractmethod
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
-        """Return what a list shows about experiments beyond their records, in the requested order."""
+        """Return the numbers that lists show next to the records of experiments, in the requested order."""
 
     @abstractmethod
     def edit_experiment(
