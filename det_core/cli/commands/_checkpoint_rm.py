@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 
 from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
-from det_core.core.checkpoint_removal import remove_checkpoint
-from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner._lease import Lease
+from det_core.runner import check_deletable, delete_checkpoints, is_latest_checkpoint
 from det_core.tracking import open_store
 
 
@@ -27,25 +24,12 @@ def run_rm(args: argparse.Namespace) -> int:
     with open_store() as store:
         checkpoints = [store.checkpoint(uuid) for uuid in dict.fromkeys(args.uuids)]
         for checkpoint in checkpoints:
-            _refuse_needed(store, checkpoint)
+            check_deletable(store, checkpoint)
             _refuse_mistyped(checkpoint, args.glob)
         question = _question(checkpoints, args.glob)
         if not (args.yes or confirm_removal(question, _notes(store, checkpoints), as_json=args.json)):
             return 1
-        latest = [checkpoint for checkpoint in checkpoints if _is_latest(store, checkpoint)]
-        left = {}
-        with (
-            ClientEvents(store) as client,
-            ExitStack() as held,
-        ):  # so that no runner starts a trial from a checkpoint that is being removed
-            experiments = {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}
-            leases = [held.enter_context(Lease(store, experiment_id)) for experiment_id in experiments]
-            for checkpoint in checkpoints:
-                for lease in leases:
-                    lease.check()
-                left[checkpoint.uuid] = remove_checkpoint(
-                    store, checkpoint, args.glob, on_deleted=client.checkpoint_deleted
-                )
+        left = delete_checkpoints(store, checkpoints, args.glob)
     if args.json:
         print_json([{"uuid": uuid, "resources": resources} for uuid, resources in left.items()])
     else:
@@ -59,25 +43,6 @@ def run_rm(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_needed(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
-    trial = store.trial(checkpoint.trial_id)
-    if checkpoint.state is CheckpointState.ACTIVE:
-        raise DetError(
-            f"checkpoint {checkpoint.uuid} is being written; "
-            "if its run is dead, remove it with: det checkpoint gc --orphans"
-        )
-    if checkpoint.uuid in store.registered_checkpoints(trial.experiment_id):
-        raise DetError(
-            f"checkpoint {checkpoint.uuid} is a version of a model (det model list, det model describe NAME); "
-            "delete the version first: det model delete-version NAME VERSION"
-        )
-    if _is_latest(store, checkpoint) and store.lease_holder(trial.experiment_id):
-        raise DetError(
-            f"checkpoint {checkpoint.uuid} is the latest of trial {trial.id}, which is running and may have to "
-            f"continue from it; pause the experiment first: det experiment pause {trial.experiment_id}"
-        )
-
-
 def _refuse_mistyped(checkpoint: CheckpointRecord, globs: Sequence[str]) -> None:
     if not globs or checkpoint.state is CheckpointState.DELETED:
         return
@@ -89,10 +54,6 @@ def _refuse_mistyped(checkpoint: CheckpointRecord, globs: Sequence[str]) -> None
         )
 
 
-def _is_latest(store: TrackingStore, checkpoint: CheckpointRecord) -> bool:
-    return [one.uuid for one in store.checkpoints(trial_id=checkpoint.trial_id)][-1:] == [checkpoint.uuid]
-
-
 def _question(checkpoints: Sequence[CheckpointRecord], globs: Sequence[str]) -> str:
     what = f"the files that match {' '.join(globs)}" if globs else "all files"
     return f"Permanently remove {what} of {format_count(len(checkpoints), 'checkpoint')}?"
@@ -102,5 +63,5 @@ def _notes(store: TrackingStore, checkpoints: Sequence[CheckpointRecord]) -> Ite
     for one in checkpoints:
         trials = ", ".join(map(str, store.trials_using(one.uuid)))
         notes = [f"used by trial {trials}"] if trials else []
-        notes += ["the checkpoint from which its trial continues"] if _is_latest(store, one) else []
+        notes += ["the checkpoint from which its trial continues"] if is_latest_checkpoint(store, one) else []
         yield "; ".join([f"{one.uuid}: batch {one.steps_completed} of trial {one.trial_id}", *notes])

@@ -199,6 +199,12 @@ class AccountAccess(Access):
             self._store.extend_access_token(token.id, expires=expires)
 
 
+def role_of_scope(scope: TokenScope, role: Role) -> Role | None:
+    """Return the role that a scope permits, or None if it is more than the given role."""
+    permitted = _ROLES[scope]
+    return permitted if _weaker(permitted, role) is permitted else None
+
+
 def now() -> datetime:
     """Return the present time in UTC."""
     return datetime.now(timezone.utc)

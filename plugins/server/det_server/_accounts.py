@@ -42,7 +42,19 @@ def require_admin(request: Request) -> None:
     """
     principal = principal_of(request)
     if not principal.is_admin:
-        raise RefusedError(403, f"{principal.name} has the role {principal.role} here, and users are managed by an ADMIN")
+        raise RefusedError(
+            403, f"{principal.name} has the role {principal.role} here, and users are managed by an ADMIN"
+        )
+
+
+def require_session(request: Request) -> None:
+    """Check that a person has logged in with a browser, so that a token cannot create others that outlive it.
+
+    Raises:
+        RefusedError: the caller uses a token.
+    """
+    if not getattr(request.state, "by_cookie", False):
+        raise RefusedError(403, "accounts cannot be changed with a token; log in with a browser")
 
 
 def record_action(request: Request, action: str, target: str) -> None:

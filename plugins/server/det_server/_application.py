@@ -14,7 +14,16 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from det_core.errors import ConfigError, DetError, ExperimentBusy, RecordExists, RecordInUse, RecordNotFound, StoreBusy
+from det_core.errors import (
+    DetError,
+    ExperimentBusy,
+    RecordExists,
+    RecordInUse,
+    RecordNotFound,
+    StoreBusy,
+    StoreCorrupt,
+    TrackingError,
+)
 from det_server import actions, api, pages
 from det_server._guard import Guard
 from det_server._hosts import AllowedHosts
@@ -30,9 +39,10 @@ _STATUS = {
     RecordInUse: 409,
     ExperimentBusy: 409,
     StoreBusy: 503,
-    ConfigError: 400,
-    DetError: 400,
+    StoreCorrupt: 500,
     ValueError: 400,
+    TrackingError: 409,
+    DetError: 400,
 }
 """HTTP status of the errors of endpoints, most special first."""
 
@@ -50,8 +60,8 @@ def make_application(
     """
     routes = [
         *api.ROUTES,
-        *actions.ROUTES,
         *pages.ROUTES,
+        *actions.ROUTES,
         Mount("/static", StaticFiles(directory=STATIC_DIRECTORY)),
     ]
     app = Starlette(routes=routes, lifespan=_lifespan)
@@ -62,6 +72,7 @@ def make_application(
     app.add_exception_handler(RefusedError, _explain_refusal)
     for kind in (DetError, ValueError):
         app.add_exception_handler(kind, _explain_error)
+    app.add_exception_handler(OverflowError, _explain_overflow)
     app.add_exception_handler(500, _explain_failure)
     return Guard(app, site, hosts, behind_proxy=behind_proxy, cookie=cookie)
 
@@ -77,7 +88,10 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 
 def _explain_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    hints = {404: "It may have been deleted. All experiments are at /experiments.", 405: "Use the buttons of det's pages."}
+    hints = {
+        404: "It may have been deleted. All experiments are at /experiments.",
+        405: "Use the buttons of det's pages.",
+    }
     message = f"There is no page {request.url.path[:200]}." if error.status_code == 404 else str(error.detail)
     return _explain(request, error.status_code, message, hints.get(error.status_code, ""))
 
@@ -92,6 +106,11 @@ def _explain_refusal(request: Request, error: Exception) -> Response:
 def _explain_error(request: Request, error: Exception) -> Response:
     status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
     return _explain(request, status, str(error))
+
+
+def _explain_overflow(request: Request, error: Exception) -> Response:
+    """Answer to an id that is larger than any of the database."""
+    return _explain(request, 404, f"a number is too large: {error}")
 
 
 def _explain_failure(request: Request, error: Exception) -> Response:

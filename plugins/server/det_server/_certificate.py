@@ -29,8 +29,8 @@ def read_certificate_names(certificate: Path, key: Path) -> list[str]:
         found = _shake_hands(server, client)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise DetError(
-            f"{certificate} and {key} cannot be used for TLS: {error}; expected a valid certificate and its key without "
-            "a password, both in PEM"
+            f"{certificate} and {key} cannot be used for TLS: {error}; expected a valid certificate and its key "
+            "without a password, both in PEM"
         ) from None
     names = [value.lower() for kind, value in found.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     if not names:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import parse_qsl, quote, urlencode
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Message, Send
 
 from det_server._access import LONGEST_SESSION
 
@@ -45,6 +46,19 @@ def set_cookie(response: Response, name: str, value: str, *, secure: bool) -> No
         httponly=True,
         samesite="strict",
     )
+
+
+def add_cookie(send: Send, name: str, value: str, *, secure: bool) -> Send:
+    """Return a ``send`` that adds a cookie to a response, unless the response sets or deletes one itself."""
+    carrier = Response()
+    set_cookie(carrier, name, value, secure=secure)
+
+    async def send_with_cookie(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).setdefault("set-cookie", carrier.headers["set-cookie"])
+        await send(message)
+
+    return send_with_cookie
 
 
 def without_token(path: str, query: bytes) -> Response:

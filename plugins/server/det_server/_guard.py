@@ -85,6 +85,8 @@ class Guard:
     async def _forward(self, scope: Scope, headers: Headers, receive: Receive, send: Send, length: int) -> None:
         state: dict[str, Any] = scope.setdefault("state", {})
         state["address"] = self._client_address(scope, headers)
+        if state.get("renewed_cookie"):
+            send = _credentials.add_cookie(send, self._cookie, state["renewed_cookie"], secure=self._site.is_secure)
         if scope["method"] in _READING:
             await self._app(scope, receive, send)
             return
@@ -104,7 +106,9 @@ class Guard:
             )
         followed = scope["method"] in _READING and is_link(headers)
         if not followed and not is_same_origin(headers, self._hosts):
-            raise RefusedError(403, "a page of another site sent this request; open det's own page, and try again there")
+            raise RefusedError(
+                403, "a page of another site sent this request; open det's own page, and try again there"
+            )
 
     async def _authenticate(self, scope: Scope, headers: Headers) -> Response | None:
         """Find the caller, or return an answer that lets the user become one.
@@ -150,12 +154,15 @@ class Guard:
         admission = await self._ask_store(self._site.access.admit_cookie, value) if value else None
         if admission is not None:
             scope["state"]["principal"] = admission.principal
-            scope["state"]["cookie"] = admission.cookie
+            scope["state"]["by_cookie"] = True
+            scope["state"]["renewed_cookie"] = admission.cookie
         is_open = self._site.has_users and ((path, method) in _OPEN or path.startswith(_OPEN_FILES))
         if admission is None and not is_open:
             return self._send_to_login(scope, headers)
         if method not in _READING and path != "/api/login" and not names_its_origin(headers):
-            raise RefusedError(403, "the request has neither Origin nor Sec-Fetch-Site; use a present browser or a token")
+            raise RefusedError(
+                403, "the request has neither Origin nor Sec-Fetch-Site; use a present browser or a token"
+            )
         return None
 
     def _send_to_login(self, scope: Scope, headers: Headers) -> Response:

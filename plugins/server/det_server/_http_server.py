@@ -62,30 +62,31 @@ class LimitedProtocol(H11Protocol):
             self._header_timer = None
 
 
-class _Server(uvicorn.Server):
-    """Server that reports when it answers requests."""
+class AnnouncingServer(uvicorn.Server):
+    """Server that reports when it answers requests.
+
+    Args:
+        config: settings of the server.
+        on_started: function to call as soon as requests are answered.
+    """
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to answer requests."""
         await super().startup(sockets)
         self._on_started()
 
 
-def serve_application(
-    app: ASGIApp,
-    listener: socket.socket,
-    *,
-    certificate: tuple[Path, Path] | None,
-    on_started: Callable[[], None],
-) -> None:
-    """Serve an application until the process is asked to stop.
+def make_server(
+    app: ASGIApp, *, certificate: tuple[Path, Path] | None = None, on_started: Callable[[], None]
+) -> uvicorn.Server:
+    """Return a server, whose ``run(sockets=[listener])`` serves until the process is asked to stop.
 
     Args:
         app: the application.
-        listener: socket that listens already.
         certificate: files with the certificate and its key, or None for HTTP.
         on_started: function to call as soon as requests are answered.
     """
@@ -107,4 +108,4 @@ def serve_application(
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         **tls,
     )
-    _Server(config, on_started).run(sockets=[listener])
+    return AnnouncingServer(config, on_started)

@@ -75,6 +75,7 @@ _USER = (
     "edit_model",
     "edit_model_metadata",
     "edit_model_version",
+    "end_run",
     "fail_checkpoint",
     "forget_search",
     "record_search",
@@ -143,7 +144,9 @@ def check_method(principal: Principal, method: str) -> None:
         raise RefusedError(403, f"no client may call {method}; to manage users: det user, on the host of the server")
     role = next((role for role in (Role.USER, Role.ADMIN) if method in PERMITTED[role]), None)
     if role is None:
-        raise RefusedError(404, f"the tracking store has no method {method:.100}; install the same release on both sides")
+        raise RefusedError(
+            404, f"the tracking store has no method {method:.100}; install the same release on both sides"
+        )
     raise RefusedError(
         403, f"{principal.name} has the role {principal.role} here, and {method} needs {role}; ask an admin for it"
     )

@@ -12,7 +12,6 @@ from det_core.errors import DetError, RecordNotFound
 from det_core.home import private_directory
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner, start_detached
 from det_core.tracking.control import lacks_runner
 
 _log = logging.getLogger("det.server")
@@ -62,6 +61,8 @@ class RunnerKeeper:
         Raises:
             DetError: it cannot be run, or has a runner.
         """
+        from det_core.runner import ExperimentRunner, start_detached  # takes half a second
+
         self.keep(experiment_id)
         ExperimentRunner(self._store, experiment_id)  # raises an error if no runner can run it
         start_detached(self._store, experiment_id, from_beginning=from_beginning)
@@ -91,6 +92,8 @@ class RunnerKeeper:
         holder = self._store.lease_holder(experiment_id)
         waits = experiment.state is State.QUEUED and holder is None
         if (waits or lacks_runner(experiment, holder)) and self._is_due(experiment_id):
+            from det_core.runner import start_detached
+
             _log.info("starting the runner of experiment %d", experiment_id)
             start_detached(self._store, experiment_id)
             self._postpone(experiment_id)  # in case it ends at once
@@ -116,6 +119,6 @@ class RunnerKeeper:
         while not self._stopped.is_set():
             try:
                 self.check()
-            except Exception:
+            except Exception:  # noqa: BLE001  (the next check may succeed)
                 _log.exception("the check of running experiments failed")
             self._stopped.wait(self._every)

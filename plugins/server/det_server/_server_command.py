@@ -17,8 +17,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", metavar="URL", help="tracking store, such as postgresql://det@db/det; default: det.db in DET_HOME"
     )
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen at (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, metavar="PORT", help="port (default: 8080); 0 for any free one")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen at (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port", type=int, default=8080, metavar="PORT", help="port (default: 8080); 0 for any free one"
+    )
     parser.add_argument("--users", action="store_true", help="people log in with the accounts of det user")
     tls = parser.add_argument_group("TLS")
     tls.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate in PEM, with those of its issuers")

@@ -13,9 +13,9 @@ from pathlib import Path
 from det_core.errors import DetError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
 from det_server._access import Access, AccountAccess, LocalAccess
 from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, is_loopback
+from det_server._own_store import open_own_store
 from det_server._signatures import load_signing_key
 
 
@@ -54,7 +54,7 @@ def run_server(options: ServerOptions) -> int:
     """
     check_exposure(options)
     hosts = _allowed_hosts(options)
-    with open_store(options.store) as store, _listen(options) as listener:
+    with open_own_store(options.store) as store, _listen(options) as listener:
         access = _choose_access(options, store)
         _serve(options, store, access, hosts, listener)
     return 0
@@ -125,7 +125,7 @@ def _serve(
     options: ServerOptions, store: TrackingStore, access: Access, hosts: AllowedHosts, listener: socket.socket
 ) -> None:
     from det_server._application import make_application
-    from det_server._http_server import serve_application
+    from det_server._http_server import make_server
     from det_server._live_changes import LiveChanges
     from det_server._runner_keeper import RunnerKeeper
     from det_server._site import Site
@@ -137,9 +137,8 @@ def _serve(
         hosts = AllowedHosts(hosts.scheme, hosts.names, port)
     site = Site(store=store, url=url, access=access, changes=LiveChanges(store), keeper=RunnerKeeper(store))
     app = make_application(site, hosts, behind_proxy=bool(options.proxy_hosts), cookie=f"det-{port}")
-    serve_application(
-        app, listener, certificate=options.certificate, on_started=lambda: _announce(options, store, url, access)
-    )
+    server = make_server(app, certificate=options.certificate, on_started=lambda: _announce(options, url, access))
+    server.run(sockets=[listener])
 
 
 def _public_url(options: ServerOptions, hosts: AllowedHosts, port: int) -> str:
@@ -150,7 +149,7 @@ def _public_url(options: ServerOptions, hosts: AllowedHosts, port: int) -> str:
     return f"{hosts.scheme}://{shown}:{port}"
 
 
-def _announce(options: ServerOptions, store: TrackingStore, url: str, access: Access) -> None:
+def _announce(options: ServerOptions, url: str, access: Access) -> None:
     """Print the URL, and let commands of this user and the browser use it."""
     link = url
     if isinstance(access, LocalAccess):

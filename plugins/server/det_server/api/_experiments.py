@@ -1,4 +1,7 @@
-"""Endpoints that submit experiments and start their runners."""
+"""Endpoints that submit experiments and start their runners.
+
+The runner is imported when it is used, because that takes half a second.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,11 @@ import threading
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from det_core import runner
-from det_core.config import parse_config
-from det_core.errors import ExperimentBusy
 from det_core.home import private_directory
-from det_core.launch.context_archive import unpack_context_dir
-from det_core.scratch import scratch_directory
+from det_core.interfaces.records import State
 from det_server._accounts import record_action, require_writer
 from det_server._refusal import RefusedError
+from det_server._runner_start import start_runner
 from det_server._site import principal_of, site_of
 from det_server.api._json_body import JsonBody
 
@@ -26,11 +26,16 @@ _one_at_a_time = threading.Lock()
 
 def submit(request: Request) -> Response:
     """Record an experiment with its code and start its runner."""
+    from det_core.config import parse_config
+    from det_core.launch.context_archive import unpack_context_dir
+    from det_core.runner import submit_experiment
+    from det_core.scratch import scratch_directory
+
     require_writer(request)
     site, body = site_of(request), JsonBody(request)
     with _one_at_a_time, scratch_directory("submission", private_directory("server")) as directory:
         unpack_context_dir(_decode(body.get("code", str)), directory)
-        experiment = runner.submit_experiment(
+        experiment = submit_experiment(
             site.store,
             parse_config(body.get("config", dict)),
             directory,
@@ -39,7 +44,7 @@ def submit(request: Request) -> Response:
             owner=principal_of(request).name,
         )
     record_action(request, "create", f"experiment {experiment.id}")
-    if not experiment.state.final and site.store.lease_holder(experiment.id) is None:
+    if experiment.state is State.QUEUED and site.store.lease_holder(experiment.id) is None:
         site.keeper.start_runner(experiment.id)
     return JSONResponse({"id": experiment.id, "notices": []})
 
@@ -55,6 +60,8 @@ def start(request: Request) -> Response:
 
 def continue_training(request: Request) -> Response:
     """Train an ended experiment further, or start a new one from one of its checkpoints."""
+    from det_core import runner
+
     require_writer(request)
     site, body = site_of(request), JsonBody(request)
     experiment_id, checkpoint = request.path_params["experiment_id"], body.get("checkpoint", str, None)
@@ -64,24 +71,17 @@ def continue_training(request: Request) -> Response:
     if checkpoint is None:
         experiment = runner.continue_experiment(site.store, experiment_id, changes)
     else:
-        experiment = runner.fork_experiment(site.store, experiment_id, checkpoint, changes)
-    start_runner(request, experiment.id)
+        experiment = runner.fork_experiment(
+            site.store,
+            experiment_id,
+            checkpoint,
+            changes,
+            external_id=body.get("external_id", str, None),
+            owner=principal_of(request).name,
+        )
+    if site.store.lease_holder(experiment.id) is None:  # else an earlier request, whose answer was lost, started it
+        start_runner(request, experiment.id)
     return JSONResponse({"id": experiment.id})
-
-
-def start_runner(request: Request, experiment_id: int, *, from_beginning: bool = False) -> None:
-    """Start the runner of an experiment, and record that the caller did so.
-
-    Raises:
-        ExperimentBusy: it has a runner.
-        DetError: it cannot be run.
-    """
-    site = site_of(request)
-    site.store.experiment(experiment_id)
-    if holder := site.store.lease_holder(experiment_id):
-        raise ExperimentBusy(f"experiment {experiment_id} is being run by {holder}; to stop it first, pause it")
-    site.keeper.start_runner(experiment_id, from_beginning=from_beginning)
-    record_action(request, "resume", f"experiment {experiment_id}")
 
 
 def _decode(text: str) -> bytes:

@@ -28,7 +28,5 @@ def call_store(request: Request) -> Response:
             record_action(request, method, "")
         if site.has_users:
             store = cast("TrackingStore", OwnersStore(store, principal.name))
-    answer = answer_call(
-        store, method, request.state.body, access=principal.run, call_id=request.headers.get(CALL_ID)
-    )
+    answer = answer_call(store, method, request.state.body, access=principal.run, call_id=request.headers.get(CALL_ID))
     return Response(answer, media_type="application/octet-stream")

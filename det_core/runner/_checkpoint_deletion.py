@@ -1,0 +1,72 @@
+"""Deletion of checkpoints that a person chose, without harm to runs that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.event_stream import ClientEvents
+from det_core.errors import DetError
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
+from det_core.interfaces.tracking import TrackingStore
+from det_core.runner._lease import Lease
+
+
+def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
+    """Check that nothing needs a checkpoint.
+
+    Raises:
+        DetError: it is being written, is a version of a model, or is the one from which a running trial continues.
+    """
+    trial = store.trial(checkpoint.trial_id)
+    if checkpoint.state is CheckpointState.ACTIVE:
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is being written; "
+            "if its run is dead, remove it with: det checkpoint gc --orphans"
+        )
+    if checkpoint.uuid in store.registered_checkpoints(trial.experiment_id):
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is a version of a model (det model list, det model describe NAME); "
+            "delete the version first: det model delete-version NAME VERSION"
+        )
+    if is_latest_checkpoint(store, checkpoint) and store.lease_holder(trial.experiment_id):
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is the latest of trial {trial.id}, which is running and may have to "
+            f"continue from it; pause the experiment first: det experiment pause {trial.experiment_id}"
+        )
+
+
+def delete_checkpoints(
+    store: TrackingStore, checkpoints: Sequence[CheckpointRecord], globs: Sequence[str] = ()
+) -> dict[str, dict[str, int]]:
+    """Delete the files of checkpoints, or only those that match. Call `check_deletable` for all of them first.
+
+    No runner starts a trial from a checkpoint in the meantime.
+
+    Args:
+        store: the tracking store.
+        checkpoints: the checkpoints.
+        globs: patterns of the files to delete; empty for all files.
+
+    Returns:
+        Sizes in bytes of the remaining files by path, by uuid of the checkpoint.
+
+    Raises:
+        DetError: a checkpoint is needed, or its storage failed.
+    """
+    latest = [checkpoint for checkpoint in checkpoints if is_latest_checkpoint(store, checkpoint)]
+    experiments = {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}
+    left = {}
+    with ClientEvents(store) as client, ExitStack() as held:
+        leases = [held.enter_context(Lease(store, experiment_id)) for experiment_id in experiments]
+        for checkpoint in checkpoints:
+            for lease in leases:
+                lease.check()
+            left[checkpoint.uuid] = remove_checkpoint(store, checkpoint, globs, on_deleted=client.checkpoint_deleted)
+    return left
+
+
+def is_latest_checkpoint(store: TrackingStore, checkpoint: CheckpointRecord) -> bool:
+    """Return whether a checkpoint is the one from which its trial would continue."""
+    return [one.uuid for one in store.checkpoints(trial_id=checkpoint.trial_id)][-1:] == [checkpoint.uuid]

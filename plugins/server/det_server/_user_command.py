@@ -1,0 +1,199 @@
+"""Command ``det user``, which manages the users of a server in its tracking store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from det_core.interfaces.account_records import UserRecord
+    from det_core.interfaces.tracking import TrackingStore
+
+_ROLES = ("admin", "user", "viewer")
+_SCOPES = ("read", "write", "admin")
+_EXAMPLE = "example: det user create alice --role admin"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to the parser."""
+    parser.epilog = _EXAMPLE
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    create = _add(commands, "create", _create, "create a user, whose password is asked for", "alice --role admin")
+    create.add_argument("name", metavar="NAME", help="name of the user: letters, digits and ._@-")
+    create.add_argument(
+        "--role",
+        choices=_ROLES,
+        default="user",
+        help="a viewer reads, a user also changes and trains, an admin also manages users (default: user)",
+    )
+    _add_password(create)
+    _add(commands, "list", _list, "list all users", "")
+    edit = _add(commands, "edit", _edit, "change the role or the password of a user", "alice --role viewer")
+    edit.add_argument("name", metavar="NAME", help="name of the user")
+    edit.add_argument("--role", choices=_ROLES, help="new role")
+    edit.add_argument(
+        "--password", action="store_true", help="ask for a new password, which ends all sessions and tokens"
+    )
+    _add_password(edit)
+    for name, text in (
+        ("deactivate", "refuse all logins and tokens of a user"),
+        ("activate", "let a user log in again"),
+    ):
+        one = _add(commands, name, _set_active, text, "alice")
+        one.set_defaults(active=name == "activate")
+        one.add_argument("name", metavar="NAME", help="name of the user")
+    token = _add(
+        commands, "token", _create_token, "create an API token for scripts, and print it", "alice --scope read"
+    )
+    token.add_argument("name", metavar="NAME", help="name of the user")
+    token.add_argument(
+        "--scope",
+        choices=_SCOPES,
+        default="write",
+        help="most that the token permits, up to the user's role (default: write)",
+    )
+    token.add_argument("--label", default="", metavar="TEXT", help="purpose of the token")
+    token.add_argument("--days", type=int, default=90, metavar="N", help="days until it expires (default: 90)")
+
+
+def _add(
+    commands: Any, name: str, run: Callable[[argparse.Namespace, TrackingStore], int], text: str, example: str
+) -> argparse.ArgumentParser:
+    line = f"example: det user {name} {example}".rstrip()
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=line)
+    parser.add_argument("--store", metavar="URL", help="tracking store of the server; default: det.db in DET_HOME")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=lambda args: _run(args, run))
+    return parser
+
+
+def _add_password(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--password-stdin", action="store_true", help="read the password from the first line of standard input"
+    )
+
+
+def _run(args: argparse.Namespace, run: Callable[[argparse.Namespace, TrackingStore], int]) -> int:
+    from det_core.errors import DetError
+    from det_server._own_store import open_own_store
+
+    with open_own_store(args.store) as store:
+        try:
+            return run(args, store)
+        except ValueError as error:  # such as a name with other characters
+            raise DetError(str(error)) from error
+
+
+def _create(args: argparse.Namespace, store: TrackingStore) -> int:
+    from det_core.errors import RecordExists, RecordNotFound
+    from det_core.interfaces.account_records import Role
+    from det_server._passwords import hash_password
+
+    try:
+        store.user(args.name)
+    except RecordNotFound:
+        hashed = hash_password(_read_password(args))
+        user = store.create_user(args.name, role=Role[args.role.upper()], password=hashed)
+        _record(store, f"create as {user.role}", user.name)
+        return _show(args, [user], f"Created user {user.name} with the role {args.role}")
+    raise RecordExists(f"there is a user {args.name} already; to change it: det user edit {args.name} --password")
+
+
+def _list(args: argparse.Namespace, store: TrackingStore) -> int:
+    from det_core.cli.render.formats import format_table
+
+    users = store.users()
+    rows = [(user.name, user.role.value.lower(), "yes" if user.active else "no", _day(user)) for user in users]
+    table = format_table(("name", "role", "active", "created"), rows)
+    return _show(args, users, table if users else "No users yet. To create one: det user create NAME --role admin")
+
+
+def _edit(args: argparse.Namespace, store: TrackingStore) -> int:
+    from det_core.errors import DetError
+    from det_core.interfaces.account_records import Role
+    from det_server._passwords import hash_password
+
+    wants_password = args.password or args.password_stdin
+    if args.role is None and not wants_password:
+        raise DetError("nothing to change; give --role ROLE or --password")
+    store.user(args.name)
+    role = Role[args.role.upper()] if args.role else None
+    password = hash_password(_read_password(args)) if wants_password else None
+    user = store.edit_user(args.name, role=role, password=password)
+    for action in filter(None, (role and f"set role {role}", password and "set password")):
+        _record(store, action, user.name)
+    return _show(args, [user], f"Changed user {user.name}")
+
+
+def _set_active(args: argparse.Namespace, store: TrackingStore) -> int:
+    user = store.edit_user(args.name, active=args.active)
+    action = "activate" if args.active else "deactivate"
+    _record(store, action, user.name)
+    return _show(args, [user], f"User {user.name} can log in" if args.active else f"User {user.name} cannot log in now")
+
+
+def _create_token(args: argparse.Namespace, store: TrackingStore) -> int:
+    from datetime import timedelta
+
+    from det_core.errors import DetError
+    from det_core.interfaces.account_records import TokenScope
+    from det_server._access import AccountAccess, now
+
+    if args.days < 1:
+        raise DetError(f"--days {args.days}: expected at least 1")
+    expires = now() + timedelta(days=args.days)
+    scope = TokenScope[args.scope.upper()]
+    token = AccountAccess(store).create_api_token(args.name, scope, args.label, expires)
+    _record(store, f"create token {args.label}".rstrip(), args.name)
+    if args.json:
+        print(json.dumps({"token": token, "expires": expires.isoformat()}))  # noqa: T201
+    else:
+        print(token)  # noqa: T201
+        print(f"Valid until {expires:%Y-%m-%d}. To use it: DET_TOKEN=TOKEN", file=sys.stderr)  # noqa: T201
+    return 0
+
+
+def _read_password(args: argparse.Namespace) -> str:
+    """Return the password from standard input, or ask for it twice.
+
+    Raises:
+        DetError: both differ, or there is no terminal.
+    """
+    from getpass import getpass
+
+    from det_core.errors import DetError
+
+    if args.password_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise DetError("cannot ask for the password without a terminal; pass it with --password-stdin")
+    password = getpass(f"Password of {args.name}: ")
+    if getpass("The same again: ") != password:
+        raise DetError("the passwords differ; try again")
+    return password
+
+
+def _record(store: TrackingStore, action: str, name: str) -> None:
+    from det_core.home import user_name
+
+    store.record_action(user=user_name(), action=action, target=f"user {name}", address="command line")
+
+
+def _show(args: argparse.Namespace, users: Iterable[UserRecord], text: str) -> int:
+    if args.json:
+        print(json.dumps([_fields(user) for user in users]))  # noqa: T201
+    else:
+        print(text)  # noqa: T201
+    return 0
+
+
+def _fields(user: UserRecord) -> Mapping[str, object]:
+    created = user.creation_time.isoformat()
+    return {"id": user.id, "name": user.name, "role": user.role.value, "active": user.active, "created": created}
+
+
+def _day(user: UserRecord) -> str:
+    return f"{user.creation_time:%Y-%m-%d}"

@@ -1,0 +1,65 @@
+"""Actions of people on their own accounts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from det_core.interfaces.account_records import TokenScope
+from det_server._access import now, role_of_scope
+from det_server._accounts import accounts_of, record_action, require_session
+from det_server._forms import read_form
+from det_server._passwords import hash_password
+from det_server._refusal import RefusedError
+from det_server._rendering import render_page
+from det_server._site import principal_of, site_of
+from det_server.actions._sessions import start_session
+
+_LONGEST_LABEL = 100
+_DEFAULT_DAYS = "90"
+_MOST_DAYS = 366
+
+
+def create_token(request: Request) -> Response:
+    """Create an API token, and show its secret for the only time."""
+    require_session(request)
+    principal, form = principal_of(request), read_form(request)
+    label, scope, days = form.get("label"), form.get("scope").upper(), form.get("days") or _DEFAULT_DAYS
+    if len(label) > _LONGEST_LABEL:
+        raise RefusedError(400, f"the label is longer than {_LONGEST_LABEL} characters")
+    if scope not in TokenScope.__members__ or not role_of_scope(TokenScope[scope], principal.role):
+        raise RefusedError(
+            400, f"scope: expected read, write or admin, at most what {principal.role} may, got {scope:.20}"
+        )
+    if not days.isdecimal() or not 1 <= int(days) <= _MOST_DAYS:
+        raise RefusedError(400, f"days: expected 1 to {_MOST_DAYS}, got {days:.20}")
+    expires = now() + timedelta(days=int(days))
+    secret = accounts_of(request).create_api_token(principal.name, TokenScope[scope], label, expires)
+    record_action(request, "create token", label)
+    return render_page(request, "token_created.html", secret=secret, label=label, expires=expires)
+
+
+def delete_token(request: Request) -> Response:
+    """Delete one of the caller's own tokens."""
+    require_session(request)
+    accounts_of(request)
+    token_id, store, principal = request.path_params["token_id"], site_of(request).store, principal_of(request)
+    if token_id not in (token.id for token in store.access_tokens(principal.name)):
+        raise RefusedError(404, f"{principal.name} has no token {token_id}")
+    store.delete_access_token(token_id)
+    record_action(request, "delete token", f"token {token_id}")
+    return RedirectResponse("/account", 303)
+
+
+def change_password(request: Request) -> Response:
+    """Change the caller's password, which ends all sessions and tokens, and begin a new session."""
+    require_session(request)
+    accounts, principal, form = accounts_of(request), principal_of(request), read_form(request)
+    accounts.login.check(principal.name, form.password("old"), request.state.address)
+    site_of(request).store.edit_user(principal.name, password=hash_password(form.password("password")))
+    record_action(request, "change password", f"user {principal.name}")
+    response = RedirectResponse("/account", 303)
+    start_session(request, response, principal.name)
+    return response

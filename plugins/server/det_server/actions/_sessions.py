@@ -1,0 +1,68 @@
+"""Logins and logouts of people."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from det_server._accounts import accounts_of
+from det_server._credentials import set_cookie
+from det_server._forms import read_form
+from det_server._refusal import RefusedError
+from det_server._rendering import render_page
+from det_server._site import Site, site_of
+
+_LOCAL = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
+"""URLs of this server: one slash, and then printable ASCII without spaces and backslashes."""
+
+
+def show_login(request: Request) -> Response:
+    """Render the page to log in."""
+    if not site_of(request).has_users:
+        return RedirectResponse("/", 303)
+    return render_page(request, "login.html", error="", next=local_target(request.query_params.get("next", "")))
+
+
+def log_in(request: Request) -> Response:
+    """Create a session with a new token, end the one that the browser had, and go to the page that was asked for."""
+    form, accounts = read_form(request), accounts_of(request)
+    user, target = form.get("user"), local_target(form.get("next"))
+    try:
+        accounts.login.check(user, form.password("password"), request.state.address)
+    except RefusedError as error:
+        answer = render_page(request, "login.html", status_code=error.status, error=str(error), next=target)
+        answer.headers.update(error.headers or {})
+        return answer
+    _end_session(request)
+    response = RedirectResponse(target, 303)
+    start_session(request, response, user)
+    return response
+
+
+def log_out(request: Request) -> Response:
+    """End the session."""
+    _end_session(request)
+    response = RedirectResponse("/login" if site_of(request).has_users else "/", 303)
+    response.delete_cookie(request.app.state.cookie, path="/", httponly=True, samesite="strict")
+    response.headers["clear-site-data"] = '"cache", "storage"'
+    return response
+
+
+def start_session(request: Request, response: Response, user: str) -> None:
+    """Create a session of a user, and add its cookie to a response."""
+    token, _ = accounts_of(request).create_session(user)
+    site: Site = site_of(request)
+    set_cookie(response, request.app.state.cookie, token, secure=site.is_secure)
+
+
+def local_target(url: str) -> str:
+    """Return a URL if it is one of this server, else that of the start page."""
+    return url if _LOCAL.fullmatch(url) else "/"
+
+
+def _end_session(request: Request) -> None:
+    principal = getattr(request.state, "principal", None)
+    if principal is not None and principal.token_id is not None:
+        site_of(request).store.delete_access_token(principal.token_id)

@@ -1,0 +1,50 @@
+"""Fixtures that serve a tracking store, with and without users."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from det_core.interfaces.account_records import Role
+from det_core.interfaces.tracking import TrackingStore
+from det_core.plugins import plugin_registry
+from det_core.tracking import open_store
+
+from .serving import ServedSite, account_access, local_access, served
+
+
+@pytest.fixture(autouse=True)
+def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Set DET_HOME to a new path, hide the settings of whoever runs the tests, and return the path."""
+    home = tmp_path / "det-home"
+    monkeypatch.setenv("DET_HOME", str(home))
+    for name in [name for name in os.environ if name.startswith("DET_") and name not in ("DET_HOME", "DET_SLOTS_DIR")]:
+        monkeypatch.delenv(name)
+    plugin_registry.cache_clear()
+    return home
+
+
+@pytest.fixture
+def store(det_home: Path) -> Iterator[TrackingStore]:
+    """Return the embedded tracking store."""
+    with open_store() as opened:
+        yield opened
+
+
+@pytest.fixture
+def local(store: TrackingStore) -> Iterator[ServedSite]:
+    """Serve the store without users, as on a laptop."""
+    with served(store, local_access) as site:
+        yield site
+
+
+@pytest.fixture
+def team(store: TrackingStore) -> Iterator[ServedSite]:
+    """Serve the store with the users ``root`` (an admin), ``ann`` (a user) and ``vic`` (a viewer)."""
+    with served(store, account_access) as site:
+        for name, role in (("root", Role.ADMIN), ("ann", Role.USER), ("vic", Role.VIEWER)):
+            site.add_user(name, role)
+        yield site

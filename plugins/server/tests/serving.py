@@ -1,0 +1,239 @@
+"""Servers for tests, and a client that sends exactly what a test says."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from det_server._access import Access, AccountAccess, LocalAccess
+from det_server._application import make_application
+from det_server._hosts import LOOPBACK_NAMES, AllowedHosts
+from det_server._http_server import make_server
+from det_server._live_changes import LiveChanges
+from det_server._passwords import hash_password
+from det_server._runner_keeper import RunnerKeeper
+from det_server._site import Site
+
+from det_core.interfaces.account_records import Role
+from det_core.interfaces.tracking import TrackingStore
+
+PASSWORD = "correct horse battery"
+LIMIT = 60
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], seconds: float = LIMIT) -> T:
+    """Return the first true result of ``condition``."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+    return result
+
+
+@dataclass
+class Answer:
+    """Response to a request."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def cookie(self) -> str | None:
+        """The cookie that the response sets, as ``name=value``."""
+        found = self.headers["set-cookie"]
+        return found.partition(";")[0] if found else None
+
+
+@dataclass
+class Client:
+    """Client of a server at an address. Headers of the client go with every request, unless a request replaces them."""
+
+    address: tuple[str, int]
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def with_headers(self, **headers: str) -> Client:
+        return Client(
+            self.address, {**self.headers, **{name.replace("_", "-"): text for name, text in headers.items()}}
+        )
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str | None] | None = None
+    ) -> Answer:
+        merged: dict[str, str | None] = {"Host": f"{self.address[0]}:{self.address[1]}", **self.headers}
+        merged.update(headers or {})
+        connection = http.client.HTTPConnection(*self.address, timeout=LIMIT)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            if body is not None and "Content-Length" not in merged:
+                merged["Content-Length"] = str(len(body))
+            for name, text in merged.items():
+                if text is not None:
+                    connection.putheader(name, text)
+            connection.endheaders(body)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.request("GET", path, headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+    def post(self, path: str, fields: Mapping[str, str] | None = None, **headers: str) -> Answer:
+        """Send a form as a page of the server does."""
+        sent = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Origin": f"http://{self.address[0]}:{self.address[1]}",
+            **{name.replace("_", "-"): text for name, text in headers.items()},
+        }
+        return self.request("POST", path, urlencode(fields or {}).encode(), sent)
+
+    def call(self, path: str, body: object = None) -> Answer:
+        """Send JSON as a program does."""
+        return self.request("POST", path, json.dumps(body or {}).encode(), {"Content-Type": "application/json"})
+
+
+@dataclass
+class ServedSite:
+    """Server in a thread of this process."""
+
+    site: Site
+    client: Client
+    """Client without credentials."""
+    cookie_name: str
+
+    @property
+    def store(self) -> TrackingStore:
+        return self.site.store
+
+    @property
+    def owner(self) -> Client:
+        """Browser of the only user of a server without users."""
+        assert isinstance(self.site.access, LocalAccess)
+        cookie = self.client.get(f"/?token={self.site.access.link_token}").cookie
+        assert cookie
+        return self.client.with_headers(Cookie=cookie)
+
+    @property
+    def commands(self) -> Client:
+        """Program of the only user of a server without users."""
+        assert isinstance(self.site.access, LocalAccess)
+        return self.client.with_headers(Authorization=f"Bearer {self.site.access.command_line_token}")
+
+    def add_user(self, name: str, role: Role = Role.USER) -> str:
+        self.store.create_user(name, role=role, password=hash_password(PASSWORD))
+        return name
+
+    def log_in(self, name: str, password: str = PASSWORD) -> Client:
+        """Return the browser of a user who has logged in."""
+        answer = self.client.post("/login", {"user": name, "password": password})
+        assert answer.status == 303, answer.text
+        assert answer.cookie
+        return self.client.with_headers(Cookie=answer.cookie)
+
+    def program(self, name: str, password: str = PASSWORD) -> Client:
+        """Return a program with a token of a user."""
+        token = self.client.call("/api/login", {"user": name, "password": password}).json["token"]
+        return self.client.with_headers(Authorization=f"Bearer {token}")
+
+
+@contextmanager
+def served(
+    store: TrackingStore, make_access: Callable[[TrackingStore], Access], *, behind_proxy: bool = False
+) -> Iterator[ServedSite]:
+    """Serve a store in a thread during the block."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        site = Site(
+            store=store,
+            url=f"http://127.0.0.1:{port}",
+            access=make_access(store),
+            changes=LiveChanges(store),
+            keeper=RunnerKeeper(store),
+        )
+        hosts = AllowedHosts("http", LOOPBACK_NAMES, port)
+        app = make_application(site, hosts, behind_proxy=behind_proxy, cookie=f"det-{port}")
+        started = threading.Event()
+        server = make_server(app, on_started=started.set)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        assert started.wait(LIMIT)
+        try:
+            yield ServedSite(site, Client(("127.0.0.1", port)), f"det-{port}")
+        finally:
+            server.should_exit = True
+            thread.join(LIMIT)
+            assert not thread.is_alive()
+
+
+@dataclass
+class ServerProcess:
+    """Child process of ``det server``."""
+
+    process: subprocess.Popen[str]
+    link: str
+    """URL that it has printed."""
+
+    @property
+    def client(self) -> Client:
+        parts = urlsplit(self.link)
+        assert parts.hostname and parts.port
+        return Client((parts.hostname, parts.port))
+
+    @property
+    def token(self) -> str:
+        return self.link.partition("?token=")[2]
+
+
+@contextmanager
+def running_server(*options: str, home: Path | None = None) -> Iterator[ServerProcess]:
+    """Run ``det server`` as a child process during the block."""
+    environment = {**os.environ, **({"DET_HOME": str(home)} if home else {})}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "det_core.cli", "server", "--port", "0", "--no-browser", *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout and process.stderr
+        line = process.stdout.readline()
+        found = re.fullmatch(r"det server: (\S+)\n", line)
+        assert found, process.stderr.read()
+        yield ServerProcess(process, found[1])
+    finally:
+        process.kill()
+        process.communicate(timeout=LIMIT)
+
+
+def account_access(store: TrackingStore) -> AccountAccess:
+    """Return access for people with accounts."""
+    return AccountAccess(store)
+
+
+def local_access(store: TrackingStore) -> LocalAccess:
+    """Return access for the only user."""
+    return LocalAccess(store, b"k" * 32)
