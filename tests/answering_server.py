@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from weakref import WeakSet
 
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.remote import answer_call
@@ -108,6 +110,20 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.connections: WeakSet[Any] = WeakSet()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def disconnect(self) -> None:
+        """Close all connections, as the end of a process does."""
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
 
 @contextmanager
 def served(behaviour: Behaviour, *, port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[str]:
@@ -119,4 +135,5 @@ def served(behaviour: Behaviour, *, port: int = 0, tls: ssl.SSLContext | None = 
         thread.start()
         yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
+        server.disconnect()
         thread.join(10)

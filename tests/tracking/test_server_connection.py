@@ -1,0 +1,663 @@
+"""Calls of the tracking store over HTTP. Other tests of this directory cover the methods, also with lost answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from inspect import Parameter, signature
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+import sqlalchemy as sa
+
+from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy, TrackingError
+from det_core.interfaces.account_records import Role
+from det_core.interfaces.records import LogLine, MetricsReport, Run, TrialRecord
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import open_store
+from det_core.tracking._database import Database
+from det_core.tracking._schema import answered_calls
+from det_core.tracking.access_tokens import delete_token, find_token, save_token, saved_servers
+from det_core.tracking.remote import (
+    READING_METHODS,
+    ServerConnection,
+    answer_call,
+    explain_version_mismatch,
+    is_server_url,
+    open_remote_store,
+)
+from det_core.tracking.remote._calls import METHODS
+from det_core.tracking.remote._server_address import parse_server_url
+from det_core.version import __version__
+
+from ..answering_server import Behaviour, served
+from ..waiting import wait_for
+
+Report = Callable[..., MetricsReport]
+
+
+@pytest.fixture
+def direct(tmp_path: Path) -> Iterator[TrackingStore]:
+    with open_store(f"sqlite:///{tmp_path}/det.db") as store:
+        yield store
+
+
+@pytest.fixture
+def trial(direct: TrackingStore) -> TrialRecord:
+    return direct.create_trial(direct.create_experiment(config={"name": "e"}).id, hparams={}, seed=0)
+
+
+@pytest.fixture
+def run(direct: TrackingStore, trial: TrialRecord) -> Run:
+    return direct.start_run(trial.id, allocation_id="first")
+
+
+@pytest.fixture
+def behaviour(direct: TrackingStore) -> Behaviour:
+    return Behaviour(direct)
+
+
+@pytest.fixture
+def address(behaviour: Behaviour) -> Iterator[str]:
+    with served(behaviour) as url:
+        yield url
+
+
+@pytest.fixture
+def remote(address: str) -> Iterator[TrackingStore]:
+    with open_store(address) as store:
+        yield store
+
+
+def line(run: Run, text: str) -> LogLine:
+    return LogLine(trial_id=run.trial_id, run_id=run.run_id, rank=0, stdtype="stdout", log=text, time=datetime.now())
+
+
+# Which methods write
+
+
+SPECIAL = {"digest": "0" * 64, "expires": datetime(2100, 1, 1, tzinfo=timezone.utc)}
+"""Arguments whose values cannot be derived from their annotations, by name."""
+
+
+def example(hint: Any) -> Any:
+    """Return a value of an annotation, which refers to the first record of its kind."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Sequence, Collection, list):
+        return [example(arguments[0])]
+    if origin is UnionType or NoneType in arguments:
+        return example(arguments[0])
+    if origin is Mapping:
+        return {}
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return hint(**{field.name: example(hints[field.name]) for field in fields(hint)})
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return next(iter(hint))
+    return {int: 1, float: 0.5, str: "x", bool: False, bytes: b"x", Any: None, datetime: datetime.now()}[hint]
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_exactly_the_methods_that_write_count_as_writing(
+    name: str, direct: TrackingStore, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "cluster_id":
+        pytest.skip("a property")
+    direct.begin_checkpoint("x", trial_id=1, run_id=1, storage={})
+    direct.create_model("m")
+    direct.create_user("x", role=Role.ADMIN, password="")
+    method = getattr(direct, name)
+    hints = get_type_hints(getattr(TrackingStore, name))
+    required = (one.name for one in signature(method).parameters.values() if one.default is Parameter.empty)
+    opened: list[bool] = []
+    transaction = Database._transaction
+
+    def watch(self: Database, **options: bool) -> Any:
+        opened.append(True)
+        return transaction(self, **options)
+
+    monkeypatch.setattr(Database, "_transaction", watch)
+    given = {argument: SPECIAL.get(argument) or example(hints[argument]) for argument in required}
+    with suppress(TrackingError, ValueError):
+        result = method(**given)
+        if isinstance(result, Iterator):
+            list(result)
+    assert bool(opened) is (name not in READING_METHODS)
+
+
+def test_the_table_of_reading_methods_has_no_others() -> None:
+    assert READING_METHODS <= METHODS
+
+
+# Exactly once
+
+
+def test_calls_of_a_lane_are_numbered(remote: TrackingStore, behaviour: Behaviour, trial: TrialRecord) -> None:
+    for number in range(3):
+        remote.create_experiment(config={"name": str(number)})
+        remote.trial(trial.id)
+    ids = [headers["det-call-id"].rpartition("-") for _, headers in behaviour.requests if "det-call-id" in headers]
+    assert [number for _, _, number in ids] == ["0", "1", "2"]
+    assert len({lane for lane, _, _ in ids}) == 1
+
+
+def test_each_thread_that_calls_has_a_lane(remote: TrackingStore, direct: TrackingStore, run: Run) -> None:
+    barrier = threading.Barrier(8)
+
+    def add(thread: int) -> None:
+        barrier.wait(10)
+        for number in range(5):
+            remote.add_logs([line(run, f"{thread}.{number}")])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(8)))
+    found = [one.log for one in direct.logs(run.trial_id)]
+    assert sorted(found) == sorted(f"{thread}.{number}" for thread in range(8) for number in range(5))
+
+
+def test_a_call_whose_answer_is_lost_takes_effect_once(
+    remote: TrackingStore, direct: TrackingStore, behaviour: Behaviour, trial: TrialRecord
+) -> None:
+    behaviour.lost_answers = 3
+    assert [remote.count_restart(trial.id), remote.count_restart(trial.id)] == [1, 2]
+    assert direct.trial(trial.id).restarts == 2
+
+
+def test_a_repeated_call_has_the_answer_of_the_first(direct: TrackingStore, trial: TrialRecord) -> None:
+    store = numbered_store(direct, "a-1")
+    assert [store.count_restart(trial.id) for _ in range(3)] == [1, 1, 1]
+    assert direct.trial(trial.id).restarts == 1
+
+
+def numbered_store(direct: TrackingStore, call_id: str) -> TrackingStore:
+    """Return a remote store all of whose calls have the same id."""
+    return open_remote_store(lambda method, body: answer_call(direct, method, body, call_id=call_id), url="")
+
+
+def test_a_call_that_failed_is_executed_again(direct: TrackingStore, trial: TrialRecord) -> None:
+    store = numbered_store(direct, "a-1")
+    with pytest.raises(RecordNotFound):
+        store.count_restart(99)
+    assert store.count_restart(trial.id) == 1
+
+
+def test_a_call_that_arrives_after_a_later_one_is_refused(direct: TrackingStore, trial: TrialRecord) -> None:
+    numbered_store(direct, "a-2").count_restart(trial.id)
+    with pytest.raises(TrackingError, match="call 1 arrived after call 2, so it was not executed"):
+        numbered_store(direct, "a-1").count_restart(trial.id)
+    assert direct.trial(trial.id).restarts == 1
+
+
+@pytest.mark.parametrize("call_id", ["", "5", "a-", "a-x", "a" * 200 + "-1"])
+def test_malformed_ids_are_refused(direct: TrackingStore, trial: TrialRecord, call_id: str) -> None:
+    with pytest.raises(TrackingError, match="expected LANE-NUMBER"):
+        numbered_store(direct, call_id).count_restart(trial.id)
+    assert direct.trial(trial.id).restarts == 0
+
+
+def test_an_answer_that_cannot_be_sent_leaves_no_effect(direct: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_core.tracking.remote._calls.MAX_BODY_BYTES", 1000)
+    with pytest.raises(TrackingError, match="the answer of create_experiment has more than"):
+        numbered_store(direct, "a-1").create_experiment(config={"name": "e" * 800})
+    assert direct.experiments() == []
+
+
+def test_answers_are_kept_for_an_hour(direct: TrackingStore, trial: TrialRecord) -> None:
+    numbered_store(direct, "old-1").count_restart(trial.id)
+    numbered_store(direct, "new-1").count_restart(trial.id)
+    database: Database = direct._database  # type: ignore[attr-defined]
+    with database.write() as connection:
+        past = datetime.now(timezone.utc) - timedelta(minutes=61)
+        connection.execute(answered_calls.update().where(answered_calls.c.lane == "old").values(time=past))
+    numbered_store(direct, "newest-1").count_restart(trial.id)
+    with database.read() as connection:
+        assert set(connection.execute(sa.select(answered_calls.c.lane)).scalars()) == {"new", "newest"}
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_call_that_is_repeated_during_its_first_execution_takes_effect_once(url: str, is_known: bool) -> None:
+    """Six servers over one database execute the same call at the same time."""
+    with ExitStack() as stack, ThreadPoolExecutor(6) as pool:
+        servers = [stack.enter_context(open_store(url)) for _ in range(6)]
+        store = servers[0]
+        trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+        if is_known:
+            numbered_store(store, "lane-0").count_interruption(trial.id)
+        barrier = threading.Barrier(6)
+
+        def execute(server: TrackingStore) -> int:
+            barrier.wait(10)
+            return numbered_store(server, "lane-1").count_restart(trial.id)
+
+        assert list(pool.map(execute, servers)) == [1] * 6
+        assert store.trial(trial.id).restarts == 1
+
+
+def test_a_deletion_that_is_repeated_succeeds(
+    remote: TrackingStore, direct: TrackingStore, behaviour: Behaviour, trial: TrialRecord
+) -> None:
+    behaviour.lost_answers = 1
+    remote.delete_experiment(trial.experiment_id)
+    assert direct.experiments() == []
+
+
+def test_a_forked_process_has_lanes_of_its_own(
+    remote: TrackingStore, direct: TrackingStore, behaviour: Behaviour, trial: TrialRecord
+) -> None:
+    remote.count_restart(trial.id)
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if remote.count_restart(trial.id) == 2 else 3)
+        finally:
+            os._exit(4)
+    assert os.waitpid(child, 0)[1] == 0
+    assert remote.count_restart(trial.id) == 3
+    ids = [headers["det-call-id"] for _, headers in behaviour.requests if "det-call-id" in headers]
+    assert len(set(ids)) == 3
+
+
+# Servers that are away
+
+
+def test_calls_wait_for_a_server_that_is_started_again(
+    direct: TrackingStore, trial: TrialRecord, behaviour: Behaviour
+) -> None:
+    with served(behaviour) as url:
+        store = open_store(url)
+        port = int(url.rpartition(":")[2])
+    with store, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(store.count_restart, trial.id)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.5)
+        with served(behaviour, port=port):
+            assert waiting.result(20) == 1
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_calls_wait_for_a_server_behind_a_proxy(
+    remote: TrackingStore, behaviour: Behaviour, trial: TrialRecord, status: int
+) -> None:
+    behaviour.status = status
+    with ThreadPoolExecutor(1) as pool:
+        before = len(behaviour.requests)
+        waiting = pool.submit(remote.count_restart, trial.id)
+        wait_for(lambda: len(behaviour.requests) > before + 1)
+        behaviour.status = 200
+        assert waiting.result(20) == 1
+
+
+def test_a_server_that_stays_away_is_an_error_that_says_what_to_look_for(address: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(StoreBusy, match=rf"http://127.0.0.1:{port} is unavailable: .*is det server running there\?"):
+        open_store(f"http://127.0.0.1:{port}", wait=0.5)
+    assert 0.5 <= time.monotonic() - started < 20
+
+
+def test_a_wait_is_announced(
+    behaviour: Behaviour, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_core.tracking._outage._SAY_AFTER", 0.0)
+    behaviour.status = 503
+    with served(behaviour) as url, pytest.raises(StoreBusy):
+        open_store(url, wait=0.5)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"the server {url} is unavailable, will retry for 0 s: ")
+
+
+def test_connections_that_the_server_closed_are_replaced_at_once(
+    remote: TrackingStore, behaviour: Behaviour, trial: TrialRecord
+) -> None:
+    remote.trial(trial.id)
+    behaviour.lost_answers = 1
+    started = time.monotonic()
+    remote.trial(trial.id)
+    assert time.monotonic() - started < 0.2
+
+
+def test_a_server_that_is_something_else_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        thread = threading.Thread(target=_greet_as_ssh, args=(other,))
+        thread.start()
+        with pytest.raises(TrackingError, match="the answer is not HTTP; check the port"):
+            open_store(f"http://127.0.0.1:{other.getsockname()[1]}")
+        thread.join(10)
+
+
+def _greet_as_ssh(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(1)
+        connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+        while connection.recv(4096):
+            pass
+
+
+def test_another_web_server_is_an_error(behaviour: Behaviour) -> None:
+    behaviour.version = None
+    with served(behaviour) as url, pytest.raises(TrackingError, match="is not a det server.*check the port"):
+        open_store(url)
+
+
+def test_a_host_without_an_address_is_an_error_at_once() -> None:
+    with pytest.raises(TrackingError, match=r"there is no host of this name; check the URL|unavailable"):
+        open_store("https://det.invalid", wait=0)
+
+
+# Versions
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "advice"),
+    [
+        ("0.1.0", "0.1.7", None),
+        ("0.1.0", "0.1.0.dev3", None),
+        ("0.1.0", "0.2.0", "runs det 0.2.0 and the client det 0.1.0; upgrade the client: pip install -U det-core"),
+        ("1.0.0", "0.9.0", "upgrade the server, there with pip install -U det-server, or .*'det-core==0.9.*'"),
+        ("0.10.0", "0.9.0", "upgrade the server"),
+        ("", "0.9.0", "upgrade the client"),
+        ("0.9.0", "?", "upgrade the server, there with pip install -U det-server$"),
+    ],
+)
+def test_versions_that_do_not_fit_say_which_to_upgrade(client: str, server: str, advice: str | None) -> None:
+    found = explain_version_mismatch(client, server)
+    assert found is None if advice is None else found and re.search(advice, found)
+
+
+def test_a_server_of_another_release_is_an_error(behaviour: Behaviour) -> None:
+    behaviour.version = "99.0.0"
+    with (
+        served(behaviour) as url,
+        pytest.raises(TrackingError, match=f"runs det 99.0.0 and .*{__version__}"),
+    ):
+        open_store(url)
+
+
+# Addresses and tokens
+
+
+@pytest.mark.parametrize(
+    ("url", "normalized", "token"),
+    [
+        ("http://127.0.0.1:8080/", "http://127.0.0.1:8080", None),
+        ("http://127.0.0.1:8080/?token=a%2Bb", "http://127.0.0.1:8080", "a+b"),
+        ("HTTPS://Det.Example.org:443", "https://det.example.org", None),
+        ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443", None),
+        ("http://[::1]:8080?token=x", "http://[::1]:8080", "x"),
+        ("http://localhost", "http://localhost", None),
+        ("http://127.9.9.9:1", "http://127.9.9.9:1", None),
+    ],
+)
+def test_addresses_have_one_form(url: str, normalized: str, token: str | None) -> None:
+    address, found = parse_server_url(url)
+    assert (address.url, found) == (normalized, token)
+    assert parse_server_url(address.url) == (address, None)
+    assert is_server_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://",
+        "https://host/path",
+        "https://host:x",
+        "https://host:99999",
+        "https://user:secret@host",
+        "https://host/?token=",
+        "https://host/?token=a&token=b",
+        "https://host/?a=b",
+        "https://host/#x",
+        "https://[::1",
+    ],
+)
+def test_malformed_addresses_are_refused_without_showing_secrets(url: str) -> None:
+    with pytest.raises(TrackingError, match="is not the URL of a det server; expected https://HOST:PORT") as raised:
+        open_store(url)
+    assert "secret" not in str(raised.value)
+    assert "token=" not in str(raised.value)
+
+
+def test_tokens_are_not_sent_over_a_network_in_the_clear() -> None:
+    with pytest.raises(TrackingError, match=r"without encryption; use https://, or a tunnel: ssh -L 80:127.0.0.1:80"):
+        open_store("http://det.example.org:80")
+
+
+def test_a_token_in_the_url_is_used_and_not_kept(
+    behaviour: Behaviour, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behaviour.token = "secret"
+    with open_store(f"{address}/?token=secret") as store:
+        assert store.url == address
+        assert store.experiments() == []
+    with open_store(address) as again:  # as the SDK does with the URL of an object
+        assert again.experiments() == []
+    assert saved_servers() == []
+    assert all("secret" not in path for path, _ in behaviour.requests)
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+def test_a_missing_or_wrong_token_is_an_error_that_names_the_command(
+    behaviour: Behaviour, address: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behaviour.token = "secret"
+    monkeypatch.setenv("DET_TOKEN", token)
+    with pytest.raises(TrackingError, match=f"the token is unknown; to log in: det login {address}"):
+        open_store(address)
+
+
+def test_saved_tokens_are_for_their_server_only(det_home: Path) -> None:
+    save_token("http://127.0.0.1:1/", "one")
+    save_token("https://det.example.org:443", "two")
+    assert find_token("http://127.0.0.1:1") == "one"
+    assert find_token("https://det.example.org") == "two"
+    assert find_token("https://det.example.org:8080") is None
+    assert saved_servers() == ["http://127.0.0.1:1", "https://det.example.org"]
+    assert (det_home / "tokens.json").stat().st_mode & 0o777 == 0o600
+    assert delete_token("http://127.0.0.1:1")
+    assert not delete_token("http://127.0.0.1:1")
+    assert find_token("http://127.0.0.1:1") is None
+
+
+def test_tokens_that_are_saved_at_the_same_time_are_all_kept() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda port: save_token(f"http://127.0.0.1:{port}", str(port)), range(1, 25)))
+    assert len(saved_servers()) == 24
+
+
+def test_a_damaged_file_of_tokens_is_an_error_that_names_it(det_home: Path) -> None:
+    save_token("http://127.0.0.1:1", "one")
+    (det_home / "tokens.json").write_text("{")
+    with pytest.raises(TrackingError, match=r"tokens\.json cannot be read .*delete it and log in"):
+        find_token("http://127.0.0.1:1")
+
+
+def test_the_variable_is_for_the_default_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_TOKEN", "mine")
+    assert find_token("https://any.example.org") == "mine"
+    monkeypatch.setenv("DET_MASTER", "https://det.example.org/")
+    assert find_token("https://det.example.org") == "mine"
+    assert find_token("https://evil.example.org") is None
+    monkeypatch.setenv("DET_MASTER", "sqlite:////tmp/det.db")
+    assert find_token("https://det.example.org") is None
+
+
+def test_a_token_that_was_replaced_is_read_again(
+    remote: TrackingStore, behaviour: Behaviour, address: str, trial: TrialRecord
+) -> None:
+    """A server that is started again on this host saves a new token."""
+    behaviour.token = "new"
+    with pytest.raises(TrackingError, match="det login"):
+        remote.count_restart(trial.id)
+    save_token(address, "new")
+    assert remote.count_restart(trial.id) == 1
+
+
+def test_the_default_store_is_that_of_the_environment(
+    address: str, direct: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = direct.create_experiment(config={"name": "there"})
+    monkeypatch.setenv("DET_MASTER_ADDR", address)
+    with open_store() as store:
+        assert [one.name for one in store.experiments()] == [experiment.name]
+    monkeypatch.setenv("DET_MASTER", "")
+    with open_store() as store:
+        assert store.url == address
+
+
+# Other requests
+
+
+def test_errors_of_requests_have_classes(behaviour: Behaviour, address: str) -> None:
+    def busy(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise PermissionError("experiment 1 is being run by somebody")
+
+    behaviour.routes["/api/busy"] = busy
+    connection = ServerConnection(address)
+    with pytest.raises(ExperimentBusy, match=f"{address}: experiment 1 is being run by somebody"):
+        connection.post("/api/busy", {})
+    with pytest.raises(RecordNotFound, match="there is no /api/nothing"):
+        connection.post("/api/nothing", {})
+    behaviour.status = 500
+    with pytest.raises(TrackingError, match="not now"):
+        connection.post("/api/busy", {})
+    connection.close()
+
+
+def test_a_repeated_start_finds_its_runner(behaviour: Behaviour, address: str) -> None:
+    started: list[bool] = []
+
+    def start(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        if started:
+            raise PermissionError("it has a runner")
+        started.append(True)
+        return {"runs": True}
+
+    behaviour.routes["/api/start"] = start
+    behaviour.lost_answers = 1
+    connection = ServerConnection(address)
+    assert connection.post("/api/start", {}) == {}
+    connection.close()
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with a key and a certificate of 127.0.0.1 that it signs itself."""
+    file = tmp_path_factory.mktemp("tls") / "server.pem"
+    key = file.with_name("key.pem")
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=det", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(file)]
+    subprocess.run(["openssl", "req", *kind, *names], check=True, capture_output=True)
+    file.write_text(file.read_text() + key.read_text())
+    return file
+
+
+def test_certificates_are_verified(
+    behaviour: Behaviour, certificate: Path, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with served(behaviour, tls=context) as url:
+        with pytest.raises(TrackingError, match="certificate cannot be verified; .* set DET_MASTER_CERT_FILE"):
+            open_store(url)
+        monkeypatch.setenv("DET_MASTER_CERT_FILE", str(certificate))
+        with open_store(url) as store:
+            assert store.count_restart(trial.id) == 1
+        with pytest.raises(TrackingError, match="certificate"):
+            open_store(url.replace("127.0.0.1", "localhost"))
+        monkeypatch.setenv("DET_MASTER_CERT_FILE", "/no/such/file")
+        with pytest.raises(TrackingError, match="DET_MASTER_CERT_FILE is '/no/such/file', which cannot be read"):
+            open_store(url)
+
+
+def test_a_server_without_tls_is_an_error(address: str) -> None:
+    with pytest.raises(TrackingError, match=r"does not speak TLS as expected; is it https:// or http://"):
+        open_store(address.replace("http", "https"))
+
+
+# Killed servers
+
+SERVE = """
+import sys
+from tests.answering_server import Behaviour, served
+from det_core.tracking import open_store
+with open_store(sys.argv[1]) as store, served(Behaviour(store), port=int(sys.argv[2])) as url:
+    print(url, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.integration
+def test_a_killed_server_loses_and_doubles_nothing(direct: TrackingStore, run: Run, tmp_path: Path) -> None:
+    """Six threads report while the server is killed four times."""
+    root = Path(__file__).parents[2]
+
+    def start(port: str) -> tuple[subprocess.Popen[str], str]:
+        command = [sys.executable, "-c", SERVE, f"sqlite:///{tmp_path}/det.db", port]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+        assert process.stdout
+        return process, process.stdout.readline().strip()
+
+    process, url = start("0")
+    counts, stop = [0] * 6, threading.Event()
+
+    def report(thread: int) -> None:
+        with open_store(url) as store:
+            while not stop.is_set():
+                number = counts[thread]
+                store.add_logs([line(run, f"{thread}.{number}")])
+                store.report_metrics(
+                    [
+                        MetricsReport(
+                            trial_id=run.trial_id,
+                            run_id=run.run_id,
+                            group=f"g{thread}",
+                            steps_completed=number,
+                            metrics={"loss": float(number)},
+                            batch_metrics=[{"loss": float(number)}],
+                        )
+                    ]
+                )
+                store.count_restart(run.trial_id)
+                counts[thread] = number + 1
+
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            running = [pool.submit(report, thread) for thread in range(6)]
+            for _ in range(4):
+                reached = sum(counts)
+                wait_for(lambda reached=reached: sum(counts) > reached + 12)  # type: ignore[misc]
+                process.kill()
+                process.communicate()
+                process, _ = start(url.rpartition(":")[2])
+            stop.set()
+            for one in running:
+                one.result(60)
+    finally:
+        stop.set()
+        process.kill()
+        process.communicate()
+    expected = [f"{thread}.{number}" for thread in range(6) for number in range(counts[thread])]
+    assert sorted(one.log for one in direct.logs(run.trial_id)) == sorted(expected)
+    assert direct.trial(run.trial_id).restarts == sum(counts)
+    reports = list(direct.metrics(run.trial_id))
+    assert len(reports) == len(expected)
+    assert all(one.batch_metrics == [{"loss": one.metrics["loss"]}] for one in reports)
