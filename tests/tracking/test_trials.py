@@ -47,7 +47,8 @@ def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial:
 
 
 def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
-    assert store.run(trial.id, 1) == run == Run(trial_id=trial.id, run_id=1, allocation_id="first")
+    assert store.run(trial.id, 1) == run
+    assert run == Run(trial_id=trial.id, run_id=1, allocation_id="first", start_time=run.start_time)
     store.acknowledge_preemption(trial.id, 1)
     store.report_early_exit(trial.id, 1, "EXITED_REASON_INVALID_HP")
     store.set_runner_state(trial.id, 1, "training")
