@@ -125,6 +125,11 @@ class LiveChanges:
         """Return the number of pages that receive events."""
         return len(self._subscriptions)
 
+    @property
+    def is_polling(self) -> bool:
+        """Return whether the tracking store is asked for changes."""
+        return self._poller is not None and not self._poller.done()
+
     async def events(self, topics: Topics, cursor: str = "") -> AsyncIterator[bytes]:
         """Yield the encoded events of a page until the consumer closes the iterator.
 

@@ -37,7 +37,11 @@ class Seeded:
     running_trial: int
     hostile_trial: int
     model: int
+    hostile_model: int
     checkpoint: str
+    """A version of the model."""
+    free_checkpoint: str
+    """A checkpoint that is in no model."""
 
 
 def seed_store(store: TrackingStore, *, trials: int = 40, batches: int = 1600) -> Seeded:
@@ -51,7 +55,7 @@ def seed_store(store: TrackingStore, *, trials: int = 40, batches: int = 1600) -
     uuid = store.checkpoints(trial_id=best.id)[-1].uuid
     store.create_model("digits", description="Classifier of handwritten digits", owner="ada", labels=["production"])
     store.add_model_version("digits", uuid, version_name="first", comment="validated on the hidden set", owner="ada")
-    store.create_model(HOSTILE.replace("/", ""), description=HOSTILE, owner=HOSTILE)
+    hostile_model = store.create_model(HOSTILE, description=HOSTILE, owner=HOSTILE, labels=[HOSTILE], notes=HOSTILE).id
     failed, hostile = _failed(store), _hostile(store)
     queued = _experiment(store, "queued after the others", owner="grace")
     running, running_trial = _running(store)
@@ -66,7 +70,9 @@ def seed_store(store: TrackingStore, *, trials: int = 40, batches: int = 1600) -
         running_trial=running_trial,
         hostile_trial=hostile_trial,
         model=store.model("digits").id,
+        hostile_model=hostile_model,
         checkpoint=uuid,
+        free_checkpoint=next(one.uuid for one in store.checkpoints(experiment_id=search) if one.uuid != uuid),
     )
 
 

@@ -1,0 +1,41 @@
+"""Paths of all pages over a seeded store, with a phrase that each must show."""
+
+from __future__ import annotations
+
+from .seeded_store import Seeded
+
+
+def page_paths(seeded: Seeded) -> dict[str, str]:
+    """Return the paths of pages mapped to a phrase on each."""
+    return {
+        "/experiments": "mnist asha",
+        "/experiments?state=ERROR": "resnet fine-tuning",
+        f"/experiments/{seeded.search}": "Learning curves",
+        f"/experiments/{seeded.search}?order=hp.lr&series=training.loss": "training.loss",
+        f"/experiments/{seeded.running}": "Pause",
+        f"/experiments/{seeded.failed}": "CUDA out of memory",
+        f"/experiments/{seeded.hostile}": "onerror=alert(1)",
+        f"/experiments/{seeded.queued}": "No trials yet",
+        f"/experiments/{seeded.search}/search": "Hyperparameters and val_loss",
+        f"/experiments/{seeded.queued}/search": "has reported val_loss yet",
+        f"/experiments/{seeded.hostile}/search": "has reported val_loss yet",
+        f"/experiments/{seeded.search}/code": "model_def.py",
+        f"/experiments/{seeded.search}/code?file=0": "class MNistTrial",
+        f"/experiments/{seeded.hostile}/code": "Config as written",
+        f"/experiments/{seeded.running}/confirm/kill": "det experiment kill",
+        f"/trials/{seeded.best_trial}": "Load the best one",
+        f"/trials/{seeded.running_trial}": "has not ended",
+        f"/trials/{seeded.hostile_trial}": "onerror=alert(1)",
+        f"/trials/{seeded.running_trial}/confirm/kill": "det trial kill",
+        f"/compare?trials={seeded.best_trial},{seeded.hostile_trial},{seeded.running_trial}": "Differences",
+        "/compare": "type their numbers above",
+        "/models": "Classifier of handwritten digits",
+        f"/models/{seeded.model}": "Load the newest one",
+        f"/models/{seeded.hostile_model}": "No versions yet",
+        f"/checkpoints/{seeded.free_checkpoint}/confirm/delete": "cannot be undone",
+        f"/checkpoints/{seeded.checkpoint}/register": "a new model",
+        "/plugins": "det-core",
+        "/users": "No users yet",
+        "/audit": "Nothing yet",
+        "/experiments/999999": "no page",
+    }

@@ -1,0 +1,266 @@
+"""Live updates: one poller, differences only, cursors, slow pages, and an end with the last page."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from det_core.errors import StoreBusy
+from det_core.interfaces.records import LogLine, MetricsReport, Run, State
+from det_core.interfaces.tracking import TrackingStore
+from det_server import _live_changes
+from det_server._live_changes import Event, LiveChanges, Subscription, TooManyPages, Topics
+
+from .serving import ServedSite, wait_for
+
+LIMIT = 20
+CONFIG = {"name": "x", "searcher": {"metric": "loss", "smaller_is_better": True}}
+
+
+class Reader:
+    """Page that reads its events."""
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        self._events = events
+        self.cursor = ""
+
+    async def next(self, name: str) -> Any:
+        """Return the data of the next event of that name."""
+        while True:
+            event = (await asyncio.wait_for(anext(self._events), LIMIT)).decode()
+            fields = dict(line.split(": ", 1) for line in event.splitlines() if ": " in line)
+            self.cursor = fields.get("id", self.cursor)
+            if fields.get("event") == name:
+                return json.loads(fields["data"])
+
+    async def close(self) -> None:
+        await self._events.aclose()  # type: ignore[attr-defined]
+
+
+def new_run(store: TrackingStore) -> tuple[int, Run]:
+    experiment = store.create_experiment(config=CONFIG).id
+    store.set_experiment_state(experiment, State.ACTIVE)
+    return experiment, store.start_run(store.create_trial(experiment, hparams={}, seed=1).id, allocation_id="a")
+
+
+def report(store: TrackingStore, run: Run, step: int, loss: float) -> None:
+    metrics = MetricsReport(
+        trial_id=run.trial_id, run_id=run.run_id, group="validation", steps_completed=step, metrics={"loss": loss}
+    )
+    store.report_metrics([metrics])
+
+
+def reading(store: TrackingStore, body: Callable[[LiveChanges], Awaitable[None]]) -> LiveChanges:
+    """Run ``body`` with live changes, and check that nothing is left of them."""
+
+    async def whole() -> LiveChanges:
+        changes = LiveChanges(store)
+        await body(changes)
+        deadline = time.monotonic() + LIMIT
+        while changes.is_polling:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        assert changes.open_pages == 0
+        return changes
+
+    return asyncio.run(whole())
+
+
+def test_nothing_is_read_before_a_page_opens_and_after_the_last_has_gone(store: TrackingStore) -> None:
+    _, run = new_run(store)
+
+    async def body(changes: LiveChanges) -> None:
+        assert not changes.is_polling
+        reader = Reader(changes.events(Topics(trials=frozenset({run.trial_id}))))
+        await reader.next("rows")
+        assert changes.is_polling
+        await reader.close()
+
+    reading(store, body)
+
+
+def test_a_report_arrives_within_two_seconds_and_only_what_changed_is_sent(store: TrackingStore) -> None:
+    experiment, run = new_run(store)
+    topics = Topics(experiments=frozenset({experiment}), trials=frozenset({run.trial_id}))
+
+    async def body(changes: LiveChanges) -> None:
+        reader = Reader(changes.events(topics))
+        first = await reader.next("rows")
+        assert first[f"trial/{run.trial_id}"]["best"] == "–"  # noqa: RUF001
+        assert first[f"experiment/{experiment}"]["state"] == "ACTIVE"
+        await asyncio.sleep(1.2)
+        started = time.monotonic()
+        await asyncio.to_thread(report, store, run, 10, 0.25)
+        rows = await reader.next("rows")
+        assert time.monotonic() - started < 2
+        assert rows[f"trial/{run.trial_id}"] == {"batches": "10", "best": "0.2500", "best_at": "10"}
+        assert rows[f"experiment/{experiment}"] == {"best": "0.2500"}
+        assert await reader.next("metrics") == [run.trial_id]
+        store.set_trial_state(run.trial_id, State.COMPLETED)
+        rows = await reader.next("rows")
+        assert rows[f"trial/{run.trial_id}"]["state_word"] == "completed"
+        assert "best" not in rows[f"trial/{run.trial_id}"]
+        await reader.close()
+
+    reading(store, body)
+
+
+def test_pages_hear_only_of_their_own_topics(store: TrackingStore) -> None:
+    (_, run), (_, other) = new_run(store), new_run(store)
+
+    async def body(changes: LiveChanges) -> None:
+        mine, theirs = (Reader(changes.events(Topics(trials=frozenset({one.trial_id})))) for one in (run, other))
+        await mine.next("rows")
+        await theirs.next("rows")
+        await asyncio.sleep(1.2)
+        report(store, other, 1, 1.0)
+        report(store, run, 1, 1.0)
+        assert await mine.next("metrics") == [run.trial_id]
+        assert await theirs.next("metrics") == [other.trial_id]
+        await mine.close()
+        await theirs.close()
+
+    reading(store, body)
+
+
+def test_a_page_that_connects_again_hears_what_it_missed(store: TrackingStore) -> None:
+    _, run = new_run(store)
+    topics = Topics(trials=frozenset({run.trial_id}))
+
+    async def body(changes: LiveChanges) -> None:
+        reader = Reader(changes.events(topics))
+        await reader.next("rows")
+        await asyncio.sleep(1.2)
+        report(store, run, 1, 1.0)
+        await reader.next("metrics")
+        await reader.close()
+        line = LogLine(trial_id=run.trial_id, run_id=1, rank=0, stdtype="stdout", log="missed", time=datetime.now(timezone.utc))
+        store.add_logs([line])
+        again = Reader(changes.events(topics, reader.cursor))
+        assert await again.next("logs") == [run.trial_id]
+        await again.close()
+
+    reading(store, body)
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "9.9.9.9", "-1", "1,2,3"])
+def test_an_unknown_cursor_makes_the_page_reload(store: TrackingStore, cursor: str) -> None:
+    _, run = new_run(store)
+
+    async def body(changes: LiveChanges) -> None:
+        reader = Reader(changes.events(Topics(trials=frozenset({run.trial_id})), cursor))
+        assert await reader.next("reload") == {}
+        await reader.close()
+
+    reading(store, body)
+
+
+def test_a_page_that_falls_behind_is_asked_to_reload() -> None:
+    async def whole() -> None:
+        slow = Subscription(Topics())
+        for number in range(10_000):
+            slow.put(Event("metrics", [number], str(number)))
+        assert slow.queue.qsize() <= 100
+        names = [slow.queue.get_nowait().name for _ in range(slow.queue.qsize())]
+        assert names[0] == "reload"
+
+    asyncio.run(whole())
+
+
+def test_a_new_experiment_is_announced_to_the_list(store: TrackingStore) -> None:
+    async def body(changes: LiveChanges) -> None:
+        reader = Reader(changes.events(Topics(newest=True)))
+        assert await reader.next("rows") == {"experiments": {"newest": "0"}}
+        made = store.create_experiment(config=CONFIG).id
+        assert await reader.next("rows") == {"experiments": {"newest": str(made)}}
+        await reader.close()
+
+    reading(store, body)
+
+
+def test_deleted_records_do_not_end_the_updates_of_others(store: TrackingStore) -> None:
+    (gone, lost), (kept, run) = new_run(store), new_run(store)
+
+    async def body(changes: LiveChanges) -> None:
+        topics = Topics(experiments=frozenset({gone, kept}), trials=frozenset({lost.trial_id, run.trial_id}))
+        reader = Reader(changes.events(topics))
+        await reader.next("rows")
+        store.delete_experiment(gone)
+        await asyncio.sleep(1.2)
+        report(store, run, 7, 0.5)
+        assert (await reader.next("rows"))[f"trial/{run.trial_id}"]["batches"] == "7"
+        await reader.close()
+
+    reading(store, body)
+
+
+def test_idle_pages_receive_heartbeats(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_live_changes, "HEARTBEAT_SECONDS", 0.05)
+
+    async def body(changes: LiveChanges) -> None:
+        events = changes.events(Topics())
+        assert await anext(events) == b"retry: 2000\n\n"
+        assert await asyncio.wait_for(anext(events), LIMIT) == b": alive\n\n"
+        await events.aclose()  # type: ignore[attr-defined]
+
+    reading(store, body)
+
+
+def test_the_number_of_pages_is_bounded(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_live_changes, "MOST_SUBSCRIPTIONS", 1)
+
+    async def body(changes: LiveChanges) -> None:
+        first = changes.events(Topics())
+        await anext(first)
+        with pytest.raises(TooManyPages):
+            await anext(changes.events(Topics()))
+        await first.aclose()  # type: ignore[attr-defined]
+
+    reading(store, body)
+
+
+def test_updates_continue_after_the_store_was_unavailable(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, run = new_run(store)
+
+    async def body(changes: LiveChanges) -> None:
+        reader = Reader(changes.events(Topics(trials=frozenset({run.trial_id}))))
+        await reader.next("rows")
+        await asyncio.sleep(1.2)
+        failed: list[str] = []
+
+        def fail(after: str = "") -> Any:
+            failed.append(after)
+            raise StoreBusy("the database is locked")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(store), "changes", lambda self, after="": fail(after))
+            while not failed:
+                await asyncio.sleep(0.05)
+            report(store, run, 3, 0.5)
+        assert await reader.next("metrics") == [run.trial_id]
+        await reader.close()
+
+    reading(store, body)
+
+
+def test_a_browser_that_goes_away_ends_its_stream(local: ServedSite) -> None:
+    _, run = new_run(local.store)
+    connection = http.client.HTTPConnection(*local.client.address, timeout=LIMIT)
+    connection.request("GET", f"/live?trials={run.trial_id}", headers=local.owner.headers)
+    response = connection.getresponse()
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["cache-control"] == "no-store"
+    assert response.readline() == b"retry: 2000\n"
+    assert local.site.changes.open_pages == 1
+    response.close()
+    connection.close()
+    wait_for(lambda: local.site.changes.open_pages == 0, LIMIT)

@@ -1,0 +1,277 @@
+"""Pages over a store with everything that they must be able to show, and over an empty one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from det_core.interfaces.records import State
+from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
+from det_core.tracking import open_store
+from det_server import pages
+from det_server._ansi_text import colored_segments
+from det_server._rendering import clean_text, format_metric, format_number
+
+from .seeded_pages import page_paths
+from .seeded_store import HOSTILE, Seeded, seed_store
+from .serving import Client, ServedSite, local_access, served
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Seeded, Client]]:
+    """Serve a seeded store to all tests of the module, which only read."""
+    directory = tmp_path_factory.mktemp("seeded")
+    with open_store(f"sqlite:///{directory}/det.db") as store:
+        ids = seed_store(store, trials=8, batches=640)
+        with served(store, local_access) as site:
+            yield ids, site.owner
+
+
+class Page(HTMLParser):
+    """Elements and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def test_every_page_shows_its_content_and_nothing_of_it_becomes_markup(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    for path, phrase in page_paths(ids).items():
+        answer = client.get(path)
+        assert answer.status == (404 if "999999" in path else 200), f"{path}: {answer.text}"
+        page = Page(answer.text)
+        assert phrase in page.text, path
+        assert not page.all("img"), path
+        assert "{{7*7}}" in page.text or "&49" not in page.text, path  # no template in a name is rendered
+        for tag, attributes in page.elements:
+            assert not [name for name in attributes if name.startswith("on") or name == "style"], f"{path}: {tag}"
+            assert tag != "style", path
+            assert tag != "script" or attributes.get("src"), path
+
+
+def test_every_page_has_one_heading_and_names_the_command_line(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    for path in page_paths(ids):
+        page = Page(client.get(path).text)
+        assert len(page.all("h1")) == 1, path
+        if not path.startswith(("/experiments/999999", "/audit", "/compare")):
+            assert "On the command line:" in page.text, path
+
+
+def test_every_route_of_a_page_is_in_the_table_of_these_tests(seeded: tuple[Seeded, Client]) -> None:
+    ids, _ = seeded
+    shown = [path.partition("?")[0] for path in page_paths(ids)]
+    others = {"/", "/live", "/account"}
+    for route in pages.ROUTES:
+        pattern = re.sub(r"\\?{[^}]*}", "[^/]+", route.path)  # type: ignore[attr-defined]
+        if not (route.path.startswith("/data/") or "." in route.path or route.path in others):  # type: ignore[attr-defined]
+            assert any(re.fullmatch(pattern, path) for path in shown), route
+
+
+def test_all_data_of_pages_is_answered(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    curves = client.get(f"/data/curves?trials={ids.best_trial},{ids.running_trial}&group=validation&metric=val_loss").json
+    assert [one["id"] for one in curves["series"]] == [ids.best_trial, ids.running_trial]
+    assert all(one["x"] and len(one["x"]) == len(one["y"]) for one in curves["series"])
+    logs = client.get(f"/data/logs/{ids.hostile_trial}?limit=2").json
+    assert logs["more"]
+    assert logs["lines"][0]["text"] == [["b fg2", "green"], ["", f" and {HOSTILE}"]]
+    rest = client.get(f"/data/logs/{ids.hostile_trial}?after={logs['lines'][-1]['id']}").json
+    assert rest["lines"][0]["text"] == [["", "100 %"]]
+    search = client.get(f"/data/experiments/{ids.search}/trials").json
+    assert search["metric"] == "val_loss"
+    assert dict(zip(search["names"], search["scales"], strict=True))["lr"] == "log"
+    bests = [one["best"] for one in search["trials"]]
+    assert len(bests) == 8 and bests == sorted(bests)
+    first = Page(client.get(f"/trials/{bests.index(bests[0]) + 1}").text)
+    assert first.all("figure")
+
+
+def test_utilization_has_a_chart_per_value(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    trials = client.get(f"/data/experiments/{ids.search}/trials").json["trials"]
+    page = Page(client.get(f"/trials/{min(one['id'] for one in trials)}").text)
+    sources = [figure["data-src"] or "" for figure in page.all("figure") if "usage" in (figure["data-src"] or "")]
+    assert len(sources) == 6
+    gpu = next(source for source in sources if "gpu_free_memory" in source)
+    (series,) = client.get(gpu).json["series"]
+    assert series["label"].startswith("node-1.")
+    assert series["y"][0] == pytest.approx(3.2)  # GB
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/data/curves?trials=1",
+        "/data/curves?trials=1;2&group=validation&metric=x",
+        "/data/curves?trials=../../etc&group=validation&metric=x",
+        "/data/curves?trials=1&group=validation&metric=x&points=100000",
+        "/live?trials=x",
+    ],
+)
+def test_malformed_queries_are_refused_with_the_expected_form(seeded: tuple[Seeded, Client], path: str) -> None:
+    answer = seeded[1].get(path)
+    assert answer.status == 400
+    assert "expected" in answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/trials/999999999999999999999999",
+        "/experiments/99999999999999999999/code",
+        "/models/77",
+        "/checkpoints/..%2f..%2fetc/confirm/delete",
+        "/checkpoints/%2e%2e/register",
+        "/experiments/1/confirm/explode",
+        "/data/curves?trials=888888&group=validation&metric=x",
+        "/experiments/-1",
+    ],
+)
+def test_unknown_ids_are_not_found(seeded: tuple[Seeded, Client], path: str) -> None:
+    assert seeded[1].get(path).status == 404
+
+
+@pytest.mark.parametrize("query", ["page=x", "page=-3", "page=99999999999999999999", "order=%27;--", "state=NONE", "archived=?"])
+def test_values_of_the_url_that_make_no_sense_are_ignored(seeded: tuple[Seeded, Client], query: str) -> None:
+    for path in ("/experiments", f"/experiments/{seeded[0].search}"):
+        assert seeded[1].get(f"{path}?{query}").status == 200
+
+
+def test_lists_are_filtered_and_links_keep_the_filters(seeded: tuple[Seeded, Client]) -> None:
+    _, client = seeded
+    page = Page(client.get("/experiments?label=vision&state=ERROR&order=name").text)
+    names = [one for one in page.all("a") if (one.get("href") or "").startswith("/experiments/")]
+    assert len(names) == 1
+    sorting = [one["href"] for one in page.all("a") if "order=progress" in (one.get("href") or "")]
+    assert sorting == ["?state=ERROR&label=vision&order=progress"]
+    assert "det experiment list --state ERROR --label vision" in page.text
+    export = next(csv.reader(io.StringIO(client.get("/experiments.csv?label=vision").text.splitlines()[1])))
+    assert export[1] == "resnet fine-tuning"
+
+
+def test_trials_are_sorted_by_hyperparameters(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    table = list(csv.DictReader(io.StringIO(client.get(f"/experiments/{ids.search}/trials.csv").text)))
+    expected = [one["id"] for one in sorted(table, key=lambda one: float(one["hyperparameter lr"]))]
+    for reverse in ("", "&reverse=1"):
+        page = Page(client.get(f"/experiments/{ids.search}?order=hp.lr{reverse}").text)
+        assert [row["data-trial"] for row in page.all("tr") if "data-trial" in row] == (
+            expected[::-1] if reverse else expected
+        )
+
+
+def test_code_is_shown_by_number_and_downloaded_unchanged(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    assert client.get(f"/experiments/{ids.search}/code?file=../../../etc/passwd").status == 200
+    assert client.get(f"/experiments/{ids.search}/code.tar.gz").body[:2] == b"\x1f\x8b"
+
+
+def test_an_empty_store_shows_the_commands_that_fill_it(local: ServedSite) -> None:
+    for path, command in {"/experiments": "det experiment create", "/models": "det model create"}.items():
+        assert command in local.owner.get(path).text
+
+
+def test_long_lists_have_pages(local: ServedSite) -> None:
+    for number in range(60):
+        local.store.create_experiment(config={"name": f"n{number}"})
+    client = local.owner
+    first, second = (Page(client.get(f"/experiments{query}").text) for query in ("", "?page=2"))
+    assert "1–50 of 60 experiments" in first.text  # noqa: RUF001
+    assert [one["href"] for one in first.all("a") if one.get("rel") == "next"] == ["?page=2"]
+    assert "51–60 of 60 experiments" in second.text  # noqa: RUF001
+
+
+def test_viewers_see_no_actions(team: ServedSite) -> None:
+    experiment = team.store.create_experiment(config={"name": "x"}).id
+    team.store.acquire_lease(experiment, "a:1:1:x", seconds=100, state=State.ACTIVE)
+    viewer, user = team.log_in("vic"), team.log_in("ann")
+    path = f"/experiments/{experiment}"
+    assert not [one for one in Page(viewer.get(path).text).all("form") if one.get("method") == "post" and "logout" not in (one["action"] or "")]
+    assert "Pause" not in Page(viewer.get(path).text).text
+    assert "Pause" in Page(user.get(path).text).text
+    assert viewer.get(f"{path}/confirm/pause").status == 403
+    assert user.get("/users").status == user.get("/audit").status == 403
+
+
+def test_the_account_page_shows_sessions(team: ServedSite) -> None:
+    assert "browser session" in team.log_in("ann").get("/account").text
+
+
+def test_secrets_are_masked(local: ServedSite) -> None:
+    reference = f"{REFERENCE_PREFIX}{'0' * 32}"
+    config: dict[str, Any] = {"name": reference, "checkpoint_storage": {"type": "s3", "secret_key": reference}}
+    experiment = local.store.create_experiment(config=config, original_config=f"secret_key: {reference}").id
+    trial = local.store.create_trial(experiment, hparams={"password": reference}, seed=1).id
+    for path in (
+        "/experiments",
+        "/experiments.csv",
+        f"/experiments/{experiment}",
+        f"/experiments/{experiment}/code",
+        f"/experiments/{experiment}/trials.csv",
+        f"/trials/{trial}",
+        f"/compare?trials={trial}",
+        f"/data/experiments/{experiment}/trials",
+    ):
+        text = local.owner.get(path).text
+        assert MASK in text, path
+        assert REFERENCE_PREFIX not in text, path
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),  # noqa: RUF001
+        (0.123456, "0.1235"),
+        (1e-7, "1e−7"),  # noqa: RUF001
+        (123456, "123\u2009456"),
+        (-2.5, "−2.5"),  # noqa: RUF001
+        ("a\x1b[2Jb", "ab"),
+        (True, "True"),
+    ],
+)
+def test_numbers_are_short(value: object, shown: str) -> None:
+    assert format_number(value) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(2.4, "2.400"), (1600.0, "1600"), (0.5, "0.5000"), (1e-9, "1e−9"), (float("nan"), "nan")])  # noqa: RUF001
+def test_values_of_metrics_line_up(value: float, shown: str) -> None:
+    assert format_metric(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "segments"),
+    [
+        ("plain", [("", "plain")]),
+        ("\x1b[31mred\x1b[0m plain", [("fg1", "red"), ("", " plain")]),
+        ("\x1b[1;38;2;1;2;3mbold", [("b", "bold")]),
+        ("\x1b]8;;http://x\x07link\x1b]8;;\x07\x1b[1m!", [("", "link"), ("b", "!")]),
+        ("10 %\r\x1b[32m20 %", [("fg2", "20 %")]),
+        ("\x1b[99999999999999999999m<b>", [("", "<b>")]),
+        ("a\u202eb\x1b[1mc", [("", "ab"), ("b", "c")]),
+    ],
+)
+def test_colours_of_logs_become_classes_and_nothing_else_survives(line: str, segments: list[tuple[str, str]]) -> None:
+    assert colored_segments(line) == segments
+
+
+def test_text_of_unknown_origin_is_short_and_printable() -> None:
+    assert clean_text("\0\x1b[31m\u202ea\nb" + "x" * 20_000) == "ab" + "x" * 9998

@@ -1,0 +1,81 @@
+"""Style sheets, scripts and templates: what is vendored, how large it is, and that nothing needs an exception of the CSP."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from det_server._rendering import STATIC_DIRECTORY, asset_url
+
+from .serving import ServedSite
+
+TEMPLATES = STATIC_DIRECTORY.parent / "templates"
+BUDGET = 60_000
+"""Maximum number of bytes of all assets together, each compressed with gzip."""
+VENDORED = {
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "uPlot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+"""SHA-256 of the files of uplot 1.6.32 on npm, by name."""
+SCRIPTS = sorted(STATIC_DIRECTORY.glob("*.js"))
+
+
+def test_vendored_files_are_those_of_the_release() -> None:
+    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (STATIC_DIRECTORY / "vendor").iterdir()}
+    assert found == VENDORED
+    assert "MIT License" in (STATIC_DIRECTORY / "vendor" / "uPlot.LICENSE").read_text()
+
+
+def test_all_assets_together_are_small() -> None:
+    sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in STATIC_DIRECTORY.rglob("*") if file.is_file()}
+    assert sum(sizes.values()) < BUDGET, sizes
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.html")), ids=lambda file: file.name)
+def test_templates_need_no_inline_script_or_style(template: Path) -> None:
+    text = template.read_text()
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text)
+    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
+    assert "http://" not in text and "https://" not in text, "a page asks only its own server"
+    unsafe = [part for part in re.findall(r"{{[^}]*\| *safe[^}]*}}", text) if not re.match(r"{{ *' [a-z-]+(=\"[a-z]+\")?' \| safe if ", part)]
+    assert not unsafe, "only constants are marked as safe"
+    assert "autoescape" not in text
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda file: file.name)
+def test_scripts_never_parse_text_as_markup_or_code(script: Path) -> None:
+    text = script.read_text()
+    assert text.startswith("// @ts-check\n")
+    assert not re.search(r"innerHTML\s*=|outerHTML\s*=|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(\"style\"", text)
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
+
+
+def test_urls_of_assets_change_with_their_contents_and_are_kept(local: ServedSite) -> None:
+    digest = hashlib.sha256((STATIC_DIRECTORY / "det.css").read_bytes()).hexdigest()
+    assert asset_url("det.css") == f"/static/det.css?v={digest[:12]}"
+    answer = local.owner.get(asset_url("det.css"))
+    assert answer.status == 200
+    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["content-type"].startswith("text/css")
+
+
+def test_pages_refer_only_to_assets_that_exist(local: ServedSite) -> None:
+    for template in TEMPLATES.glob("*.html"):
+        for name in re.findall(r"asset\('([^']+)'\)", template.read_text()):
+            assert (STATIC_DIRECTORY / name).is_file(), f"{template.name}: {name}"
+
+
+def test_scripts_pass_their_own_tests() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed; the browser tests run the same scripts")
+    tests = Path(__file__).parent / "scripts.test.mjs"
+    result = subprocess.run([node, "--test", str(tests)], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
