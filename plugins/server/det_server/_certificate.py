@@ -56,15 +56,19 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, An
         server.wrap_bio(to_server, to_client, server_side=True),
     ]
     for _ in range(_STEPS):
-        for end in ends:
-            try:
-                end.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-        found = ends[0].getpeercert()
-        if found:
-            return dict(found)
+        waiting = [end for end in ends if not _step(end)]
+        if not waiting:
+            return dict(ends[0].getpeercert() or {})
     raise ValueError("no handshake is possible")
+
+
+def _step(end: ssl.SSLObject) -> bool:
+    """Continue a handshake, and return whether it is complete."""
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
 
 
 def _in_brackets(name: str) -> str:

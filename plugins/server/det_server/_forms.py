@@ -54,7 +54,9 @@ def read_form(request: Request) -> Form:
         raise RefusedError(415, f"expected a form ({_TYPE}), got {kind[:100] or 'no content type'}")
     try:
         text = request.state.body.decode()
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, strict_parsing=bool(text))
+        pairs = parse_qsl(
+            text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, strict_parsing=bool(text), errors="strict"
+        )
     except ValueError as error:
         raise RefusedError(400, f"the form cannot be read: {error}") from None
     return Form({name: value.replace("\r\n", "\n") for name, value in pairs})

@@ -5,11 +5,9 @@ A method that is in no table may be called by nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
 
 from det_core.interfaces.account_records import Role
-from det_core.interfaces.tracking import TrackingStore
 from det_server._principal import Principal
 from det_server._refusal import RefusedError
 
@@ -116,20 +114,6 @@ PERMITTED: Mapping[Role, frozenset[str]] = {
     Role.ADMIN: frozenset((*_VIEWER, *_USER, *_ADMIN)),
 }
 """Methods of the tracking store that each role may call."""
-AUDITED: Mapping[str, str] = {
-    "continue_experiment": "experiment_id",
-    "delete_access_token": "token_id",
-    "delete_checkpoint": "uuid",
-    "delete_experiment": "experiment_id",
-    "delete_model": "name",
-    "delete_model_version": "name",
-    "edit_experiment": "experiment_id",
-    "request_experiment_state": "experiment_id",
-    "request_trial_end": "trial_id",
-}
-"""Methods that people call to change records of others, mapped to the argument that names the record."""
-_OWNED = ("add_model_version", "create_experiment", "create_model")
-"""Methods with an argument ``owner``."""
 
 
 def check_method(principal: Principal, method: str) -> None:
@@ -150,23 +134,3 @@ def check_method(principal: Principal, method: str) -> None:
     raise RefusedError(
         403, f"{principal.name} has the role {principal.role} here, and {method} needs {role}; ask an admin for it"
     )
-
-
-class OwnersStore:
-    """Tracking store in which new records belong to the caller, whatever owner the client names.
-
-    Args:
-        store: the tracking store.
-        owner: name of the caller.
-    """
-
-    def __init__(self, store: TrackingStore, owner: str) -> None:
-        self._store = store
-        self._owner = owner
-
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._store, name)
-        if name not in _OWNED:
-            return member
-        create = cast("Callable[..., Any]", member)
-        return lambda **arguments: create(**{**arguments, "owner": self._owner})

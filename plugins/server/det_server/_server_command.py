@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--users", action="store_true", help="people log in with the accounts of det user")
     tls = parser.add_argument_group("TLS")
-    tls.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate in PEM, with those of its issuers")
+    tls.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate in PEM, and those of its issuers")
     tls.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
     tls.add_argument(
         "--proxy-host",
@@ -33,8 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="proxy_hosts",
         metavar="NAME",
-        help="name under which a reverse proxy with TLS passes requests to this server, such as det.example.org; may be "
-        "repeated",
+        help="name under which a reverse proxy with TLS passes requests on, such as det.example.org; may be repeated",
     )
     parser.add_argument("--no-browser", action="store_true", help="open no browser")
     parser.set_defaults(run=_run)

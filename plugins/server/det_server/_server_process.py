@@ -18,6 +18,8 @@ from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, is_loopback
 from det_server._own_store import open_own_store
 from det_server._signatures import load_signing_key
 
+_LAST_PORT = 65535
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
@@ -102,9 +104,11 @@ def _allowed_hosts(options: ServerOptions) -> AllowedHosts:
 def _listen(options: ServerOptions) -> socket.socket:
     host = options.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if not 0 <= options.port <= _LAST_PORT:
+        raise DetError(f"--port {options.port}: expected a port up to {_LAST_PORT}, or --port 0 for any free one")
     try:
         return socket.create_server((host, options.port), family=family, backlog=256)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise DetError(
             f"cannot listen at {options.host}, port {options.port}: {error}; choose another port with --port, such as "
             "--port 0 for any free one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import os
@@ -33,6 +34,8 @@ from det_core.interfaces.tracking import TrackingStore
 PASSWORD = "correct horse battery"
 LIMIT = 60
 T = TypeVar("T")
+_hash = functools.cache(hash_password)
+"""Hash of a password, which takes long, once for all tests."""
 
 
 def wait_for(condition: Callable[[], T], seconds: float = LIMIT) -> T:
@@ -143,7 +146,7 @@ class ServedSite:
         return self.client.with_headers(Authorization=f"Bearer {self.site.access.command_line_token}")
 
     def add_user(self, name: str, role: Role = Role.USER) -> str:
-        self.store.create_user(name, role=role, password=hash_password(PASSWORD))
+        self.store.create_user(name, role=role, password=_hash(PASSWORD))
         return name
 
     def log_in(self, name: str, password: str = PASSWORD) -> Client:

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.remote import answer_call
 from det_server._accounts import record_action
-from det_server._permissions import AUDITED, OwnersStore, check_method
+from det_server._permissions import check_method
+from det_server._persons_store import PersonsStore
 from det_server._site import principal_of, site_of
 
 CALL_ID = "det-call-id"
@@ -24,9 +25,8 @@ def call_store(request: Request) -> Response:
     store = site.store
     if principal.run is None:
         check_method(principal, method)
-        if method in AUDITED:
-            record_action(request, method, "")
-        if site.has_users:
-            store = cast("TrackingStore", OwnersStore(store, principal.name))
+        owner = principal.name if site.has_users else None
+        person = PersonsStore(store, owner, lambda action, target: record_action(request, action, target))
+        store = cast("TrackingStore", person)
     answer = answer_call(store, method, request.state.body, access=principal.run, call_id=request.headers.get(CALL_ID))
     return Response(answer, media_type="application/octet-stream")

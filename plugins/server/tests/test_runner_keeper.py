@@ -1,0 +1,111 @@
+"""Tests of the thread that keeps submitted experiments running."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from det_server import _runner_keeper
+from det_server._runner_keeper import RunnerKeeper
+
+from det_core import runner
+from det_core.config import parse_config
+from det_core.errors import LaunchError
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
+
+from .serving import running_server, wait_for
+from .test_api import ended, submission
+
+WAITING = "import pathlib, time\npathlib.Path({!r}).touch()\nwhile not pathlib.Path({!r}).exists(): time.sleep(0.05)\n"
+
+
+def _submit(store: TrackingStore, directory: Path, code: str) -> int:
+    config = submission(directory, code)["config"]
+    return runner.submit_experiment(store, parse_config(config), directory).id
+
+
+@pytest.mark.integration
+def test_what_was_noted_is_started_and_forgotten_at_its_end(
+    store: TrackingStore, tmp_path: Path, det_home: Path
+) -> None:
+    noted, other = (_submit(store, tmp_path / name, "pass") for name in ("a", "b"))
+    keeper = RunnerKeeper(store)
+    keeper.keep(noted)
+    (note,) = (det_home / "server").iterdir()
+    assert note.stat().st_mode & 0o777 == 0o600
+    keeper.check()
+    assert ended(store, noted)
+    assert store.experiment(other).state is State.QUEUED
+    keeper.check()
+    assert not note.exists()
+
+
+def test_what_is_paused_is_not_started_and_what_was_deleted_is_forgotten(
+    store: TrackingStore, det_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(runner, "start_detached", lambda store, identity, **_: started.append(identity))
+    keeper = RunnerKeeper(store)
+    paused, held, active, gone = (store.create_experiment(config={"name": "x"}).id for _ in range(4))
+    store.set_experiment_state(paused, State.PAUSED)
+    store.acquire_lease(held, "elsewhere:1:1:x", seconds=60, state=State.ACTIVE)
+    store.set_experiment_state(active, State.ACTIVE)
+    for identity in (paused, held, active, gone):
+        keeper.keep(identity)
+    store.delete_experiment(gone)
+    (det_home / "server" / f"experiment-{active}-of-another").touch()
+    keeper.check()
+    assert started == [active]
+    assert len(list((det_home / "server").iterdir())) == 4
+    keeper.check()
+    assert started == [active], "one that ends at once is not started again at once"
+
+
+def test_a_runner_that_fails_is_tried_less_and_less_often(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, tried = [0.0], []
+
+    def fail(store: TrackingStore, identity: int, **_: object) -> None:
+        tried.append(now[0])
+        raise LaunchError("no room")
+
+    monkeypatch.setattr(runner, "start_detached", fail)
+    monkeypatch.setattr(_runner_keeper.time, "monotonic", lambda: now[0])
+    keeper = RunnerKeeper(store)
+    keeper.keep(store.create_experiment(config={"name": "x"}).id)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2 * 60 * 4):
+            keeper.check()
+            now[0] += 30
+    gaps = [after - before for before, after in itertools.pairwise(tried)]
+    assert gaps[:3] == [30, 60, 120] and gaps[-1] == 30 * 60
+    assert "no room" in caplog.text
+
+
+@pytest.mark.integration
+def test_a_killed_server_resumes_its_experiments(store: TrackingStore, tmp_path: Path) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    code = WAITING.format(str(begun), str(go))
+    with running_server() as server:
+        commands = server.client.with_headers(Authorization=f"Bearer {server.token}")
+        answer = commands.call("/api/experiments", submission(tmp_path / "code", code))
+        assert answer.status == 200, answer.text
+        experiment_id = answer.json["id"]
+        wait_for(begun.exists)
+        holder = store.lease_holder(experiment_id)
+        assert holder
+        server.process.kill()
+        server.process.wait(60)
+    begun.unlink()
+    os.kill(int(holder.rsplit(":", 3)[1]), signal.SIGKILL)  # such as by a restart of the machine
+    store.release_lease(experiment_id, holder)  # instead of waiting until it expires
+    with running_server():
+        wait_for(begun.exists)
+        go.touch()
+        ended(store, experiment_id)

@@ -1,0 +1,278 @@
+"""Tests of ``det server``: what it refuses to expose, how it starts, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import stat
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from det_server import _browser
+from det_server._passwords import hash_password
+from det_server._server_process import ServerOptions, check_exposure
+
+from det_core.cli import main
+from det_core.interfaces.account_records import Role
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking.access_tokens import find_token
+
+from .serving import LIMIT, PASSWORD, Client, ServerProcess, running_server, wait_for
+
+CERTIFICATE = ("--tls-cert", "cert.pem", "--tls-key", "key.pem")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a certificate for ``det.test`` and loopback addresses, with its key."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    _write_certificate(cert, key, days=2)
+    return cert, key
+
+
+def _write_certificate(cert: Path, key: Path, *, days: int) -> None:
+    from datetime import datetime, timedelta, timezone
+    from ipaddress import ip_address
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "det.test")])
+    names = [x509.DNSName("det.test"), x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+    now = datetime.now(timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1 + abs(days)))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key.write_bytes(private.private_bytes(encoding, form, serialization.NoEncryption()))
+
+
+def _options(*arguments: str) -> ServerOptions:
+    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    return ServerOptions(
+        store=None,
+        host=given.get("host", "127.0.0.1"),
+        port=0,
+        users="users" in given,
+        tls_cert=Path("c") if "tls" in given else None,
+        tls_key=Path("k") if "tls" in given else None,
+        proxy_hosts=[given["proxy"]] if "proxy" in given else [],
+        browser=False,
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "", "2130706433"])
+def test_no_other_address_is_served_without_users_and_tls(host: str) -> None:
+    with pytest.raises(Exception, match=r"add --users, .*det user create NAME --role admin"):
+        check_exposure(_options("host", host))
+    with pytest.raises(Exception, match=r"add --users"):
+        check_exposure(_options("host", host, "tls", ""))
+    with pytest.raises(Exception, match=r"add --tls-cert CERT.pem --tls-key KEY.pem, or --proxy-host NAME"):
+        check_exposure(_options("host", host, "users", ""))
+    check_exposure(_options("host", host, "users", "", "tls", ""))
+    check_exposure(_options("host", host, "users", "", "proxy", "det.example.org"))
+
+
+def test_a_proxy_exposes_a_loopback_address() -> None:
+    with pytest.raises(Exception, match="add --users"):
+        check_exposure(_options("proxy", "det.example.org"))
+    for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
+        check_exposure(_options("host", host))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "add --users"),
+        (["--tls-cert", "c.pem"], "both files"),
+        (["--users", "--proxy-host", "x", *CERTIFICATE], "leave out either"),
+        (["--users"], "det user create NAME --role admin"),
+        (["--port", "99999"], "--port 99999"),
+        (["--tls-cert", "nothing.pem", "--tls-key", "nothing.pem"], "nothing.pem"),
+        (["--store", "https://other.example"], "expected a database"),
+    ],
+    ids=str,
+)
+def test_errors_say_what_to_type(
+    det_home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["server", "--no-browser", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_users_need_an_admin_who_can_log_in(store: TrackingStore, capsys: pytest.CaptureFixture[str]) -> None:
+    store.create_user("ann", role=Role.USER, password=hash_password(PASSWORD))
+    store.create_user("root", role=Role.ADMIN, password="")
+    assert main(["server", "--users", "--port", "0", "--no-browser"]) == 1
+    assert "no admin can log in yet" in capsys.readouterr().err
+
+
+def _listening(server: ServerProcess) -> list[Any]:
+    """Return the addresses at which a server listens."""
+    connections = psutil.Process(server.process.pid).net_connections("inet")
+    return [connection.laddr for connection in connections if connection.status == "LISTEN"]
+
+
+@pytest.mark.integration
+def test_a_taken_port_is_an_error(det_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running_server() as server:
+        assert main(["server", "--no-browser", "--port", str(server.client.address[1])]) == 1
+        assert "choose another port" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_a_local_server_prints_its_url_and_lets_this_user_in(det_home: Path) -> None:
+    with running_server() as server:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", server.link)
+        cookie = server.client.get(server.link.partition(str(server.client.address[1]))[2]).cookie
+        assert cookie and server.client.get("/experiments", Cookie=cookie).status == 200
+        url = server.link.partition("/?")[0]
+        token = find_token(url)
+        assert token and token != server.token
+        assert server.client.get("/api/info", Authorization=f"Bearer {token}").status == 200
+        arguments = " ".join(psutil.Process(server.process.pid).cmdline())
+        assert server.token not in arguments and token not in arguments
+        assert [address.ip for address in _listening(server)] == ["127.0.0.1"]
+        for path in det_home.rglob("*"):
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name == "tokens.lock", path
+        server.process.terminate()
+        assert server.process.wait(LIMIT) == 143
+    with running_server() as again:
+        assert again.token != server.token
+        assert again.client.get(f"/?token={server.token}").status == 401
+        assert again.client.get("/api/info", Authorization=f"Bearer {token}").status == 200, "commands need no new one"
+
+
+@pytest.mark.integration
+def test_a_server_starts_in_a_second_and_costs_nothing_while_idle(det_home: Path) -> None:
+    with running_server() as server:
+        process = psutil.Process(server.process.pid)
+        started = sum(process.cpu_times()[:2])
+        assert started < 1, f"{started} s of CPU until it answers"
+        assert server.client.get("/api/info", Authorization=f"Bearer {server.token}").status == 200
+        begin, used = time.monotonic(), sum(process.cpu_times()[:2])
+        time.sleep(5)
+        share = (sum(process.cpu_times()[:2]) - used) / (time.monotonic() - begin)
+        assert share <= 0.01, f"{share:.1%}"
+
+
+def test_the_command_imports_no_framework_and_no_server() -> None:
+    script = (
+        "import sys\nfrom det_core.cli import main\n"
+        "try: main(['server', '--help'])\nexcept SystemExit: pass\n"
+        "print([name for name in ('starlette', 'uvicorn', 'jinja2', 'argon2', 'torch') if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, check=True)
+    assert printed.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.integration
+def test_tls(store: TrackingStore, certificate: tuple[Path, Path]) -> None:
+    store.create_user("root", role=Role.ADMIN, password=hash_password(PASSWORD))
+    cert, key = map(str, certificate)
+    with running_server("--users", "--tls-cert", cert, "--tls-key", key) as server:
+        assert server.link.startswith("https://det.test:")
+        port = int(server.link.rpartition(":")[2])
+        context = ssl.create_default_context(cafile=cert)
+        request = urllib.request.Request(f"https://localhost:{port}/login")
+        with urllib.request.urlopen(request, context=context, timeout=LIMIT) as answer:
+            assert answer.headers["strict-transport-security"]
+        body = f"user=root&password={PASSWORD.replace(' ', '+')}".encode()
+        cookies = list(_cookies(port, context, body))
+        assert len(cookies) == 1 and "Secure" in cookies[0] and "HttpOnly" in cookies[0]
+        assert store.access_tokens("root")
+
+
+def _cookies(port: int, context: ssl.SSLContext, body: bytes) -> Iterator[str]:
+    import http.client
+
+    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=LIMIT)
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": f"https://localhost:{port}"}
+    connection.request("POST", "/login", body, headers)
+    answer = connection.getresponse()
+    assert answer.status == 303
+    yield from answer.headers.get_all("set-cookie") or ()
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", ["expired", "other key", "no certificate"])
+def test_a_certificate_that_browsers_would_refuse_is_refused_at_the_start(
+    tmp_path: Path, certificate: tuple[Path, Path], capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    cert, key = certificate
+    if kind == "expired":
+        _write_certificate(cert, key, days=-1)
+    elif kind == "other key":
+        _write_certificate(tmp_path / "other.pem", key, days=2)
+    else:
+        cert.write_text("x")
+    assert main(["server", "--no-browser", "--port", "0", "--tls-cert", str(cert), "--tls-key", str(key)]) == 1
+    assert "cannot be used for TLS" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_behind_a_proxy_the_reported_address_counts_and_the_name_is_that_of_the_proxy(store: TrackingStore) -> None:
+    store.create_user("root", role=Role.ADMIN, password=hash_password(PASSWORD))
+    with running_server("--users", "--proxy-host", "det.example.org") as server:
+        assert server.link == "https://det.example.org"
+        (port,) = (address.port for address in _listening(server))
+        client = Client(("127.0.0.1", port), {"Host": "det.example.org"})
+        assert client.get("/login", Host=f"127.0.0.1:{port}").status == 403
+        login = {"user": "root", "password": PASSWORD}
+        origin = {"Origin": "https://det.example.org"}
+        answer = client.post("/login", login, X_Forwarded_For="203.0.113.9, 198.51.100.7", **origin)
+        assert answer.status == 303 and "Secure" in answer.headers["set-cookie"]
+        assert store.actions()[0].address == "198.51.100.7"
+
+
+def test_the_browser_gets_no_token_as_an_argument(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(_browser.webbrowser, "open", opened.append)
+    _browser.open_browser("http://127.0.0.1:8080/?token=t0ken&x=1")
+    (url,) = wait_for(lambda: opened)
+    assert url.startswith("file:///") and "t0ken" not in url
+    file = Path(url.removeprefix("file://"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "url=http://127.0.0.1:8080/?token=t0ken&amp;x=1" in file.read_text()
+
+
+@pytest.mark.integration
+def test_two_servers_serve_one_store(store: TrackingStore) -> None:
+    store.create_user("root", role=Role.ADMIN, password=hash_password(PASSWORD))
+    with running_server("--users") as one, running_server("--users") as other:
+        token = one.client.call("/api/login", {"user": "root", "password": PASSWORD}).json["token"]
+        for server in (one, other):
+            assert server.client.get("/api/info", Authorization=f"Bearer {token}").json["user"] == "root"
+        other.client.request("POST", "/api/logout", b"{}", {"Authorization": f"Bearer {token}"})
+        assert one.client.get("/api/info", Authorization=f"Bearer {token}").status == 401
+
+
+def test_tokens_are_in_no_log(det_home: Path) -> None:
+    with running_server() as server:
+        server.client.get(f"/experiments?token={server.token}")
+        server.client.get(f"/no-such-page?token={server.token}", Host="evil.example")
+        server.process.terminate()
+        _, errors = server.process.communicate(timeout=LIMIT)
+    assert server.token not in errors
+    assert json.loads((det_home / "tokens.json").read_text())
+    assert os.environ["DET_HOME"] == str(det_home)
