@@ -2,8 +2,8 @@
 
 The store has 10,000 experiments. One has 1,000 trials with 1,000 reports and 10 checkpoints each, one has a trial with
 1,000,000 reports, and one has 40 trials with 2,000 reports each. Commands run on SQLite, in a process that has started
-already. `TrackingStore.curves` also runs on PostgreSQL, if it is installed. Goals are limits of CPU time for SQLite and
-of wall-clock time for PostgreSQL, whose server is another process.
+already. The calls that pages make also run on PostgreSQL, if it is installed. Goals are limits of CPU time for SQLite
+and of wall-clock time for PostgreSQL, whose server is another process.
 
     python benchmarks/listings.py
 """
@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from det_core.config import parse_config
-from det_core.interfaces.records import State
+from det_core.interfaces.records import State, TrialOrder
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking._schema import checkpoints, experiments, metrics, trials
@@ -35,7 +35,7 @@ WIDE, LONG, MANY = (1000, 1000), (1, 1_000_000), (40, 2000)
 """Number of trials of an experiment, and of the reports of each. One report in ten is a validation."""
 CHECKPOINTS = 10
 """Number of checkpoints of each trial of the first experiment."""
-LISTING, PLOT, CURVES = 0.5, 2.0, 0.1
+LISTING, PLOT, CURVES, PAGE, TAIL = 0.5, 2.0, 0.1, 0.05, 0.001
 """Goals in seconds."""
 ROUNDS = 3
 
@@ -159,8 +159,11 @@ def verdict(seconds: float, goal: float) -> str:
     return f"goal {goal * 1000:>5.0f}{'' if seconds <= goal else '  MISSED'}"
 
 
-def curves(store: TrackingStore, clock: Callable[[], float]) -> None:
-    """Print the times to read the curves of 40 trials, the bare rows of these, and the curve of the long trial."""
+def pages(store: TrackingStore, clock: Callable[[], float]) -> None:
+    """Print the times of what pages read: lists, curves, the bare rows of these, and what is new."""
+    page = [experiment.id for experiment in store.experiments(limit=50, reverse=True)]
+    wide = [trial.id for trial in store.trials(1)]
+    cursor = store.changes().cursor
     many, (long,) = ([trial.id for trial in store.trials(number)] for number in (3, 2))
     rows = (
         sa.select(metrics.c.trial_id, metrics.c.steps_completed, sa.type_coerce(metrics.c.metrics, sa.Text))
@@ -172,14 +175,27 @@ def curves(store: TrackingStore, clock: Callable[[], float]) -> None:
         with store._database.read() as connection:  # type: ignore[attr-defined]
             return len(connection.execute(rows).all())
 
-    def read(trials: Sequence[int], metric: str, points: int) -> Callable[[], int]:
-        return lambda: sum(map(len, store.curves(trials, metric, group="training", points=points).values()))
+    def read(trials: Sequence[int], metric: str, points: int, extremes: bool = False) -> Callable[[], int]:
+        which: dict[str, Any] = {"group": "training", "points": points, "extremes": extremes}
+        return lambda: sum(map(len, store.curves(trials, metric, **which).values()))
 
-    cases = {
+    cases: dict[str, tuple[Callable[[], int], float | None]] = {
+        "50 experiments": (lambda: len(store.experiments(limit=50)), PAGE),
+        "50 of 10,000 by progress": (
+            lambda: len(store.experiments(limit=50, order="progress", archived=False)),
+            PAGE,
+        ),
+        "count by label": (lambda: store.count_experiments(label="7", archived=False), PAGE),
+        "summaries of 50 experiments": (lambda: len(store.experiment_summaries(page)), PAGE),
+        "100 best of 1000 trials": (lambda: len(store.trial_results(1, order=TrialOrder.BEST, limit=100)), PAGE),
+        "names of metrics of 1000 trials": (lambda: len(store.metric_names(wide)), PAGE),
+        "changes, none": (lambda: len(store.changes(cursor).metrics), TAIL),
         "bare rows of 40 trials, undecoded": (bare, None),
         "40 trials, all points": (read(many, "loss", 2000), CURVES),
         "40 trials, 1000 points": (read(many, "loss", 1000), CURVES),
         "40 trials, 100 points": (read(many, "loss", 100), CURVES),
+        "40 trials, 300 points, extremes": (read(many, "loss", 300, extremes=True), LISTING),
+        "1,000,000 reports, 1000 points, extremes": (read([long], "loss", 1000, extremes=True), None),
         "1,000,000 reports, 1000 points": (read([long], "loss", 1000), CURVES),
         "1,000,000 reports without the metric": (read([long], "none", 1000), PLOT),
     }
@@ -192,7 +208,7 @@ def curves(store: TrackingStore, clock: Callable[[], float]) -> None:
             best[name] = min(best[name], clock() - start)
     for name, (_, goal) in cases.items():
         print(
-            f"{best[name] * 1000:>8.0f} {found[name]:>8,} points  {name:38} {verdict(best[name], goal) if goal else ''}"
+            f"{best[name] * 1000:>8.1f} {found[name]:>8,} found  {name:42} {verdict(best[name], goal) if goal else ''}"
         )
 
 
@@ -209,15 +225,15 @@ def main() -> None:
                 seconds, processor, memory, lines = measure(command.format(home=home).split())
                 times = f"{seconds * 1000:>8.0f} {processor * 1000:>8.0f} {memory:>6.0f} {lines:>8}"
                 print(f"{times}  {verdict(processor, goal):10}  {command.replace(home, '.')}", flush=True)
-            print("CPU ms of TrackingStore.curves on SQLite")
-            curves(store, time.process_time)
+            print("CPU ms of calls of pages on SQLite")
+            pages(store, time.process_time)
     if not (BINARIES / "postgres").exists():
         print(f"PostgreSQL is skipped, because it is not installed in {BINARIES}")
         return
     with running_postgresql() as server, open_store(server.create_database()) as store:
         fill(store)
-        print("ms of TrackingStore.curves on PostgreSQL")
-        curves(store, time.perf_counter)
+        print("ms of calls of pages on PostgreSQL")
+        pages(store, time.perf_counter)
 
 
 if __name__ == "__main__":

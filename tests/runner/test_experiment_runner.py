@@ -194,6 +194,8 @@ def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment:
     assert (trial.state, trial.run_id) == (State.ERROR, 2)
     assert store.experiment(experiment.id).error == "RuntimeError: boom in batch 7"
     assert 'model_def.py", line' in log_of(store, experiment)
+    assert [run.end_reason for run in store.runs(trial.id)] == ["RuntimeError: boom in batch 7"] * 2
+    assert all(run.end_time is not None for run in store.runs(trial.id))
 
 
 @pytest.mark.parametrize(
