@@ -16,7 +16,7 @@ import pytest
 
 from det_core.core._cluster_info import get_cluster_info
 from det_core.plugins import plugin_registry
-from det_core.tracking import _sqlite, open_store
+from det_core.tracking import _sqlite, access_tokens, open_store
 
 # Background jobs of shells and of nohup ignore these signals, and their children would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,8 +28,12 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Set DET_HOME to a new path, clear det's other environment variables, and return the path."""
     home = tmp_path / "det-home"
     monkeypatch.setenv("DET_HOME", str(home))
-    for name in ("DET_INFO_DIR", "DET_AGENT_SOCKET", "DET_DISABLE_PLUGINS", "DET_DEBUG"):
+    for name in (
+        *("DET_INFO_DIR", "DET_AGENT_SOCKET", "DET_DISABLE_PLUGINS", "DET_DEBUG"),
+        *("DET_MASTER", "DET_MASTER_ADDR", "DET_TOKEN", "DET_MASTER_CERT_FILE"),
+    ):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(access_tokens, "_given", {})
     for cached in (get_cluster_info, plugin_registry):
         cached.cache_clear()
     return home
