@@ -29,9 +29,7 @@ class LogsMixin(StoreMixin):
                 lock_trial(connection, trial_id)
             connection.execute(logs.insert(), rows)
 
-    def logs(
-        self, trial_id: int, *, after: int = 0, limit: int | None = None, newest: bool = False
-    ) -> list[LogLine]:
+    def logs(self, trial_id: int, *, after: int = 0, limit: int | None = None, newest: bool = False) -> list[LogLine]:
         newer = select(*record_columns(logs, LogLine)).where(logs.c.trial_id == trial_id, logs.c.id > after)
         with self._database.read() as connection:
             get_trial(connection, trial_id)

@@ -16,9 +16,7 @@ class LogStore(ABC):
         """Append log lines. Their ``id`` is ignored."""
 
     @abstractmethod
-    def logs(
-        self, trial_id: int, *, after: int = 0, limit: int | None = None, newest: bool = False
-    ) -> list[LogLine]:
+    def logs(self, trial_id: int, *, after: int = 0, limit: int | None = None, newest: bool = False) -> list[LogLine]:
         """Return the log lines of a trial in the order of their ids.
 
         Args:
