@@ -44,6 +44,11 @@ def given_token(url: str) -> str | None:
     return _given.get(url)
 
 
+def forget_token(url: str) -> None:
+    """Forget the token that a URL of a server contained, because a server that was started again has another one."""
+    _given.pop(url, None)
+
+
 def use_token(url: str, token: str) -> None:
     """Use a token for a server in this process, in place of a saved one."""
     _given[remember_token(url)] = token

@@ -34,7 +34,10 @@ def server_url(args: argparse.Namespace) -> str:
 
 def _run(args: argparse.Namespace) -> int:
     url = remember_token(server_url(args))
-    token = given_token(url) or _issued_token(url, args.user or _ask_for_name())
+    link = given_token(url)
+    proof = {"link": link} if link else _ask_for_password(url, args.user or _ask_for_name())
+    with closing(ServerConnection(url)) as server:
+        token = str(server.post("/api/login", proof)["token"])
     use_token(url, token)
     with closing(ServerConnection(url)) as server:
         known = server.get("/api/info")
@@ -47,11 +50,10 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _issued_token(url: str, user: str) -> str:
-    """Log in with a password from the terminal or stdin, and return the token that the server issues."""
+def _ask_for_password(url: str, user: str) -> dict[str, str]:
+    """Return the name and the password of a user, which is read from the terminal or from stdin."""
     password = getpass(f"Password of {user} at {url}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    with closing(ServerConnection(url)) as server:
-        return str(server.post("/api/login", {"user": user, "password": password})["token"])
+    return {"user": user, "password": password}
 
 
 def _ask_for_name() -> str:

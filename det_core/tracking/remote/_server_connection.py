@@ -25,7 +25,7 @@ from det_core.errors import ExperimentBusy, RecordNotFound, TrackingError
 from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import adapt_install_command
 from det_core.tracking._outage import Outage, Unavailable
-from det_core.tracking.access_tokens import find_token, remember_token
+from det_core.tracking.access_tokens import find_token, forget_token, remember_token
 from det_core.tracking.remote._reading import READING_METHODS
 from det_core.tracking.remote._remote_store import open_remote_store
 from det_core.tracking.remote._server_address import ServerAddress, parse_server_url
@@ -247,7 +247,8 @@ class ServerConnection:
 
     def _renewed_token(self) -> str | None:
         """Return the present token. A server that was started again may have saved another one."""
-        self._token = find_token(self.url)
+        forget_token(self.url)
+        self._token = find_token(self.url) or self._token
         return self._token
 
     def _check_version(self, answer: _Answer) -> None:
