@@ -24,38 +24,45 @@ export function showRows(rows) {
         else if (place.textContent !== value) place.textContent = value;
       }
     }
-    for (const watcher of document.querySelectorAll(`[data-refresh-on="${CSS.escape(key)}"]`)) {
-      const names = (/** @type {HTMLElement} */ (watcher).dataset.refreshNames ?? "").split(" ");
-      const state = /** @type {HTMLElement} */ (watcher);
-      const known = JSON.parse(state.dataset.known ?? "{}");
-      const differs = names.some((name) => name in values && name in known && known[name] !== values[name]);
-      state.dataset.known = JSON.stringify({ ...known, ...values });
-      if (differs) refreshSoon();
-    }
+    noteChanges(key, values);
   }
 }
 
+/** Refresh the regions that depend on values other than those they were made from. @param {string} key @param {Record<string, string>} values */
+function noteChanges(key, values) {
+  for (const region of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(`[data-refresh-on="${CSS.escape(key)}"]`))) {
+    const known = JSON.parse(region.dataset.known ?? "{}");
+    const names = (region.dataset.refreshNames ?? "").split(" ");
+    if (names.some((name) => name in values && name in known && known[name] !== values[name])) refreshSoon(region.id);
+    region.dataset.known = JSON.stringify({ ...known, ...values });
+  }
+}
+
+/** @type {Set<string>} */
+const outdated = new Set();
 let waiting = 0;
-/** Fetch the page again soon, once for all reasons that come together. */
-export function refreshSoon() {
+/** Fetch the page again soon, once for all reasons that come together, and replace regions. @param {...string} ids */
+export function refreshSoon(...ids) {
+  for (const id of ids) outdated.add(id);
   waiting ||= window.setTimeout(() => ((waiting = 0), refresh().catch(() => undefined)), 300);
 }
 
-/** Replace the regions of the page that differ from a fresh copy, except one that the reader is using. */
-export async function refresh() {
+/** Replace the outdated regions of the page by those of a fresh copy, except one that the reader is using. */
+async function refresh() {
   const answer = await fetch(location.href);
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const listed = (/** @type {Document} */ from) => [...from.querySelectorAll("[data-refresh]")].map((region) => region.id).join();
-  if (listed(fresh) !== listed(document)) return location.reload();
-  for (const region of document.querySelectorAll("[data-refresh]")) {
-    const newer = fresh.getElementById(region.id);
-    const inUse = region.contains(document.activeElement) || region.querySelector("input:checked");
+  if (regions(fresh).join() !== regions().join()) return location.reload();
+  for (const id of outdated) {
+    const [region, newer] = [document.getElementById(id), fresh.getElementById(id)];
+    const inUse = !region || region.contains(document.activeElement) || region.querySelector("input:checked");
     if (newer && !inUse && newer.innerHTML !== region.innerHTML) region.replaceChildren(...newer.childNodes);
   }
+  const isWhole = outdated.has("trials");
+  outdated.clear();
   for (const chart of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".chart[id]"))) {
     const newer = fresh.getElementById(chart.id);
-    if (newer) chart.dataset.src = newer.dataset.src;
+    if (newer && isWhole) chart.dataset.src = newer.dataset.src; // so that colours are those of the table
   }
   if (fresh.body.dataset.events && fresh.body.dataset.events !== document.body.dataset.events) {
     document.body.dataset.events = fresh.body.dataset.events;
@@ -65,6 +72,9 @@ export async function refresh() {
   document.dispatchEvent(new CustomEvent("det:refreshed"));
 }
 
+/** Ids of the regions that are replaced when they are outdated. @param {Document} [page] */
+const regions = (page = document) => [...page.querySelectorAll("[data-refresh]")].map((region) => region.id);
+
 /** @type {EventSource | null} */
 let source = null;
 let cursor = "";
@@ -73,12 +83,12 @@ function open() {
   const after = cursor && `&after=${encodeURIComponent(cursor)}`;
   source = new EventSource(document.body.dataset.events + after);
   source.addEventListener("rows", (event) => showRows(JSON.parse(event.data)));
-  source.addEventListener("reload", () => refreshSoon());
+  source.addEventListener("reload", () => refreshSoon(...regions()));
   for (const name of ["metrics", "logs", "checkpoints"]) {
     source.addEventListener(name, (event) => {
       cursor = event.lastEventId || cursor;
       document.dispatchEvent(new CustomEvent(`det:${name}`, { detail: new Set(JSON.parse(event.data)) }));
-      if (name === "checkpoints") refreshSoon();
+      if (name === "checkpoints") refreshSoon("checkpoints");
     });
   }
   source.addEventListener("open", () => notify(""));
