@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MLFLOW := .cache/mlflow
+AXE := .cache/axe/axe.min.js
+AXE_SHA256 := 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
 PACKAGING := .cache/packaging
 DIST := dist
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -48,6 +50,7 @@ set-up:
 # Builds in its recipe, so that the other suites do not wait for it; the first suite that starts.
 test-horovod more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
 test-mlflow more-mlflow: build = +$(MAKE) --no-print-directory $(MLFLOW)/.installed
+test-server more-server: build = +$(MAKE) --no-print-directory $(AXE)
 
 test-%:
 	$(build)
@@ -177,6 +180,12 @@ $(PACKAGING)/.installed:
 $(MLFLOW)/.installed: plugins/mlflow/tests/server.txt
 	$(PYTHON) -m venv $(MLFLOW) && $(MLFLOW)/bin/pip install -q -r $< && touch $@ || \
 		{ [ -z "$$CI" ] && echo "the MLflow server cannot be installed here: its tests will skip"; }
+
+# The checks of accessibility in the browser tests of det-server. Without npm those tests skip and say so; never in CI.
+$(AXE):
+	mkdir -p $(@D) && cd $(@D) && npm pack --silent axe-core@4.14.1 >/dev/null && tar xzOf axe-core-4.14.1.tgz package/axe.min.js >axe.tmp && \
+		echo "$(AXE_SHA256)  axe.tmp" | sha256sum --check --quiet && mv axe.tmp $(@F) || \
+		{ [ -z "$$CI" ] && echo "axe-core cannot be fetched here: its tests will skip"; }
 
 clean:
 	rm -rf $(VENV) .cache $(DIST)

@@ -88,14 +88,19 @@ def test_forty_long_curves_are_drawn_quickly(windows: Windows, served_seed: tupl
         page.locator("#curves[data-state=drawn]").wait_for()
         # Commands to the canvas are executed later, so a pixel is read back. Other suites share the cores: the best of ten.
         times = page.evaluate(
-            """() => [...Array(10)].map((_, k) => {
+            """async () => {
               const slider = document.querySelector('.chart-controls input[type=range]');
-              const started = performance.now();
-              slider.value = String(k % 2 ? 0.3 : 0.6);
-              slider.dispatchEvent(new Event('input', {bubbles: true}));
-              document.querySelector('#curves canvas').getContext('2d').getImageData(0, 0, 1, 1);
-              return performance.now() - started;
-            })"""
+              const times = [];
+              for (let k = 0; k < 10; k++) {
+                const started = performance.now();
+                slider.value = String(k % 2 ? 0.3 : 0.6);
+                slider.dispatchEvent(new Event('input', {bubbles: true}));
+                await new Promise((done) => queueMicrotask(done)); // uPlot draws in one
+                document.querySelector('#curves canvas').getContext('2d').getImageData(0, 0, 1, 1);
+                times.push(performance.now() - started);
+              }
+              return times;
+            }"""
         )
         print(f"40 curves of 2000 points: smoothed, drawn and read back in {[round(one) for one in sorted(times)]} ms")
         assert min(times) < DRAWING_MS
