@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import time
 from abc import ABC, abstractmethod
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -139,17 +138,17 @@ class LocalAccess(Access):
         if kind != "session":
             return None
         begun, renewed = map(int, times.split("~"))
-        if time.time() > min(renewed + IDLE.total_seconds(), begun + LONGEST_SESSION.total_seconds()):
+        if now().timestamp() > min(renewed + IDLE.total_seconds(), begun + LONGEST_SESSION.total_seconds()):
             return None
-        due = time.time() > renewed + _RENEW_AFTER.total_seconds()
+        due = now().timestamp() > renewed + _RENEW_AFTER.total_seconds()
         return Admission(self._user, self._cookie(begun) if due else None)
 
     def admit_link(self, secret: str) -> str | None:
         """Return a new cookie if the token is that of this server."""
-        return self._cookie(int(time.time())) if _equal(secret, self.link_token) else None
+        return self._cookie(int(now().timestamp())) if _equal(secret, self.link_token) else None
 
     def _cookie(self, begun: int) -> str:
-        return self._signer.sign(f"session~{begun}~{int(time.time())}")
+        return self._signer.sign(f"session~{begun}~{int(now().timestamp())}")
 
 
 class AccountAccess(Access):
@@ -163,13 +162,9 @@ class AccountAccess(Access):
         """Check of user names and passwords."""
 
     def admit_bearer(self, secret: str) -> Principal | None:
-        """Return the user or run of a token."""
+        """Return the user or run of a token. That of a browser's session is for its cookie only."""
         token = self._find_token(secret)
-        if token is None:
-            return None
-        if token.kind is TokenKind.SESSION:
-            self._renew(token)
-        return self._principal(token)
+        return self._principal(token) if token and token.kind is not TokenKind.SESSION else None
 
     def admit_cookie(self, value: str) -> Admission | None:
         """Return the user of a session. Other tokens are no cookies."""
@@ -183,10 +178,9 @@ class AccountAccess(Access):
         """Return None, because people log in."""
         return None
 
-    def create_session(self, user: str) -> tuple[str, datetime]:
-        """Return a new token of a session, and the time at which it ends without a request."""
-        expires = now() + IDLE
-        return self._add_token(user=user, kind=TokenKind.SESSION, scope=TokenScope.ADMIN, expires=expires), expires
+    def create_session(self, user: str) -> str:
+        """Return a new token for the cookie of a browser."""
+        return self._add_token(user=user, kind=TokenKind.SESSION, scope=TokenScope.ADMIN, expires=now() + IDLE)
 
     def create_api_token(self, user: str, scope: TokenScope, label: str, expires: datetime | None) -> str:
         """Return a new token for a script."""

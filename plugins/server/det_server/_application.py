@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -83,7 +84,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     site.keeper.start()
     yield
     await site.changes.close()
-    site.keeper.stop()
+    await run_in_threadpool(site.keeper.stop)
 
 
 def _explain_status(request: Request, error: Exception) -> Response:

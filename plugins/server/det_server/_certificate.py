@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.errors import DetError
+from det_server._hosts import host_in_url
 
 _STEPS = 10
 """Maximum number of messages of a handshake."""
@@ -35,7 +36,7 @@ def read_certificate_names(certificate: Path, key: Path) -> list[str]:
     names = [value.lower() for kind, value in found.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     if not names:
         raise DetError(f"{certificate} names no hosts; expected a certificate with subjectAltName")
-    return [_in_brackets(name) for name in names]
+    return [host_in_url(name) for name in names]
 
 
 def _contexts(certificate: Path, key: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -69,7 +70,3 @@ def _step(end: ssl.SSLObject) -> bool:
     except ssl.SSLWantReadError:
         return False
     return True
-
-
-def _in_brackets(name: str) -> str:
-    return f"[{name}]" if ":" in name else name

@@ -25,8 +25,10 @@ from det_server._site import Site
 _log = logging.getLogger("det.server")
 
 _READING = ("GET", "HEAD")
-_OPEN = {("/login", "GET"), ("/login", "HEAD"), ("/login", "POST"), ("/api/login", "POST")}
+_OPEN = {("/login", "GET"), ("/login", "HEAD"), ("/login", "POST")}
 """Paths and methods that need no login if people log in at all."""
+_API_LOGIN = ("/api/login", "POST")
+"""Path and method that check passwords and links themselves."""
 _OPEN_FILES = "/static/"
 """Path of what the login page needs."""
 _FOR_RUNS = ("/api/store/", "/api/info")
@@ -101,8 +103,7 @@ class Guard:
             raise RefusedError(
                 403,
                 f"this server is not {', '.join(host)[:100]!r}; expected {', '.join(self._hosts.names)}"
-                + (f" with port {self._hosts.port}" if self._hosts.port else "")
-                + ". Behind a reverse proxy, start it with: det server --users --proxy-host NAME",
+                ". Behind a reverse proxy, start it with: det server --users --proxy-host NAME",
             )
         followed = scope["method"] in _READING and is_link(headers)
         if not followed and not is_same_origin(headers, self._hosts):
@@ -120,11 +121,13 @@ class Guard:
         state: dict[str, Any] = scope.setdefault("state", {})
         if path.startswith(API):
             check_client_version(headers)
+        if (path, scope["method"]) == _API_LOGIN:  # with whatever token the client had before
+            return None
         token = _credentials.bearer_token(headers)
         if token is not None:
             state["principal"] = await self._bearer(token, path)
             return None
-        if path.startswith(API) and path != "/api/login":
+        if path.startswith(API):
             raise RefusedError(401, self._how_to_log_in(), {"www-authenticate": "Bearer"})
         link = _credentials.url_token(query) if scope["method"] in _READING else None
         if link is not None and not self._site.has_users:
@@ -132,7 +135,7 @@ class Guard:
         return await self._cookie_session(scope, headers)
 
     async def _bearer(self, token: str, path: str) -> Principal:
-        principal = await self._ask_store(self._site.access.admit_bearer, token)
+        principal: Principal | None = await self._ask_store(self._site.access.admit_bearer, token)
         if principal is None:
             raise RefusedError(401, f"the token is not valid, or has expired; {self._how_to_log_in()}")
         if principal.run is not None and not path.startswith(_FOR_RUNS):
@@ -159,7 +162,7 @@ class Guard:
         is_open = self._site.has_users and ((path, method) in _OPEN or path.startswith(_OPEN_FILES))
         if admission is None and not is_open:
             return self._send_to_login(scope, headers)
-        if method not in _READING and path != "/api/login" and not names_its_origin(headers):
+        if method not in _READING and not names_its_origin(headers):
             raise RefusedError(
                 403, "the request has neither Origin nor Sec-Fetch-Site; use a present browser or a token"
             )

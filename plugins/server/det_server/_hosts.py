@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-_FRAMED = ("document", "")
+_HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+"""Host header in lower case: a name or an address, and perhaps a port."""
+_TOP_LEVEL = ("document", "")
 """Values of Sec-Fetch-Dest of a page that is not inside another one."""
 
 
@@ -21,43 +22,33 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def host_in_url(host: str) -> str:
+    """Return a name or an address as in a URL, with brackets if it is an address of IPv6."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 @dataclass(frozen=True)
 class AllowedHosts:
-    """Names and origins that requests may carry.
+    """Names that requests may carry, with any port, because a port may be forwarded from another one.
 
     Args:
         scheme: ``http`` or ``https``.
         names: permitted host names and addresses, those of IPv6 in brackets. ``*.`` stands for one label.
-        port: port that browsers connect to, or None for any.
     """
 
     scheme: str
     names: Collection[str]
-    port: int | None
 
     def permits_host(self, header: str) -> bool:
         """Return whether a Host header names this server."""
-        try:
-            parts = urlsplit(f"//{header}")
-            name, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[self.scheme]
-        except ValueError:
-            return False
-        if parts.netloc != header or "@" in header or any(character in header for character in "/\\?#, \t"):
-            return False
-        shown = f"[{name}]" if ":" in name else name
-        known = any(_matches(shown, allowed) for allowed in self.names)
-        return known and self.port in (None, port)
-
-    def permits_origin(self, origin: str) -> bool:
-        """Return whether an Origin header names this server."""
-        scheme, separator, host = origin.partition("://")
-        return bool(separator) and scheme == self.scheme and self.permits_host(host)
+        found = _HOST.fullmatch(header.lower())
+        return found is not None and any(_matches(found[1], allowed.lower()) for allowed in self.names)
 
 
 def _matches(name: str, allowed: str) -> bool:
     if allowed.startswith("*."):
-        return name.partition(".")[2] == allowed[2:].lower()
-    return name == allowed.lower()
+        return name.partition(".")[2] == allowed[2:]
+    return name == allowed
 
 
 def is_same_origin(headers: Mapping[str, str], hosts: AllowedHosts) -> bool:
@@ -66,7 +57,7 @@ def is_same_origin(headers: Mapping[str, str], hosts: AllowedHosts) -> bool:
     Pages of other ports of the same host are other origins, although cookies do not distinguish them.
     """
     origin, fetch_site = headers.get("origin"), headers.get("sec-fetch-site")
-    if origin is not None and not hosts.permits_origin(origin):
+    if origin is not None and origin.lower() != f"{hosts.scheme}://{headers['host']}".lower():
         return False
     return fetch_site in (None, "same-origin", "none")
 
@@ -78,4 +69,4 @@ def names_its_origin(headers: Mapping[str, str]) -> bool:
 
 def is_link(headers: Mapping[str, str]) -> bool:
     """Return whether the user follows a link of another site to a page of this server."""
-    return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "") in _FRAMED
+    return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "") in _TOP_LEVEL

@@ -18,7 +18,8 @@ NOBODY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAA
 """Hash that no password has, with the same costs as those of `hash_password`."""
 _AT_A_TIME = threading.BoundedSemaphore(2)
 """Passwords that are hashed at the same time. Each takes 64 MiB and a core for a moment."""
-_QUEUE_SECONDS = 10.0
+_WAITING = threading.BoundedSemaphore(10)
+"""Passwords that are hashed or wait for it, so that logins never occupy all threads of the server."""
 
 
 class PasswordError(DetError):
@@ -48,14 +49,15 @@ def verify_password(hashed: str, password: str) -> bool:
     """
     from argon2.exceptions import InvalidHashError, VerificationError
 
-    if not _AT_A_TIME.acquire(timeout=_QUEUE_SECONDS):
+    if not _WAITING.acquire(blocking=False):
         raise PasswordError("too many people are logging in at the moment; try again")
     try:
-        return _hasher().verify(hashed or NOBODY, password[:LONGEST]) and bool(hashed)
+        with _AT_A_TIME:
+            return _hasher().verify(hashed or NOBODY, password[:LONGEST]) and bool(hashed)
     except (VerificationError, InvalidHashError):
         return False
     finally:
-        _AT_A_TIME.release()
+        _WAITING.release()
 
 
 def _hasher() -> PasswordHasher:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import threading
-import time
 from pathlib import Path
+from time import monotonic
 
 from det_core.errors import DetError, RecordNotFound
 from det_core.home import private_directory
@@ -17,6 +17,8 @@ from det_core.tracking.control import lacks_runner
 _log = logging.getLogger("det.server")
 
 _EVERY_SECONDS = 30.0
+_STOP_SECONDS = 5.0
+"""Maximum time to wait for the start of a runner when the server stops. The thread ends with the process."""
 _LONGEST_PAUSE = 30 * 60.0
 """Maximum time between two attempts to start a runner that fails."""
 
@@ -46,6 +48,7 @@ class RunnerKeeper:
     def stop(self) -> None:
         """Stop checking. Runners continue."""
         self._stopped.set()
+        self._thread.join(_STOP_SECONDS)
 
     def keep(self, experiment_id: int) -> None:
         """Note an experiment, so that it is started again until it ends or is paused."""
@@ -99,13 +102,13 @@ class RunnerKeeper:
             self._postpone(experiment_id)  # in case it ends at once
 
     def _is_due(self, experiment_id: int) -> bool:
-        return time.monotonic() >= self._failures.get(experiment_id, (0.0, 0.0))[0]
+        return monotonic() >= self._failures.get(experiment_id, (0.0, 0.0))[0]
 
     def _postpone(self, experiment_id: int) -> None:
         """Double the time before the next attempt to start the experiment."""
         _, pause = self._failures.get(experiment_id, (0.0, self._every / 2))
         pause = min(2 * pause, _LONGEST_PAUSE)
-        self._failures[experiment_id] = time.monotonic() + pause, pause
+        self._failures[experiment_id] = monotonic() + pause, pause
 
     def _noted(self) -> list[int]:
         pattern = re.compile(rf"experiment-([0-9]{{1,18}})-of-{self._store.cluster_id}")

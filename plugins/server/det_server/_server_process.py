@@ -14,7 +14,7 @@ from det_core.errors import DetError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.tracking import TrackingStore
 from det_server._access import Access, AccountAccess, LocalAccess
-from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, is_loopback
+from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, host_in_url, is_loopback
 from det_server._own_store import open_own_store
 from det_server._signatures import load_signing_key
 
@@ -91,14 +91,14 @@ def check_exposure(options: ServerOptions) -> None:
 
 
 def _allowed_hosts(options: ServerOptions) -> AllowedHosts:
-    """Return the names under which browsers may reach the server. The port follows when it is known."""
+    """Return the names under which browsers may reach the server."""
     if options.proxy_hosts:
-        return AllowedHosts("https", [name.lower() for name in options.proxy_hosts], None)
+        return AllowedHosts("https", options.proxy_hosts)
     if options.certificate:
         from det_server._certificate import read_certificate_names
 
-        return AllowedHosts("https", read_certificate_names(*options.certificate), None)
-    return AllowedHosts("http", LOOPBACK_NAMES, None)
+        return AllowedHosts("https", read_certificate_names(*options.certificate))
+    return AllowedHosts("http", (host_in_url(options.host), *LOOPBACK_NAMES))
 
 
 def _listen(options: ServerOptions) -> socket.socket:
@@ -137,8 +137,6 @@ def _serve(
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="det server: %(message)s")
     port = listener.getsockname()[1]
     url = _public_url(options, hosts, port)
-    if not options.proxy_hosts:
-        hosts = AllowedHosts(hosts.scheme, hosts.names, port)
     site = Site(store=store, url=url, access=access, changes=LiveChanges(store), keeper=RunnerKeeper(store))
     app = make_application(site, hosts, behind_proxy=bool(options.proxy_hosts), cookie=f"det-{port}")
     server = make_server(app, certificate=options.certificate, on_started=lambda: _announce(options, url, access))
@@ -148,9 +146,8 @@ def _serve(
 def _public_url(options: ServerOptions, hosts: AllowedHosts, port: int) -> str:
     if options.proxy_hosts:
         return f"https://{options.proxy_hosts[0]}"
-    name = options.host if hosts.scheme == "http" else next(iter(hosts.names)).replace("*", "www")
-    shown = f"[{name}]" if ":" in name and not name.startswith("[") else name
-    return f"{hosts.scheme}://{shown}:{port}"
+    name = next(iter(hosts.names)).replace("*", "www")
+    return f"{hosts.scheme}://{name}:{port}"
 
 
 def _announce(options: ServerOptions, url: str, access: Access) -> None:

@@ -176,7 +176,7 @@ def served(
             changes=LiveChanges(store),
             keeper=RunnerKeeper(store),
         )
-        hosts = AllowedHosts("http", LOOPBACK_NAMES, port)
+        hosts = AllowedHosts("http", LOOPBACK_NAMES)
         app = make_application(site, hosts, behind_proxy=behind_proxy, cookie=f"det-{port}")
         started = threading.Event()
         server = make_server(app, on_started=started.set)

@@ -198,6 +198,15 @@ def test_a_logout_of_a_program_ends_its_token(team: ServedSite) -> None:
     assert ann.get("/api/info").status == 401
 
 
+def test_a_program_logs_in_with_whatever_token_it_had_before(team: ServedSite, local: ServedSite) -> None:
+    old = team.client.with_headers(Authorization="Bearer expired")
+    answer = old.call("/api/login", {"user": "ann", "password": PASSWORD})
+    assert answer.status == 200 and answer.json["expires"]
+    assert isinstance(local.site.access, LocalAccess)
+    answer = local.client.call("/api/login", {"link": local.site.access.link_token})
+    assert answer.json == {"token": local.site.access.command_line_token, "expires": None}
+
+
 @pytest.mark.parametrize("change", [{"password": ""}, {"active": False}], ids=str)
 def test_a_new_password_and_a_deactivation_end_everything(team: ServedSite, change: dict[str, Any]) -> None:
     ann, program = team.log_in("ann"), team.program("ann")
@@ -211,10 +220,10 @@ def test_a_session_ends_after_twelve_hours_without_a_request_and_after_seven_day
 ) -> None:
     store.create_user("ann", role=Role.USER, password="")
     access = AccountAccess(store)
-    token, expires = access.create_session("ann")
-    begin = _access.now()
-    assert abs(expires - begin - timedelta(hours=12)) < timedelta(minutes=1)
+    token, begin = access.create_session("ann"), _access.now()
     (record,) = store.access_tokens("ann")
+    assert record.expires and abs(record.expires - begin - timedelta(hours=12)) < timedelta(minutes=1)
+    assert access.admit_bearer(token) is None
     monkeypatch.setattr(_access, "now", lambda: begin + timedelta(minutes=5))
     assert access.admit_cookie(token)
     assert store.access_tokens("ann")[0].expires == record.expires, "it is not renewed with every request"
@@ -237,22 +246,23 @@ def test_the_cookie_of_a_local_server_ends_and_survives_a_restart(
     assert cookie and after.admit_cookie(cookie)
     assert after.admit_link(before.link_token) is None
     assert after.admit_bearer(before.command_line_token)
-    begin = _access.time.time()
-    monkeypatch.setattr(_access.time, "time", lambda: begin + 11 * 3600)
+    begin = _access.now()
+    start = int(begin.timestamp())
+    monkeypatch.setattr(_access, "now", lambda: begin + timedelta(seconds=11 * 3600))
     renewed = after.admit_cookie(cookie)
     assert renewed and renewed.cookie
-    monkeypatch.setattr(_access.time, "time", lambda: begin + 13 * 3600)
+    monkeypatch.setattr(_access, "now", lambda: begin + timedelta(seconds=13 * 3600))
     assert after.admit_cookie(cookie) is None
     assert after.admit_cookie(renewed.cookie)
-    monkeypatch.setattr(_access.time, "time", lambda: begin + 7 * 86400 + 5)
-    assert after.admit_cookie(Signer(key).sign(f"session~{int(begin)}~{int(begin) + 7 * 86400}")) is None
+    monkeypatch.setattr(_access, "now", lambda: begin + timedelta(seconds=7 * 86400 + 5))
+    assert after.admit_cookie(Signer(key).sign(f"session~{start}~{start + 7 * 86400}")) is None
 
 
 def test_a_used_cookie_is_renewed(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = local.owner
     assert owner.get("/experiments").cookie is None
-    begin = _access.time.time()
-    monkeypatch.setattr(_access.time, "time", lambda: begin + 3600)
+    begin = _access.now()
+    monkeypatch.setattr(_access, "now", lambda: begin + timedelta(seconds=3600))
     renewed = owner.get("/experiments").cookie
     assert renewed and renewed != owner.headers["Cookie"]
     assert owner.with_headers(Cookie=renewed).get("/experiments").cookie is None
@@ -300,7 +310,7 @@ def test_an_api_token_has_a_scope_and_ends(team: ServedSite) -> None:
 )
 def test_a_token_cannot_permit_more_than_its_user(team: ServedSite, fields: dict[str, str]) -> None:
     assert team.log_in("ann").post("/account/tokens", fields).status == 400
-    assert all(token.kind.value == "SESSION" for token in team.store.access_tokens())
+    assert [token.kind.value for token in team.store.access_tokens()] == ["SESSION"]
 
 
 def test_a_token_loses_what_its_user_loses(team: ServedSite) -> None:

@@ -227,7 +227,7 @@ def test_a_submitted_experiment_is_trained_by_the_server(team: ServedSite, tmp_p
 def test_secrets_of_a_submission_are_in_private_files_only(local: ServedSite, tmp_path: Path, det_home: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
-    variables = {"environment": {"environment_variables": [f"API_KEY={SECRET}"]}}
+    variables: dict[str, Any] = {"environment": {"environment_variables": [f"API_KEY={SECRET}"]}}
     (code / "const.yaml").write_text(json.dumps(variables))
     answer = local.commands.call("/api/experiments", submission(code, **variables))
     assert answer.status == 200, answer.text

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from det_server import actions, api, pages
 from det_server._credentials import repeat_request, without_token
-from det_server._hosts import AllowedHosts, is_loopback
+from det_server._hosts import AllowedHosts, is_loopback, is_same_origin
 from det_server._http_server import HEADER_BYTES
 from det_server._request_bodies import BodyReader
 from det_server.actions._sessions import local_target
@@ -52,7 +52,10 @@ def test_no_route_answers_without_credentials_on_a_local_server(local: ServedSit
         headers = {"Cookie": f"{local.cookie_name}=session~1~9999999999.forged"}
     for method, path in ROUTES:
         answer = _send(local.client, method, path, headers)
-        assert answer == 401, f"{method} {path}: {answer}"
+        expected = 400 if (method, path) == ("POST", "/api/login") else 401  # it checks what its body says
+        assert answer == expected, f"{method} {path}: {answer}"
+    assert local.client.call("/api/login", {"link": "x"}).status == 401
+    assert local.client.call("/api/login", {"user": "root", "password": ""}).status == 404
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}], ids=str)
@@ -93,8 +96,8 @@ def test_a_viewer_can_change_nothing(team: ServedSite, headers: dict[str, str]) 
     [
         "evil.example",
         "evil.example:{port}",
-        "127.0.0.1",
-        "127.0.0.1:1",
+        "127.0.0.1:",
+        "127.0.0.1:x",
         "127.0.0.1.evil.example:{port}",
         "",
         "x@127.0.0.1:{port}",
@@ -112,7 +115,9 @@ def test_a_foreign_host_header_is_refused_even_with_the_token(local: ServedSite,
     assert local.owner.get("/experiments", Host=header).status == 403
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}", "LOCALHOST:{port}"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}", "LOCALHOST:{port}", "localhost:9"]
+)
 def test_own_names_are_accepted(local: ServedSite, host: str) -> None:
     assert local.commands.get("/api/info", Host=host.format(port=local.client.address[1])).status == 200
 
@@ -123,6 +128,13 @@ def test_a_request_without_or_with_two_host_headers_is_refused(local: ServedSite
         with socket.create_connection(address, timeout=10) as connection:
             connection.sendall(b"GET /experiments HTTP/1.1\r\n" + lines + b"\r\n")
             assert connection.recv(100).split()[1] in (b"400", b"403")
+
+
+def test_a_forwarded_port_has_another_number(local: ServedSite) -> None:
+    elsewhere = {"Host": "localhost:9000", "Origin": "http://localhost:9000", "Sec-Fetch-Site": "same-origin"}
+    assert local.owner.post("/models", {"name": "m"}, **elsewhere).status == 303
+    foreign = {**elsewhere, "Origin": local.site.url}
+    assert local.owner.post("/models", {"name": "n"}, **foreign).status == 403
 
 
 # Requests that other sites send
@@ -447,10 +459,11 @@ def test_other_addresses(host: str) -> None:
 
 
 def test_names_of_a_certificate_and_of_a_proxy() -> None:
-    hosts = AllowedHosts("https", ["det.example.org", "*.lab.example"], None)
+    hosts = AllowedHosts("https", ["det.example.org", "*.lab.example"])
     for name in ("det.example.org", "DET.example.org:8443", "a.lab.example"):
         assert hosts.permits_host(name)
     for name in ("example.org", "a.b.lab.example", "lab.example", "xlab.example", "det.example.org.evil"):
         assert not hosts.permits_host(name)
-    assert hosts.permits_origin("https://det.example.org")
-    assert not hosts.permits_origin("http://det.example.org")
+    assert is_same_origin({"host": "det.example.org", "origin": "https://det.example.org"}, hosts)
+    for origin in ("http://det.example.org", "https://a.lab.example", "https://det.example.org:8443", "null", ""):
+        assert not is_same_origin({"host": "det.example.org", "origin": origin}, hosts)

@@ -9,7 +9,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from det_server import _runner_keeper
 from det_server._runner_keeper import RunnerKeeper
 
 from det_core import runner
@@ -76,7 +75,7 @@ def test_a_runner_that_fails_is_tried_less_and_less_often(
         raise LaunchError("no room")
 
     monkeypatch.setattr(runner, "start_detached", fail)
-    monkeypatch.setattr(_runner_keeper.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("det_server._runner_keeper.monotonic", lambda: now[0])
     keeper = RunnerKeeper(store)
     keeper.keep(store.create_experiment(config={"name": "x"}).id)
     with caplog.at_level(logging.WARNING):

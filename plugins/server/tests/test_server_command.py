@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from det_server import _browser
+from det_server._browser import open_browser
 from det_server._passwords import hash_password
 from det_server._server_process import ServerOptions, check_exposure
 
@@ -247,8 +247,8 @@ def test_behind_a_proxy_the_reported_address_counts_and_the_name_is_that_of_the_
 
 def test_the_browser_gets_no_token_as_an_argument(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(_browser.webbrowser, "open", opened.append)
-    _browser.open_browser("http://127.0.0.1:8080/?token=t0ken&x=1")
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    open_browser("http://127.0.0.1:8080/?token=t0ken&x=1")
     (url,) = wait_for(lambda: opened)
     assert url.startswith("file:///") and "t0ken" not in url
     file = Path(url.removeprefix("file://"))

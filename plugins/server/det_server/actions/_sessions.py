@@ -12,7 +12,7 @@ from det_server._credentials import set_cookie
 from det_server._forms import read_form
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
-from det_server._site import Site, site_of
+from det_server._site import site_of
 
 _LOCAL = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
 """URLs of this server: one slash, and then printable ASCII without spaces and backslashes."""
@@ -52,9 +52,8 @@ def log_out(request: Request) -> Response:
 
 def start_session(request: Request, response: Response, user: str) -> None:
     """Create a session of a user, and add its cookie to a response."""
-    token, _ = accounts_of(request).create_session(user)
-    site: Site = site_of(request)
-    set_cookie(response, request.app.state.cookie, token, secure=site.is_secure)
+    token = accounts_of(request).create_session(user)
+    set_cookie(response, request.app.state.cookie, token, secure=site_of(request).is_secure)
 
 
 def local_target(url: str) -> str:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from det_server._access import LocalAccess
+from det_core.interfaces.account_records import TokenScope
+from det_server._access import LocalAccess, now
 from det_server._accounts import accounts_of, require_writer
 from det_server._refusal import RefusedError
 from det_server._site import principal_of, site_of
 from det_server.api._json_body import JsonBody
 
+_LIFE = timedelta(days=30)
+"""Time after which the token of ``det login`` is invalid."""
+
 
 def log_in(request: Request) -> Response:
-    """Create a session for a user and a password, or return the token of the only user for that of the printed URL."""
+    """Return a token for a user and a password, or that of the only user for the token of the printed URL.
+
+    It outlasts the session of a browser, and most trainings.
+    """
     body, access = JsonBody(request), site_of(request).access
     if isinstance(access, LocalAccess) and (link := body.get("link", str, None)):
         if access.admit_link(link) is None:
@@ -22,7 +31,8 @@ def log_in(request: Request) -> Response:
     user, password = body.get("user", str), body.get("password", str)
     accounts = accounts_of(request)
     accounts.login.check(user, password, request.state.address)
-    token, expires = accounts.create_session(user)
+    expires = now() + _LIFE
+    token = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires)
     return JSONResponse({"token": token, "expires": expires.isoformat()})
 
 
