@@ -211,7 +211,7 @@ def test_references_can_be_constructed_from_ids(
     assert Determined().get_checkpoint("best-one").trial_id == 1
     monkeypatch.setenv("DET_MASTER", "http://master:8080")
     assert not (tmp_path / "nowhere").exists()
-    with pytest.raises(DetError, match="http://master:8080: recording on a master comes with a later release"):
+    with pytest.raises(DetError, match="http://master:8080 would send your token over the network without encryption"):
         Determined()
 
 

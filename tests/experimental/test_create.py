@@ -249,7 +249,7 @@ def test_invalid_arguments_are_errors(define: Define, context_dir: Path, tmp_pat
         create(trial_class, {"seracher": {}}, context_dir=place)
     with pytest.raises(InvalidTrial, match="trial_def is <class 'int'>"):
         create(int)  # type: ignore[arg-type]
-    with pytest.raises(DetError, match="recording on a master comes with a later release"):
+    with pytest.raises(DetError, match="would send your token over the network without encryption"):
         create(trial_class, context_dir=place, master_url="http://master:8080")
 
     class Inner(trial_class):  # type: ignore[misc, valid-type]
