@@ -41,6 +41,9 @@ _checkpoints = (
     .where(trials.c.experiment_id.in_(_ids))
     .group_by(trials.c.experiment_id)
 )
+_validations = select(metrics.c.id, metrics.c.searcher_metric, metrics.c.steps_completed, metrics.c.trial_id).where(
+    metrics.c.id.in_(_ids)
+)
 
 
 class _Best(NamedTuple):
@@ -77,32 +80,23 @@ def _counts(connection: Connection, query: Select[Any], wanted: dict[str, Any]) 
 
 def _best(connection: Connection, configs: Mapping[int, Mapping[str, Any]]) -> Mapping[int, _Best]:
     found = {}
-    for smaller_is_better in (True, False):
+    for smaller_is_better, query in _BEST.items():
         ids = [each for each, config in configs.items() if searcher_metric(config)[1] is smaller_is_better]
-        if ids:
-            rows = connection.execute(_BEST[smaller_is_better], {"ids": ids})
-            found.update(
-                {
-                    row.experiment_id: _Best(
-                        Validation(value=row.value, steps_completed=row.steps_completed), row.trial_id
-                    )
-                    for row in rows
-                }
+        best = {row.best: row.id for row in connection.execute(query, {"ids": ids}) if row.best} if ids else {}
+        # A join of both queries would let PostgreSQL read all metrics.
+        for row in connection.execute(_validations, {"ids": list(best)}) if best else ():
+            found[best[row.id]] = _Best(
+                Validation(value=row.searcher_metric, steps_completed=row.steps_completed), row.trial_id
             )
     return found
 
 
 def _select_best(smaller_is_better: bool) -> Select[Any]:
-    """Select the best validation of each experiment that has one."""
+    """Select the id of the best validation of each experiment, or NULL."""
     of_experiment = trials.c.experiment_id == experiments.c.id
     best = best_of_trials(of_experiment, smaller_is_better=smaller_is_better)
     row = best.with_only_columns(best.exported_columns.id).limit(1).correlate(experiments).scalar_subquery()
-    columns = metrics.c.searcher_metric.label("value"), metrics.c.steps_completed, metrics.c.trial_id
-    return (
-        select(experiments.c.id.label("experiment_id"), *columns)
-        .join_from(experiments, metrics, metrics.c.id == row)
-        .where(experiments.c.id.in_(_ids))
-    )
+    return select(experiments.c.id, row.label("best")).where(experiments.c.id.in_(_ids))
 
 
 _BEST = {smaller_is_better: _select_best(smaller_is_better) for smaller_is_better in (True, False)}
