@@ -34,6 +34,8 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, unless there are too many."""
         super().connection_made(transport)
+        # asyncio does this only for sockets that know their protocol. Otherwise each answer waits 40 ms for an ACK.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > MAX_CONNECTIONS:
             _log.warning("a connection was refused because there are %d", MAX_CONNECTIONS)
             transport.abort()

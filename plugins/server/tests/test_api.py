@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import gzip
+import http.client
 import io
 import json
 import pickle
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,18 @@ def test_incompatible_releases_are_told_which_side_to_upgrade(local: ServedSite,
     assert answer.headers["det-version"] == __version__
     patch = __version__.rpartition(".")[0] + ".99"
     assert local.commands.get("/api/info", det_version=patch).status == 200
+
+
+def test_answers_do_not_wait_for_acknowledgements(local: ServedSite) -> None:
+    connection = http.client.HTTPConnection(*local.client.address, timeout=60)
+    seconds = []
+    for _ in range(60):
+        begin = time.perf_counter()
+        connection.request("GET", "/api/info", headers=local.commands.headers)
+        connection.getresponse().read()
+        seconds.append(time.perf_counter() - begin)
+    connection.close()
+    assert min(seconds[20:]) < 0.03, "40 ms is the delay of an acknowledgement"
 
 
 # Tokens of runs
