@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from det_core.errors import DetError
-from det_server._live_rows import LiveRows, RowValues
+from det_server._live_rows import LiveRows, RowValues, Topics
 
 if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
@@ -34,21 +34,6 @@ _Result = TypeVar("_Result")
 
 class TooManyPages(Exception):
     """Refusal of a further page while `MOST_SUBSCRIPTIONS` receive events."""
-
-
-@dataclass(frozen=True)
-class Topics:
-    """Subjects of a page.
-
-    Args:
-        experiments: ids of the experiments whose rows the page shows.
-        trials: ids of the trials whose rows, curves or logs it shows.
-        newest: whether it shows the newest experiments, so that it must learn of new ones.
-    """
-
-    experiments: frozenset[int] = frozenset()
-    trials: frozenset[int] = frozenset()
-    newest: bool = False
 
 
 @dataclass(frozen=True)

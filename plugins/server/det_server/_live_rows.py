@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from det_core.errors import RecordNotFound
@@ -11,12 +12,26 @@ from det_server._rendering import format_metric, format_number, format_percent, 
 
 if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
-    from det_server._live_changes import Topics
 
 RowValues = Mapping[str, str]
 """Names of values mapped to their texts."""
 _MOST_SCORES = 10_000
 """Maximum number of trials whose best values are kept."""
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Subjects of a page.
+
+    Args:
+        experiments: ids of the experiments whose rows the page shows.
+        trials: ids of the trials whose rows, curves or logs it shows.
+        newest: whether it shows the newest experiments, so that it must learn of new ones.
+    """
+
+    experiments: frozenset[int] = frozenset()
+    trials: frozenset[int] = frozenset()
+    newest: bool = False
 
 
 class LiveRows:

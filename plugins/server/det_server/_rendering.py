@@ -1,4 +1,4 @@
-"""Rendering of pages: templates with automatic escaping, their filters, and pages about errors."""
+"""Rendering of pages from templates with automatic escaping, the filters of templates, and pages about errors."""
 
 from __future__ import annotations
 

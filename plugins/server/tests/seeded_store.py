@@ -14,7 +14,7 @@ from det_core.interfaces.tracking import TrackingStore
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
 LONG = "a very long name of an experiment that somebody wrote without thinking of tables " * 2
-UNICODE = "Größe 模型 🚀 ‮abc"  # noqa: RUF001
+UNICODE = "Größe 模型 🚀 ‮abc"
 _SPACE = {
     "lr": {"type": "log", "minval": -4, "maxval": -1, "base": 10},
     "width": {"type": "categorical", "vals": [32, 64, 128]},
@@ -98,7 +98,12 @@ def _report(trial: TrialRecord, run: int, group: str, step: int, metrics: Mappin
 
 
 def _config(name: str, **more: Any) -> dict[str, Any]:
-    searcher = {"name": "async_halving", "metric": "val_loss", "smaller_is_better": True, "max_length": {"batches": 1600}}
+    searcher = {
+        "name": "async_halving",
+        "metric": "val_loss",
+        "smaller_is_better": True,
+        "max_length": {"batches": 1600},
+    }
     return {
         "name": name,
         "description": "",
@@ -124,7 +129,10 @@ def _code() -> bytes:
 
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, text in (("model_def.py", "import torch\n\n\nclass MNistTrial: ...\n"), ("data/labels.txt", "0\n1\n")):
+        for name, text in (
+            ("model_def.py", "import torch\n\n\nclass MNistTrial: ...\n"),
+            ("data/labels.txt", "0\n1\n"),
+        ):
             member = tarfile.TarInfo(name)
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))
@@ -192,7 +200,9 @@ def _utilization(store: TrackingStore, trial: TrialRecord) -> None:
             "gpu": {_GPU: {"gpu_util": busy + 5, "gpu_free_memory": 3.2e9}},
         }.items():
             samples.append(
-                SystemMetrics(trial_id=trial.id, run_id=trial.run_id or 1, group=group, metrics={"node-1": values}, time=at)
+                SystemMetrics(
+                    trial_id=trial.id, run_id=trial.run_id or 1, group=group, metrics={"node-1": values}, time=at
+                )
             )
     store.report_system_metrics(samples)
 
@@ -203,10 +213,18 @@ def _failed(store: TrackingStore) -> int:
     for number in (1, 2):
         run = store.start_run(trial.id, allocation_id=f"f{number}").run_id
         report_curve(store, trial, run, range(10, 120 * number, 10), 0.1)
-        _logs(store, trial, run, ["Traceback (most recent call last):", "\x1b[31mRuntimeError: CUDA out of memory\x1b[0m"], "stderr")
+        _logs(
+            store,
+            trial,
+            run,
+            ["Traceback (most recent call last):", "\x1b[31mRuntimeError: CUDA out of memory\x1b[0m"],
+            "stderr",
+        )
         store.count_restart(trial.id)
     store.set_trial_state(trial.id, State.ERROR)
-    error = "trial 41 failed 2 times, more than max_restarts allows: RuntimeError: CUDA out of memory; lower the batch size"
+    error = (
+        "trial 41 failed 2 times, more than max_restarts allows: RuntimeError: CUDA out of memory; lower the batch size"
+    )
     store.set_experiment_state(identity, State.ERROR, error=error)
     return identity
 

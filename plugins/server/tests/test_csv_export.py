@@ -7,10 +7,10 @@ import csv
 import io
 
 import pytest
+from det_server._csv_export import csv_response
 from starlette.responses import StreamingResponse
 
 from det_core.interfaces.records import MetricsReport, State
-from det_server._csv_export import csv_response
 
 from .serving import ServedSite
 
@@ -78,7 +78,9 @@ def test_metrics_are_exported_as_recorded(local: ServedSite) -> None:
     run = store.start_run(trial.id, allocation_id="a").run_id
     values = [0.1 + 0.2, 1e-300, 12345678901234]
     for step, value in enumerate(values, 1):
-        report = MetricsReport(trial_id=trial.id, run_id=run, group="training", steps_completed=step, metrics={"x": value})
+        report = MetricsReport(
+            trial_id=trial.id, run_id=run, group="training", steps_completed=step, metrics={"x": value}
+        )
         store.report_metrics([report])
     rows = _rows(local.owner.get(f"/trials/{trial.id}/metrics.csv").text)
     assert [float(row[3]) for row in rows[1:]] == values

@@ -11,12 +11,13 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from det_server import _live_changes
+from det_server._live_changes import Event, LiveChanges, Subscription, TooManyPages
+from det_server._live_rows import Topics
 
 from det_core.errors import StoreBusy
 from det_core.interfaces.records import LogLine, MetricsReport, Run, State
 from det_core.interfaces.tracking import TrackingStore
-from det_server import _live_changes
-from det_server._live_changes import Event, LiveChanges, Subscription, TooManyPages, Topics
 
 from .serving import ServedSite, wait_for
 
@@ -141,7 +142,9 @@ def test_a_page_that_connects_again_hears_what_it_missed(store: TrackingStore) -
         report(store, run, 1, 1.0)
         await reader.next("metrics")
         await reader.close()
-        line = LogLine(trial_id=run.trial_id, run_id=1, rank=0, stdtype="stdout", log="missed", time=datetime.now(timezone.utc))
+        line = LogLine(
+            trial_id=run.trial_id, run_id=1, rank=0, stdtype="stdout", log="missed", time=datetime.now(timezone.utc)
+        )
         store.add_logs([line])
         again = Reader(changes.events(topics, reader.cursor))
         assert await again.next("logs") == [run.trial_id]

@@ -10,13 +10,13 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from det_server import pages
+from det_server._ansi_text import colored_segments
+from det_server._rendering import clean_text, format_metric, format_number
 
 from det_core.interfaces.records import State
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
 from det_core.tracking import open_store
-from det_server import pages
-from det_server._ansi_text import colored_segments
-from det_server._rendering import clean_text, format_metric, format_number
 
 from .seeded_pages import page_paths
 from .seeded_store import HOSTILE, Seeded, seed_store
@@ -88,7 +88,9 @@ def test_every_route_of_a_page_is_in_the_table_of_these_tests(seeded: tuple[Seed
 
 def test_all_data_of_pages_is_answered(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
-    curves = client.get(f"/data/curves?trials={ids.best_trial},{ids.running_trial}&group=validation&metric=val_loss").json
+    curves = client.get(
+        f"/data/curves?trials={ids.best_trial},{ids.running_trial}&group=validation&metric=val_loss"
+    ).json
     assert [one["id"] for one in curves["series"]] == [ids.best_trial, ids.running_trial]
     assert all(one["x"] and len(one["x"]) == len(one["y"]) for one in curves["series"])
     logs = client.get(f"/data/logs/{ids.hostile_trial}?limit=2").json
@@ -150,7 +152,9 @@ def test_unknown_ids_are_not_found(seeded: tuple[Seeded, Client], path: str) -> 
     assert seeded[1].get(path).status == 404
 
 
-@pytest.mark.parametrize("query", ["page=x", "page=-3", "page=99999999999999999999", "order=%27;--", "state=NONE", "archived=?"])
+@pytest.mark.parametrize(
+    "query", ["page=x", "page=-3", "page=99999999999999999999", "order=%27;--", "state=NONE", "archived=?"]
+)
 def test_values_of_the_url_that_make_no_sense_are_ignored(seeded: tuple[Seeded, Client], query: str) -> None:
     for path in ("/experiments", f"/experiments/{seeded[0].search}"):
         assert seeded[1].get(f"{path}?{query}").status == 200
@@ -205,7 +209,11 @@ def test_viewers_see_no_actions(team: ServedSite) -> None:
     team.store.acquire_lease(experiment, "a:1:1:x", seconds=100, state=State.ACTIVE)
     viewer, user = team.log_in("vic"), team.log_in("ann")
     path = f"/experiments/{experiment}"
-    assert not [one for one in Page(viewer.get(path).text).all("form") if one.get("method") == "post" and "logout" not in (one["action"] or "")]
+    assert not [
+        one
+        for one in Page(viewer.get(path).text).all("form")
+        if one.get("method") == "post" and "logout" not in (one["action"] or "")
+    ]
     assert "Pause" not in Page(viewer.get(path).text).text
     assert "Pause" in Page(user.get(path).text).text
     assert viewer.get(f"{path}/confirm/pause").status == 403
@@ -252,7 +260,10 @@ def test_numbers_are_short(value: object, shown: str) -> None:
     assert format_number(value) == shown
 
 
-@pytest.mark.parametrize(("value", "shown"), [(2.4, "2.400"), (1600.0, "1600"), (0.5, "0.5000"), (1e-9, "1e−9"), (float("nan"), "nan")])  # noqa: RUF001
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(2.4, "2.400"), (1600.0, "1600"), (0.5, "0.5000"), (1e-9, "1e−9"), (float("nan"), "nan")],  # noqa: RUF001
+)
 def test_values_of_metrics_line_up(value: float, shown: str) -> None:
     assert format_metric(value) == shown
 

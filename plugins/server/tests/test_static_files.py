@@ -1,4 +1,4 @@
-"""Style sheets, scripts and templates: what is vendored, how large it is, and that nothing needs an exception of the CSP."""
+"""Style sheets, scripts and templates: their size, what is vendored, and that nothing needs an exception of the CSP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from det_server._rendering import STATIC_DIRECTORY, asset_url
 
 from .serving import ServedSite
@@ -28,7 +27,9 @@ SCRIPTS = sorted(STATIC_DIRECTORY.glob("*.js"))
 
 
 def test_vendored_files_are_those_of_the_release() -> None:
-    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (STATIC_DIRECTORY / "vendor").iterdir()}
+    found = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (STATIC_DIRECTORY / "vendor").iterdir()
+    }
     assert found == VENDORED
     assert "MIT License" in (STATIC_DIRECTORY / "vendor" / "uPlot.LICENSE").read_text()
 
@@ -44,7 +45,11 @@ def test_templates_need_no_inline_script_or_style(template: Path) -> None:
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text)
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
     assert "http://" not in text and "https://" not in text, "a page asks only its own server"
-    unsafe = [part for part in re.findall(r"{{[^}]*\| *safe[^}]*}}", text) if not re.match(r"{{ *' [a-z-]+(=\"[a-z]+\")?' \| safe if ", part)]
+    unsafe = [
+        part
+        for part in re.findall(r"{{[^}]*\| *safe[^}]*}}", text)
+        if not re.match(r"{{ *' [a-z-]+(=\"[a-z]+\")?' \| safe if ", part)
+    ]
     assert not unsafe, "only constants are marked as safe"
     assert "autoescape" not in text
 
@@ -53,7 +58,10 @@ def test_templates_need_no_inline_script_or_style(template: Path) -> None:
 def test_scripts_never_parse_text_as_markup_or_code(script: Path) -> None:
     text = script.read_text()
     assert text.startswith("// @ts-check\n")
-    assert not re.search(r"innerHTML\s*=|outerHTML\s*=|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(\"style\"", text)
+    assert not re.search(
+        r"innerHTML\s*=|outerHTML\s*=|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(\"style\"",
+        text,
+    )
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
 
 

@@ -58,10 +58,12 @@ def _differences(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
     """Return the values of each hyperparameter, those that differ first."""
     values = [hyperparameter_values(trial) for trial in trials]
     names = dict.fromkeys(name for one in values for name in one)
-    rows = [{"name": name, "cells": [one.get(name) for one in values]} for name in names]
-    for row in rows:
-        row["differs"] = len({repr(value) for value in row["cells"]}) > 1
+    rows = [_row(name, [one.get(name) for one in values]) for name in names]
     return sorted(rows, key=lambda row: not row["differs"])
+
+
+def _row(name: str, cells: list[Any]) -> dict[str, Any]:
+    return {"name": name, "cells": cells, "differs": len({repr(value) for value in cells}) > 1}
 
 
 ROUTES = [Route("/compare", show_compare)]

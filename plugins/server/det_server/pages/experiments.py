@@ -20,7 +20,9 @@ _ORDERS = ("id", "name", "state", "progress", "start_time", "owner")
 _DESCENDING = ("id", "start_time", "progress")
 _FILTERS = ("state", "name", "label", "archived")
 _ARCHIVED = {"yes": True, "all": None}
-_STATES = [(state.value, f"{state_word(state)}{' at once' if state is State.STOPPING_KILLED else ''}") for state in State]
+_STATES = [
+    (state.value, f"{state_word(state)}{' at once' if state is State.STOPPING_KILLED else ''}") for state in State
+]
 _MOST_EXPORTED = 100_000
 """Maximum number of rows of an export."""
 
@@ -78,17 +80,16 @@ def _filters(view: ListView) -> dict[str, Any]:
     }
 
 
-def _matching(request: Request, view: ListView, **window: int) -> list[ExperimentRecord]:
-    return store_of(request).experiments(**_filters(view), order=view.order, reverse=view.reverse, **window)
+def _matching(request: Request, view: ListView, limit: int, offset: int = 0) -> list[ExperimentRecord]:
+    filters = _filters(view)
+    return store_of(request).experiments(**filters, order=view.order, reverse=view.reverse, limit=limit, offset=offset)
 
 
 def _rows(request: Request, experiments: Sequence[ExperimentRecord]) -> list[dict[str, Any]]:
     store = store_of(request)
     runners = store.lease_holders()
     summaries = store.experiment_summaries([one.id for one in experiments])
-    best = [
-        (summaries[one.id].best_trial_id, metric_of(one)) for one in experiments if summaries[one.id].best_trial_id
-    ]
+    best = [(summaries[one.id].best_trial_id, metric_of(one)) for one in experiments if summaries[one.id].best_trial_id]
     curves = sparklines(store, best)
     return [
         {
@@ -96,7 +97,7 @@ def _rows(request: Request, experiments: Sequence[ExperimentRecord]) -> list[dic
             "orphaned": lacks_runner(one, runners.get(one.id)),
             "best": summary.best.value if summary.best else None,
             "metric": metric_of(one),
-            "spark": curves.get(summary.best_trial_id, ""),
+            "spark": curves.get(summary.best_trial_id or 0, ""),
             "trials": summary.trials,
             "took": format_record_time(one),
         }

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from det_server._live_changes import MOST_SUBSCRIPTIONS, Topics
+from det_server._live_changes import MOST_SUBSCRIPTIONS
+from det_server._live_rows import Topics
 from det_server._site import site_of
 from det_server.pages._store_values import parse_ids
 

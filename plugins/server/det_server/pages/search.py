@@ -1,4 +1,4 @@
-"""Page of a search: hyperparameters against the metric."""
+"""Page that shows the hyperparameters of a search against its metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of one trial: its metrics, logs, checkpoints, utilization and runs."""
+"""Page of one trial, with its metrics, logs, checkpoints, utilization and runs."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ def show_trial(request: Request) -> Response:
     trial, store = trial_of(request), store_of(request)
     experiment = store.experiment(trial.experiment_id)
     metric, smaller_is_better = searcher_metric(experiment.config)
-    best = store.best_validation(
-        experiment.id, metric, smaller_is_better=smaller_is_better, trial_id=trial.id
-    )
+    best = store.best_validation(experiment.id, metric, smaller_is_better=smaller_is_better, trial_id=trial.id)
     scored = store.scored_checkpoints(
         experiment.id, trial_id=trial.id, states=CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS
     )
@@ -85,7 +83,10 @@ def send_logs(request: Request) -> Response:
     after = _number(request, "after", 0, 2**62)
     limit = _number(request, "limit", _MOST_LINES, _MOST_LINES)
     lines = store_of(request).logs(trial.id, after=after, limit=limit)
-    shown = [{"id": one.id, "rank": line_source(one), "kind": one.stdtype, "text": colored_segments(one.log)} for one in lines]
+    shown = [
+        {"id": one.id, "rank": line_source(one), "kind": one.stdtype, "text": colored_segments(one.log)}
+        for one in lines
+    ]
     return JSONResponse({"lines": shown, "more": len(lines) == limit})
 
 

@@ -1,6 +1,7 @@
 // @ts-check
 /** Charts of curves. uPlot has the axes, the zoom and the cursor; the curves are drawn here, each with its own steps. */
 import { DASHES, RANKED, findRange, format, nearestIndex, smooth, toSvg } from "./curves.js";
+import { tableOfValues } from "./values_table.js";
 
 /** @typedef {import("./curves.js").Series} Series */
 /** @type {any} */
@@ -264,34 +265,8 @@ class Chart {
   }
 
   showTable() {
-    const table = document.createElement("table");
-    const row = (/** @type {string[]} */ cells, /** @type {string} */ kind) => {
-      const tr = document.createElement("tr");
-      cells.forEach((text, i) => {
-        const cell = document.createElement(i === 0 || kind === "th" ? "th" : "td");
-        if (kind === "th") cell.setAttribute("scope", "col");
-        else if (i === 0) cell.setAttribute("scope", "row");
-        if (i > 0) cell.className = "n";
-        cell.textContent = text;
-        tr.append(cell);
-      });
-      return tr;
-    };
-    const head = document.createElement("thead");
-    head.append(row(["curve", "points", "first", "least", "greatest", "last"], "th"));
-    const body = document.createElement("tbody");
-    for (const one of this.series.filter((each) => each.x.length)) {
-      const { min, max } = findRange(one.y, false, 0);
-      body.append(row([one.label, String(one.x.length), format(one.y[0]), format(min), format(max), format(one.y[one.y.length - 1])], "td"));
-    }
-    table.append(head, body);
-    const box = document.createElement("div");
-    box.tabIndex = 0;
-    box.setAttribute("role", "region");
-    box.setAttribute("aria-label", `Values of ${this.title}`);
-    box.append(table);
     this.details.querySelector("div")?.remove();
-    this.details.append(box);
+    this.details.append(tableOfValues(this.series, this.title));
   }
 
   save() {

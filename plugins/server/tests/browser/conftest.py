@@ -74,10 +74,18 @@ class Windows:
         page = context.new_page()
         page.set_default_timeout(LIMIT * 1000)
         visit = Visit(page, self.site.site.url)
-        page.on("console", lambda message: visit.problems.append(message.text) if message.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda message: visit.problems.append(message.text) if message.type in ("error", "warning") else None,
+        )
         page.on("pageerror", lambda error: visit.problems.append(str(error)))
         page.on("dialog", lambda dialog: visit.problems.append(f"a script ran: {dialog.message}"))
-        page.on("request", lambda request: None if request.url.startswith((visit.base, "blob:")) else visit.problems.append(request.url))
+        page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith((visit.base, "blob:")) else visit.problems.append(request.url)
+            ),
+        )
         try:
             yield visit
             assert not visit.problems

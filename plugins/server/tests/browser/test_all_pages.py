@@ -73,7 +73,10 @@ def test_colours_contrast_and_differ(windows: Windows) -> None:
         with windows.visit(scheme=scheme) as visit:
             page = visit.open("/plugins")
             names = ["bg", "fg", "soft", "accent", "bad", *(f"c{rank}" for rank in range(10))]
-            colors = {name: _rgb(page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}')")) for name in names}
+            colors = {
+                name: _rgb(page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}')"))
+                for name in names
+            }
             for name, color in colors.items():
                 least = 3.0 if name.startswith("c") else 4.5
                 assert name == "bg" or _contrast(color, colors["bg"]) >= least, f"{scheme} {name}"

@@ -1,0 +1,37 @@
+// @ts-check
+/** Table that says in numbers what a chart shows. */
+import { findRange, format } from "./curves.js";
+
+const COLUMNS = ["curve", "points", "first", "least", "greatest", "last"];
+
+/** Make a row whose first cell is its header. @param {string[]} texts @param {boolean} isHead */
+function row(texts, isHead) {
+  const tr = document.createElement("tr");
+  for (const [i, text] of texts.entries()) {
+    const cell = document.createElement(isHead || i === 0 ? "th" : "td");
+    if (cell.tagName === "TH") cell.setAttribute("scope", isHead ? "col" : "row");
+    if (i > 0) cell.className = "n";
+    cell.textContent = text;
+    tr.append(cell);
+  }
+  return tr;
+}
+
+/**
+ * Make a table with a row per curve, which scrolls on its own.
+ * @param {import("./curves.js").Series[]} series @param {string} title
+ */
+export function tableOfValues(series, title) {
+  const [table, head, body, box] = ["table", "thead", "tbody", "div"].map((name) => document.createElement(name));
+  head.append(row(COLUMNS, true));
+  for (const { label, x, y } of series.filter((one) => one.x.length)) {
+    const { min, max } = findRange(y, false, 0);
+    body.append(row([label, String(x.length), ...[y[0], min, max, y[y.length - 1]].map(format)], false));
+  }
+  table.append(head, body);
+  box.append(table);
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", `Values of ${title}`);
+  return box;
+}

@@ -1,0 +1,103 @@
+"""Make the pictures of the documentation from real runs.
+
+``python plugins/server/tests/browser/screenshots.py [DIRECTORY]``
+
+Trains the digits examples in a temporary DET_HOME, which takes some minutes, and takes pictures of the pages. With
+DET_HOME set, takes them of what is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).parents[4]
+EXAMPLES = ROOT / "examples" / "digits_pytorch"
+DET = [sys.executable, "-m", "det_core.cli"]
+PICTURES = {
+    "experiments": ("/experiments", 1280, 420, "light"),
+    "experiment": ("/experiments/{search}", 1280, 900, "light"),
+    "search": ("/experiments/{search}/search", 1280, 900, "light"),
+    "trial": ("/trials/{best}", 1280, 1000, "dark"),
+    "narrow": ("/experiments", 390, 844, "dark"),
+}
+"""Names of pictures mapped to the page, the size of the window and the colour scheme."""
+
+
+def train() -> None:
+    """Run the experiments that the pictures show."""
+    profiled = ["--config", "profiling.enabled=true"]
+    runs = [
+        [str(EXAMPLES / "const.yaml"), *profiled],
+        [str(EXAMPLES / "adaptive.yaml"), *profiled],
+        [
+            str(EXAMPLES / "const.yaml"),
+            "--config",
+            "name=digits_wrong_entrypoint",
+            "--config",
+            "entrypoint=model_def:NoTrial",
+        ],
+    ]
+    for arguments in runs:
+        subprocess.run([*DET, "run", *arguments], check=False, timeout=1800)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """Run a server during the block, and yield its URL with the token."""
+    process = subprocess.Popen([*DET, "server", "--port", "0", "--no-browser"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        found = re.search(r"http://\S+", process.stdout.readline())
+        assert found, "the server printed no URL"
+        yield found[0]
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def take(browser: Browser, link: str, ids: dict[str, int], directory: Path) -> None:
+    """Take all pictures."""
+    base = link.partition("/?")[0]
+    for name, (path, width, height, scheme) in PICTURES.items():
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+        page = context.new_page()
+        page.goto(link)
+        page.goto(base + path.format(**ids), wait_until="load")
+        page.wait_for_timeout(1500)
+        page.screenshot(path=directory / f"server-{name}.png")
+        context.close()
+
+
+def main() -> None:
+    """Train unless DET_HOME is set, then take the pictures."""
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "docs" / "_static")
+    with contextlib.ExitStack() as stack:
+        if "DET_HOME" not in os.environ:
+            os.environ["DET_HOME"] = stack.enter_context(tempfile.TemporaryDirectory())
+            train()
+        from det_core.interfaces.tracking import TrialOrder
+        from det_core.tracking import open_store
+
+        with open_store() as store:
+            search = max(store.experiments(), key=lambda one: store.experiment_summaries([one.id])[one.id].trials).id
+            best = store.trial_results(search, order=TrialOrder.BEST, limit=1)[0].trial.id
+        link = stack.enter_context(server())
+        playwright = stack.enter_context(sync_playwright())
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        stack.callback(browser.close)
+        take(browser, link, {"search": search, "best": best}, directory)
+
+
+if __name__ == "__main__":
+    main()
