@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,9 @@ def url_of(server: ServerProcess) -> str:
 def det(*words: object, code: int = 0, **options: Any) -> str:
     """Run a command of the client and return its output."""
     command = [sys.executable, "-m", "det_core.cli", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * LIMIT, **options)
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, capture_output=True, text=True, timeout=3 * LIMIT, **options
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -161,23 +164,21 @@ def test_a_runner_here_records_on_the_server_and_its_workers_get_no_token(
 def test_a_killed_server_interrupts_no_training(server_home: Path, det_home: Path, code: Path) -> None:
     config = {**CONFIG, "hyperparameters": {"steps": 60, "seconds": 0.05}}
     (code / "const.yaml").write_text(json.dumps(config))
-    with running_server(home=server_home) as server, open_store(f"sqlite:///{server_home}/det.db") as there:
+    with ExitStack() as running:
+        server = running.enter_context(running_server(home=server_home))
+        there = running.enter_context(open_store(f"sqlite:///{server_home}/det.db"))
         url = url_of(server)
         det("login", server.link)
         command = [sys.executable, "-m", "det_core.cli", "-m", url, "run", str(code / "const.yaml")]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
-            try:
-                for step in (5, 30):
-                    wait_for(lambda step=step: there.experiments() and reached(there) >= step)  # type: ignore[misc]
-                    server.process.kill()
-                    server.process.wait(LIMIT)
-                    server = start_again(server, server_home)
-                text, _ = run.communicate(timeout=3 * LIMIT)
-                assert run.returncode == 0, text
-            finally:
-                run.kill()
+            running.callback(run.kill)
+            for step in (5, 30):
+                wait_for(lambda step=step: there.experiments() and reached(there) >= step)  # type: ignore[misc]
                 server.process.kill()
-                server.process.communicate(timeout=LIMIT)
+                server.process.wait(LIMIT)
+                server = running.enter_context(running_server("--port", url.rpartition(":")[2], home=server_home))
+            text, _ = run.communicate(timeout=3 * LIMIT)
+        assert run.returncode == 0, text
         assert [report.steps_completed for report in there.metrics(1, group="training")] == list(range(1, 61))
         assert [line.log for line in there.logs(1) if "step" in line.log] == [f"step {n}" for n in range(1, 61)]
         assert (there.trial(1).restarts, there.trial(1).run_id) == (0, 1)
@@ -185,17 +186,6 @@ def test_a_killed_server_interrupts_no_training(server_home: Path, det_home: Pat
 
 def reached(store: TrackingStore) -> int:
     return max((trial.steps_completed for trial in store.trials(1)), default=0)
-
-
-def start_again(server: ServerProcess, home: Path) -> ServerProcess:
-    """Start a server at the address of a killed one."""
-    command = [sys.executable, "-m", "det_core.cli", "server", "--no-browser", "--port", url_of(server).split(":")[-1]]
-    process = subprocess.Popen(
-        command, env={**os.environ, "DET_HOME": str(home)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    assert process.stdout.readline().startswith("det server: ")
-    return ServerProcess(process, server.link)
 
 
 def test_a_server_cannot_be_used_without_its_token(server: ServerProcess, det_home: Path) -> None:
