@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, State
 from det_core.tracking.control import lacks_runner
 from det_server._csv_export import csv_response
 from det_server._rendering import format_record_time, render_page, state_word
@@ -59,7 +59,7 @@ def export_experiments(request: Request) -> Response:
 _COLUMNS = ("id", "name", "state", "progress", "start_time", "end_time", "owner", "labels", "archived", "error")
 
 
-def _summary_cells(experiment: ExperimentRecord, summaries: Mapping[int, Any]) -> list[object]:
+def _summary_cells(experiment: ExperimentRecord, summaries: Mapping[int, ExperimentSummary]) -> list[object]:
     summary = summaries[experiment.id]
     best = summary.best.value if summary.best else None
     return [metric_of(experiment), best, summary.best_trial_id, summary.trials, summary.checkpoints]
@@ -89,8 +89,7 @@ def _rows(request: Request, experiments: Sequence[ExperimentRecord]) -> list[dic
     store = store_of(request)
     runners = store.lease_holders()
     summaries = store.experiment_summaries([one.id for one in experiments])
-    best = [(summaries[one.id].best_trial_id, metric_of(one)) for one in experiments if summaries[one.id].best_trial_id]
-    curves = sparklines(store, best)
+    curves = sparklines(store, _best_trials(experiments, summaries))
     return [
         {
             **{name: getattr(one, name) for name in (*_COLUMNS, "labels")},
@@ -104,6 +103,16 @@ def _rows(request: Request, experiments: Sequence[ExperimentRecord]) -> list[dic
         for one in experiments
         for summary in [summaries[one.id]]
     ]
+
+
+def _best_trials(
+    experiments: Iterable[ExperimentRecord], summaries: Mapping[int, ExperimentSummary]
+) -> Iterator[tuple[int, str]]:
+    """Yield the best trial of each experiment with its metric."""
+    for one in experiments:
+        trial_id = summaries[one.id].best_trial_id
+        if trial_id is not None:
+            yield trial_id, metric_of(one)
 
 
 def _command(view: ListView) -> str:

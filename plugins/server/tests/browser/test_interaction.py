@@ -151,7 +151,8 @@ def test_everything_is_reached_by_tab_and_the_focus_is_visible(windows: Windows,
         for _ in range(len(wanted) + 10):
             reached = page.evaluate(
                 "(() => { const one = document.activeElement; const look = getComputedStyle(one);"
-                " return [Number(one.dataset.k), look.outlineStyle !== 'none' && parseFloat(look.outlineWidth) >= 1]; })()"
+                " return [Number(one.dataset.k), look.outlineStyle !== 'none' && parseFloat(look.outlineWidth) >= 1];"
+                " })()"
             )
             assert reached[1], page.evaluate("document.activeElement.outerHTML")
             wanted.discard(reached[0])
