@@ -171,7 +171,7 @@ def test_rm_stops_if_a_runner_takes_over_the_experiment(
         return left
 
     monkeypatch.setattr(_lease, "_RENEW_EVERY", 0.01)
-    monkeypatch.setattr("det_core.cli.commands._checkpoint_rm.remove_checkpoint", remove)
+    monkeypatch.setattr("det_core.runner._checkpoint_deletion.remove_checkpoint", remove)
     result = det("checkpoint", "rm", "best-one", "last-one", "--yes")
     assert (result.code, "host:1:1:x" in result.err) == (1, True)
     assert resources(trained, "best-one")[0] is CheckpointState.DELETED

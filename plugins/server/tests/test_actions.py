@@ -13,7 +13,7 @@ from det_core.interfaces.records import CheckpointState, State
 from det_core.interfaces.tracking import TrackingStore
 
 from .serving import ServedSite
-from .test_api import ended, submission
+from .submitting import ended, submission
 
 LEASE = "elsewhere:1:1:x"
 

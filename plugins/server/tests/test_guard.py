@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import time
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -13,14 +12,10 @@ import pytest
 from det_server import actions, api, pages
 from det_server._credentials import repeat_request, without_token
 from det_server._hosts import AllowedHosts, is_loopback, is_same_origin
-from det_server._http_server import HEADER_BYTES
-from det_server._request_bodies import BodyReader
 from det_server.actions._sessions import local_target
 from starlette.routing import Mount, Route
 
-from det_core.interfaces.tracking import TrackingStore
-
-from .serving import Client, ServedSite, local_access, served
+from .serving import Client, ServedSite
 
 _PARAMETERS = {"int": "1", "str": "x"}
 
@@ -342,105 +337,6 @@ def test_files_are_those_of_the_directory_only(local: ServedSite, attempt: str) 
             answer = owner.get(f"/static/{encoded}")
             assert answer.status in (400, 404), encoded
             assert b"import" not in answer.body and b"root:" not in answer.body
-
-
-# Large and slow requests
-
-
-def test_large_bodies_are_refused_before_they_are_read(local: ServedSite) -> None:
-    cases = {"/models": 1 << 20, "/login": 8 << 10, "/api/login": 8 << 10, "/api/experiments": 144 << 20}
-    for path, limit in cases.items():
-        answer = local.commands.request("POST", path, None, {"Content-Length": str(limit + 1)})
-        assert answer.status == 413, path
-    assert local.owner.request("GET", "/experiments", None, {"Content-Length": "5"}).status == 413
-
-
-def test_bodies_of_unknown_length_are_refused(local: ServedSite) -> None:
-    for headers in ({"Transfer-Encoding": "chunked"}, {"Content-Length": "x"}, {"Content-Length": "-1"}):
-        assert local.commands.request("POST", "/api/experiments", None, headers).status in (400, 411)
-
-
-def test_nobody_can_upload_without_credentials(local: ServedSite) -> None:
-    with socket.create_connection(local.client.address, timeout=10) as connection:
-        head = f"POST /api/experiments HTTP/1.1\r\nHost: 127.0.0.1:{local.client.address[1]}\r\n"
-        connection.sendall(f"{head}Content-Length: {100 << 20}\r\n\r\n".encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 401")
-
-
-def test_bodies_in_memory_are_bounded_together() -> None:
-    reader = BodyReader(buffered=100)
-    with reader.reserve(60):
-        with pytest.raises(Exception, match="try again"), reader.reserve(60):
-            pass
-        with reader.reserve(40):
-            pass
-    with reader.reserve(100):
-        pass
-
-
-def test_large_headers_are_refused(local: ServedSite) -> None:
-    with contextlib.suppress(ConnectionError):
-        assert local.client.get("/", X_Large="x" * (HEADER_BYTES + (1 << 20))).status in (400, 431)
-    assert local.commands.get("/api/info").status == 200
-
-
-def test_a_client_that_never_sends_its_headers_is_dropped(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_server._http_server.HEADER_SECONDS", 0.5)
-    host = f"Host: 127.0.0.1:{local.client.address[1]}\r\n".encode()
-    starts = (b"", b"GET /exp", b"GET / HTTP/1.1\r\n" + host, b"GET / HTTP/1.1\r\n" + host + b"\r\nGET / HT")
-    connections = [socket.create_connection(local.client.address, timeout=20) for _ in starts]
-    for connection, start in zip(connections, starts, strict=True):
-        connection.sendall(start)
-    for connection in connections[:-1]:
-        assert _drip(connection) < 15
-    for connection in connections:
-        connection.close()
-
-
-def _drip(connection: socket.socket) -> float:
-    """Send a byte of a header from time to time, and return the seconds until the server hangs up."""
-    begin = time.monotonic()
-    connection.settimeout(0.1)
-    while time.monotonic() < begin + 20:
-        try:
-            connection.sendall(b"x")
-            if connection.recv(1) == b"":
-                break
-        except TimeoutError:
-            continue
-        except ConnectionError:
-            break
-    return time.monotonic() - begin
-
-
-def test_a_body_that_never_comes_is_given_up(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BodyReader.__init__, "__defaults__", (512 << 20, 0.3))
-    with served(store, local_access) as site:
-        token = site.site.access.command_line_token  # type: ignore[attr-defined]
-        host = f"Host: 127.0.0.1:{site.client.address[1]}\r\nAuthorization: Bearer {token}\r\n"
-        head = f"POST /api/experiments HTTP/1.1\r\n{host}"
-        with socket.create_connection(site.client.address, timeout=10) as connection:
-            connection.sendall(f"{head}Content-Length: 1000\r\n\r\nabc".encode())
-            assert connection.recv(100).startswith(b"HTTP/1.1 408")
-
-
-def test_the_number_of_connections_is_bounded(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_server._http_server.MAX_CONNECTIONS", 5)
-    kept = [socket.create_connection(local.client.address, timeout=10) for _ in range(5)]
-    with socket.create_connection(local.client.address, timeout=10) as refused, contextlib.suppress(ConnectionError):
-        assert refused.recv(1) == b""
-    for connection in kept:
-        connection.close()
-
-
-def test_a_websocket_is_refused(local: ServedSite) -> None:
-    upgrade = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "eA==",
-    }
-    assert local.client.request("GET", "/live", headers=upgrade).status == 401
 
 
 # Names

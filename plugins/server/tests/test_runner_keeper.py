@@ -18,7 +18,7 @@ from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 
 from .serving import running_server, wait_for
-from .test_api import ended, submission
+from .submitting import ended, submission
 
 WAITING = "import pathlib, time\npathlib.Path({!r}).touch()\nwhile not pathlib.Path({!r}).exists(): time.sleep(0.05)\n"
 

@@ -164,16 +164,23 @@ def test_a_local_server_prints_its_url_and_lets_this_user_in(det_home: Path) -> 
 
 
 @pytest.mark.integration
-def test_a_server_starts_in_a_second_and_costs_nothing_while_idle(det_home: Path) -> None:
+def test_a_server_starts_in_a_second(det_home: Path) -> None:
+    used = []
+    for _ in range(3):  # other processes of this machine slow some of them down
+        with running_server() as server:
+            used.append(sum(psutil.Process(server.process.pid).cpu_times()[:2]))
+    assert min(used) < 1, f"{used} s of CPU until it answers"
+
+
+@pytest.mark.integration
+def test_an_idle_server_costs_nothing(det_home: Path) -> None:
     with running_server() as server:
         process = psutil.Process(server.process.pid)
-        started = sum(process.cpu_times()[:2])
-        assert started < 1, f"{started} s of CPU until it answers"
         assert server.client.get("/api/info", Authorization=f"Bearer {server.token}").status == 200
         begin, used = time.monotonic(), sum(process.cpu_times()[:2])
-        time.sleep(5)
+        time.sleep(5)  # there is no condition to wait for: the server does nothing
         share = (sum(process.cpu_times()[:2]) - used) / (time.monotonic() - begin)
-        assert share <= 0.01, f"{share:.1%}"
+    assert share <= 0.01, f"{share:.1%}"
 
 
 def test_the_command_imports_no_framework_and_no_server() -> None:

@@ -1,0 +1,132 @@
+"""Tests of passwords and of the limits on logins."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from det_server import _login_limits, _passwords
+from det_server._login_limits import LoginLimits
+from det_server._passwords import NOBODY, hash_password, verify_password
+from det_server._refusal import RefusedError
+
+from .serving import PASSWORD, ServedSite
+
+
+def test_a_password_is_stored_as_an_argon2_hash_with_its_own_salt() -> None:
+    first, second = hash_password(PASSWORD), hash_password(PASSWORD)
+    assert first.startswith("$argon2id$") and first != second
+    assert verify_password(first, PASSWORD)
+    assert not verify_password(first, PASSWORD + "x")
+
+
+def test_nobody_has_the_hash_of_unknown_users_which_costs_as_much() -> None:
+    from argon2 import PasswordHasher
+
+    assert not PasswordHasher().check_needs_rehash(NOBODY)
+    assert len(NOBODY) == len(hash_password(PASSWORD))
+    for password in ("", "\0" * 32, PASSWORD):
+        assert not verify_password("", password)
+
+
+@pytest.mark.parametrize("password", ["", "short", "x" * 9, "x" * 1001])
+def test_passwords_have_a_length(password: str) -> None:
+    with pytest.raises(_passwords.PasswordError, match="10 to 1000"):
+        hash_password(password)
+
+
+def test_unknown_users_inactive_users_and_wrong_passwords_are_verified_alike(
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team.add_user("gone")
+    team.store.edit_user("gone", active=False)
+    verified: list[str] = []
+    verify = verify_password
+
+    def count(hashed: str, password: str) -> bool:
+        verified.append(hashed)
+        return verify(hashed, password)
+
+    monkeypatch.setattr(_passwords, "verify_password", count)
+    answers = []
+    for name in ("ann", "nobody", "gone", "bad name\0", ""):
+        before = len(verified)
+        answer = team.client.call("/api/login", {"user": name, "password": "wrong password"})
+        assert len(verified) == before + 1, name
+        answers.append((answer.status, answer.body))
+    assert set(answers) == {(401, answers[0][1])}
+    assert team.client.call("/api/login", {"user": "gone", "password": PASSWORD}).status == 401
+
+
+# Limits on logins
+
+
+def test_failures_of_one_user_at_one_address_are_limited_and_a_success_forgets_them() -> None:
+    time = [0.0]
+    limits = LoginLimits(lambda: time[0])
+    for _ in range(4):
+        limits.count_attempt("ann", "10.0.0.1")
+    limits.forgive("ann", "10.0.0.1")
+    for _ in range(5):
+        limits.count_attempt("ann", "10.0.0.1")
+    with pytest.raises(RefusedError, match="too many") as refused:
+        limits.count_attempt("Ann", "10.0.0.1")
+    assert refused.value.status == 429
+    limits.count_attempt("ann", "10.0.0.2")
+    limits.count_attempt("bob", "10.0.0.1")
+    time[0] = 15 * 60
+    limits.count_attempt("ann", "10.0.0.1")
+
+
+def test_an_address_cannot_try_many_users_and_many_addresses_cannot_try_one() -> None:
+    limits = LoginLimits(lambda: 0.0)
+    tries = [_refused(limits, f"user{number}", "2001:db8::1") for number in range(40)]
+    assert tries.index(True) == 30
+    assert _refused(limits, "another", "2001:db8::2"), "a client has a whole network of IPv6 addresses"
+    assert not _refused(limits, "another", "2001:db8:0:1::2")
+    tries = [_refused(limits, "ann", f"10.0.{number}.1") for number in range(100)]
+    assert tries.index(True) == 60
+
+
+def test_the_limits_remember_a_bounded_number() -> None:
+    limits = LoginLimits(lambda: 0.0)
+    for number in range(3 * _login_limits._REMEMBERED):
+        _refused(limits, f"user{number}", "10.0.0.1")
+    assert max(len(known) for known in limits._attempts.values()) == _login_limits._REMEMBERED
+    assert _refused(limits, "one more", "10.0.0.1"), "the address is remembered although the names are not"
+
+
+def _refused(limits: LoginLimits, user: str, address: str) -> bool:
+    try:
+        limits.count_attempt(user, address)
+    except RefusedError:
+        return True
+    return False
+
+
+def test_parallel_attempts_are_counted_before_they_are_checked(team: ServedSite) -> None:
+    statuses: list[int] = []
+
+    def attempt() -> None:
+        statuses.append(team.client.call("/api/login", {"user": "ann", "password": "wrong password"}).status)
+
+    threads = [threading.Thread(target=attempt) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(statuses) == [401] * 5 + [429] * 7
+    answer = team.client.post("/login", {"user": "ann", "password": PASSWORD})
+    assert answer.status == 429 and int(answer.headers["retry-after"]) > 0
+    assert "too many attempts" in answer.text
+
+
+def test_forwarded_addresses_are_not_believed(team: ServedSite) -> None:
+    statuses = [
+        team.client.with_headers(X_Forwarded_For=f"10.0.0.{number}")
+        .call("/api/login", {"user": "ann", "password": "wrong password"})
+        .status
+        for number in range(7)
+    ]
+    assert statuses[-1] == 429
+    assert {action.address for action in team.store.actions()} == {"127.0.0.1"}
