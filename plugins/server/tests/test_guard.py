@@ -202,7 +202,7 @@ def test_every_answer_has_the_security_headers(local: ServedSite, path: str) -> 
         assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
         assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
         assert (
             answer.headers["cross-origin-opener-policy"]
             == answer.headers["cross-origin-resource-policy"]
@@ -230,7 +230,7 @@ def test_the_token_of_the_url_becomes_a_cookie(local: ServedSite) -> None:
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie and "path=/;" in cookie and "domain" not in cookie
     assert local.site.access.link_token not in cookie  # type: ignore[attr-defined]
-    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["referrer-policy"] == "same-origin"
     assert local.client.get("/experiments", Cookie=answer.cookie or "").status == 200
 
 
