@@ -11,5 +11,6 @@ from det_core.specs import CommandSpec
 @det_core.hookimpl
 def det_commands() -> Iterator[CommandSpec]:
     """Yield the specifications of the commands."""
-    yield CommandSpec(name="server", target="det_server._server_command:configure", help="show experiments in a browser")
+    target = "det_server._server_command:configure"
+    yield CommandSpec(name="server", target=target, help="show experiments in a browser")
     yield CommandSpec(name="user", target="det_server._user_command:configure", help="manage the users of a server")
