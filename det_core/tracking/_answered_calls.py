@@ -10,7 +10,6 @@ answer of a lane can still be wanted, so the table has one row per lane.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from det_core.errors import TrackingError
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import answered_calls
+from det_core.tracking._transaction_scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,13 +36,9 @@ _look = select(_c.number, _c.answer).where(_c.lane == bindparam("of_lane"))
 _look_locked = _look.with_for_update()
 _insert = answered_calls.insert()
 _replace = update(answered_calls).where(_c.lane == bindparam("of_lane"))
+_LONGEST_ID = 100
 _KEPT = timedelta(hours=1)
 """Time for which answers are kept. Clients repeat calls for a few minutes at most."""
-
-
-def answered_call() -> AnsweredCall | None:
-    """Return the call that this thread answers, or None if it does not answer one with an id."""
-    return _current.get()
 
 
 def answer_call_once(database: Database, call_id: str, answer: Callable[[], bytes]) -> bytes:
@@ -85,11 +81,11 @@ class AnsweredCall:
         self._is_known = False
 
     def __enter__(self) -> Self:
-        self._token = _current.set(self)
+        self._token = current_scope.set(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        _current.reset(self._token)
+        current_scope.reset(self._token)
         self._open.__exit__(*exc_info)  # type: ignore[arg-type]
 
     @contextmanager
@@ -134,7 +130,3 @@ class AnsweredCall:
             connection.execute(_insert, {"lane": self._lane, **values})
         except IntegrityError:  # the client has repeated the call while its first execution was under way
             raise Unavailable(f"call {self._number} is being executed") from None
-
-
-_LONGEST_ID = 100
-_current: ContextVar[AnsweredCall | None] = ContextVar("det_answered_call", default=None)

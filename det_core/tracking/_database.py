@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from det_core.tracking import _fork_safety
-from det_core.tracking._answered_calls import answered_call
 from det_core.tracking._outage import Outage, Unavailable
+from det_core.tracking._transaction_scope import current_scope
 from det_core.tracking._turns import Turns
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class Database(ABC):
             durable: whether this and all earlier transactions survive a power cut once the block ends.
         """
         transaction = self._transaction(alone=alone, durable=durable)
-        call = answered_call()
-        with transaction if call is None else call.join(transaction) as connection:
+        scope = current_scope.get()
+        with transaction if scope is None else scope.join(transaction) as connection:
             yield connection
 
     def commit(self, connection: Connection) -> None:
