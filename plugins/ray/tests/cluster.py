@@ -34,6 +34,7 @@ _VARIABLES = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
     "RAY_enable_metrics_collection": "0",
+    "RAY_worker_niceness": "0",  # Ray's default of 15 starves its workers beside other suites
 }
 
 _REMOVE_GROUPS = """
