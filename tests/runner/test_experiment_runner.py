@@ -202,6 +202,7 @@ def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment:
         ("unreadable = vars", {"entrypoint": "model_def:Nothing"}, "has no 'Nothing'"),
         ("pass", {"entrypoint": "model_def:Path"}, "which is not a trial"),
         ("def evaluate(self): return {'other': 1}", {}, "searcher.metric is 'validation_loss'"),
+        ("def evaluate(self): return {'val_loss': 1}", {}, "or change the config; did you mean 'val_loss'?"),
         ("def __init__(self, c): c.get_hparam('lr')", {"max_restarts": 0}, "there is no hyperparameter 'lr'"),
         ("def __init__(self, c): c.get_global_batch_size()", {}, "hyperparameters: {global_batch_size: 64}"),
     ],
