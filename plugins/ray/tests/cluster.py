@@ -56,6 +56,7 @@ class RunningCluster:
             "RAY_TMPDIR": directory,
             "TMPDIR": directory,
             "DET_HOME": f"{directory}/home",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # jobs call `det`
             "RAY_ADDRESS": "",
         }
         self._cluster = Cluster()
