@@ -85,6 +85,17 @@ def test_srun_is_killed_while_its_job_waits(
     experiment.require_undisturbed_result()
 
 
+@SOAK
+@pytest.mark.usefixtures("busy_node")
+def test_scancel_of_a_waiting_job_pauses_the_trial(experiment: DisturbedExperiment, cluster: Cluster) -> None:
+    def cancel() -> None:
+        experiment.wait_for_placement(r"queued \(Slurm job")
+        cluster.run("scancel", cluster.run("squeue", "-h", "-t", "PENDING", "-o", "%i").strip())
+
+    assert experiment.run(cancel) is State.PAUSED, experiment.describe()
+    assert "canceled: Slurm job" in experiment.error, experiment.describe()
+
+
 def submit_runner(experiment: DisturbedExperiment, *options: str) -> dict[str, Any]:
     """Submit a job that runs a copy of an experiment, which the object stands for from now on."""
     config = experiment.code.parent / "config.json"
