@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.config import ExperimentConfig, parse_config, sample_hyperparameters
 from det_core.core import Context, DistributedContext, single_process
 from det_core.errors import InvalidExperimentException
-from det_core.trial._old_environment import OldEnvironment
+from det_core.trial._old_environment import OldConfig, OldEnvironment
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -124,7 +124,7 @@ class TrialContext:
     def env(self) -> OldEnvironment:
         """Facts about the trial for code of earlier releases. New code uses the methods of the context."""
         return OldEnvironment(
-            experiment_config=self.get_experiment_config(),
+            experiment_config=OldConfig(self.get_experiment_config()),
             hparams=self.get_hparams(),
             trial_seed=self._trial_seed,
             det_experiment_id=str(self._experiment_id),

@@ -36,7 +36,10 @@ def test_each_command_has_a_summary_and_an_example(prog: str, monkeypatch: pytes
         words = shlex.split(line.partition(" > ")[0], comments=True)
         assert " ".join(words).startswith(prog)
         assert parser_for(words[1:]).parse_args(words[1:]).run
-    assert max(map(len, parser.format_help().splitlines())) <= 80
+    shown = parser.format_help().splitlines()
+    assert max(map(len, shown)) <= 80
+    wrapped = [line for line in examples if not any(each.endswith(line) for each in shown)]
+    assert wrapped == []
 
 
 @pytest.mark.parametrize("prog", PARSERS)

@@ -40,11 +40,13 @@ def test_the_reports_of_a_script_are_recorded(store: TrackingStore) -> None:
         context.train.report_metrics("throughput", 10, {"rate": 100})
         context.train.set_status("training")
         context.train.report_progress(0.5)
+        context.train.flush()
+        assert the_experiment(store).progress == 0.5
         assert context.train.get_experiment_best_validation() == 0.3
     experiment = the_experiment(store)
     (trial,) = store.trials(experiment.id)
     assert (experiment.state, trial.state, experiment.unmanaged) == (State.COMPLETED, State.COMPLETED, True)
-    assert (trial.runner_state, experiment.progress, trial.steps_completed) == ("training", 0.5, 10)
+    assert (trial.runner_state, experiment.progress, trial.steps_completed) == ("training", 1.0, 10)
     assert {m.group: dict(m.metrics) for m in store.metrics(trial.id)} == {
         "training": {"loss": 0.5},
         "validation": {"validation_loss": 0.3, "worst": float("inf")},

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports
+
 from ..waiting import wait_for
 
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -84,8 +86,7 @@ class SshHosts:
 
     def add_host(self, name: str) -> None:
         """Start a server."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = find_adjacent_free_ports()
         values = {"name": name, "port": port, "user": getpass.getuser(), "directory": self.directory}
         values |= {"home": self.directory / name, "site": self.site}
         config = self.directory / f"{name}.conf"

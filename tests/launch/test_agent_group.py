@@ -28,9 +28,14 @@ from det_core.launch.processes import process_has_ended
 from det_core.testing.launcher._watched_launch import refuse_calls
 from det_core.tracking import remote
 
+from ..waiting import wait_for
+
 pytestmark = pytest.mark.integration
 
 AGENT = [sys.executable, "-m", "det_core.launch.agent_program"]
+PROMISED = 10.0
+"""Seconds within which workers end when their runner is gone."""
+SLACK = 3.0
 
 
 CLUSTER = {
@@ -222,7 +227,7 @@ def test_a_killed_agent_is_a_lost_node(request_for: Any, monkeypatch: pytest.Mon
         assert time.monotonic() - killed >= 0.5
         assert end and end.cause is Cause.NODE_LOST
         assert "ended with code -9" in end.message
-    worker.wait(10)
+    worker.wait(PROMISED + SLACK)
 
 
 def test_kill_ends_everything(request_for: Any) -> None:
@@ -395,10 +400,7 @@ def test_workers_end_soon_after_their_runner(tmp_path: Path) -> None:
         process.stdout.readline()
         started = psutil.Process(process.pid).children(recursive=True)
         process.kill()
-    end = time.monotonic() + 10
-    while not all(process_has_ended(child.pid) for child in started):
-        assert time.monotonic() < end, started
-        time.sleep(0.05)
+    wait_for(lambda: all(process_has_ended(child.pid) for child in started), PROMISED + SLACK)
 
 
 def test_messages_are_short_lines() -> None:

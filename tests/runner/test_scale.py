@@ -101,7 +101,14 @@ def assert_counts(store: TrackingStore, experiment: ExperimentRecord, *, stopped
 def test_simulated_faults_change_no_result(store: TrackingStore, tmp_path: Path) -> None:
     """A small search has every kind of fault."""
     searcher = {"name": "random", "max_trials": 24, "max_concurrent_trials": 12}
-    cluster = {"seed": 1, "nodes": 2, "slots_per_node": 5, "fault_rate": 0.7, "faulty_launches": 3}
+    cluster = {
+        "seed": 1,
+        "nodes": 2,
+        "slots_per_node": 5,
+        "fault_rate": 0.7,
+        "faulty_launches": 3,
+        "batch_seconds": 0.03,
+    }
     experiment, counted = submit_search(store, tmp_path, searcher, cluster), CountedStore(store)
     resumed = run_search(cast("TrackingStore", counted), experiment.id, limit=60)
     assert counted.calls["model_definition"] == 1 + resumed  # hundreds of copies would fill the memory

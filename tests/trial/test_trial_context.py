@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from det_core import TrialContext
+from det_core.config import parse_config
 from det_core.errors import ConfigError, InvalidExperimentException
 
 
@@ -72,3 +73,35 @@ def test_code_in_old_checkpoints_finds_its_environment() -> None:
     assert made.env.experiment_config["hyperparameters"] == made.get_experiment_config()["hyperparameters"]
     with pytest.raises(AttributeError, match=r"no attribute 'use_gpu'; it has .*hparams.*get_hparams\(\)"):
         _ = made.env.use_gpu
+
+
+def test_the_config_of_the_environment_has_its_old_methods() -> None:
+    parsed = parse_config(
+        {
+            "entrypoint": "model_def:Trial",
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 9}},
+            "reproducibility": {"experiment_seed": 5},
+            "resources": {"slots_per_trial": 4, "native_parallel": True},
+            "optimizations": {"aggregation_frequency": 2, "average_training_metrics": False},
+            "min_validation_period": {"batches": 3},
+            "min_checkpoint_period": {"epochs": 1},
+            "records_per_epoch": 60,
+            "checkpoint_storage": {"type": "shared_fs", "host_path": "/ckpts"},
+            "profiling": {"enabled": True},
+            "debug": True,
+        }
+    )
+    ids = {"trial_id": 1, "experiment_id": 1, "trial_seed": 0}
+    config = TrialContext(config=parsed, hparams={}, **ids, distributed=context().distributed).env.experiment_config
+    assert (config.slots_per_trial(), config.experiment_seed(), config.scheduling_unit()) == (4, 5, 100)
+    assert config.get_optimizations_config()["aggregation_frequency"] == 2
+    assert (config.get_min_validation_period(), config.get_min_checkpoint_period()) == ({"batches": 3}, {"epochs": 1})
+    assert (config.get_records_per_epoch(), config.get_searcher_metric()) == (60, "loss")
+    assert config.get_entrypoint() == config["entrypoint"] == "model_def:Trial"
+    assert config.get_checkpoint_storage()["host_path"] == "/ckpts"
+    assert config.profiling_enabled()
+    assert config.native_parallel_enabled()
+    assert config.debug_enabled()
+    assert not config.average_training_metrics_enabled()
+    bare = context().env.experiment_config
+    assert (bare.get_records_per_epoch(), bare.get_checkpoint_storage()) == (None, {})

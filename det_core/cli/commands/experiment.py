@@ -227,8 +227,7 @@ _COMMANDS = (
             FOLLOW,
             JSON,
         ),
-        example="3 --config 'searcher.max_length={epochs: 40}' --follow\n"
-        "3 --checkpoint UUID --config hyperparameters.lr=0.01",
+        example="3 --config 'searcher.max_length={epochs: 40}'\n3 --checkpoint UUID --config hyperparameters.lr=0.01",
     ),
     Command(
         "pause",

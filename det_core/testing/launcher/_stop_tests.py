@@ -21,7 +21,7 @@ from det_core.testing.launcher._watched_launch import PRELUDE, REPORT, run_withi
 PROMISED = 10.0
 """Seconds within which processes end when the holder of their launch is gone."""
 _SLACK = 5.0
-"""Seconds that a call may take beyond its time limit on a busy machine."""
+"""Seconds that a busy machine may take beyond a time limit."""
 _KILL_SECONDS = 25.0
 """Seconds that `Allocation.kill` may take, including processes that cannot be ended at once."""
 
@@ -125,7 +125,7 @@ class LaunchStopTests(LauncherSuite):
     ) -> None:
         """After 10 s without the runner no process is left, whoever it is that kills the runner."""
         while any(map(is_running, lost_holder["pids"])):
-            assert time.monotonic() < lost_holder["killed"] + PROMISED + 2, "processes outlived their holder by 12 s"
+            assert time.monotonic() < lost_holder["killed"] + PROMISED + _SLACK, "processes outlived their holder"
             time.sleep(0.1)
 
     def test_a_resumed_trial_waits_for_orphans(self, lost_holder: dict[str, Any], is_running: IsRunning) -> None:

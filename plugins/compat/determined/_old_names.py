@@ -47,6 +47,7 @@ _PUBLIC = {
         },
     ),
     "determined.common": OldModule("", _in("determined._common_utilities", "set_logger yaml")),
+    "determined.common.check": OldModule("determined._checks"),
     "determined.common.experimental": OldModule(_SDK, _SDK_NAMES),
     "determined.common.storage": OldModule("", {"StorageManager": "det_core.interfaces.storage:StorageManager"}),
     "determined.common.util": OldModule(
@@ -193,7 +194,6 @@ UNSUPPORTED_NAMES: Final = {
     "determined._train_context.RankInfo": "pass rank, size, local_rank, … to DistributedContext, or use from_horovod",
     "determined.cli": "use the command det",
     "determined.common.api": _NO_MASTER,
-    "determined.common.check": "use assert statements",
     **_each("determined.common", "constants context declarative_argparse detignore detlomond requests", _INTERNAL),
     **_each("determined.common", "schemas streams types v1file_utils", _INTERNAL),
     **_each("determined.common.experimental", "Session session", _NO_MASTER),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from determined import _old_names
 from determined._migration import code_check, command
 from determined._migration.findings import Finding
+from determined._migration.tensorflow_names import explain_tensorflow_name
 
 from det_core import cli
 from det_core.errors import DetError
@@ -100,6 +103,43 @@ def test_arguments_members_and_versions_are_checked(source: str, expected: str |
     found = messages(source)
     assert len(found) == (expected is not None), found
     assert not expected or expected in found[0]
+
+
+class TestTensorFlow:
+    @pytest.fixture(autouse=True)
+    def _installed(self) -> None:
+        if importlib.util.find_spec("tensorflow") is None:
+            pytest.skip("TensorFlow is not installed")
+
+    @pytest.mark.parametrize(
+        ("source", "expected"),
+        [
+            (
+                "tf.estimator.BoostedTreesClassifier(x)",
+                "tensorflow.estimator.BoostedTreesClassifier: TensorFlow 2",
+            ),
+            ("tf.train.get_global_step()", "TensorFlow 2 has it only as tensorflow.compat.v1.train.get_global_step"),
+            ("tf.metrics.mean(x)", "TensorFlow 2 has it only as tensorflow.compat.v1.metrics.mean"),
+            ("tf.keras.wrappers.scikit_learn.KerasClassifier", "tensorflow.keras.wrappers: TensorFlow 2.15 does not"),
+            ("from tensorflow.python.keras.datasets.cifar import load_batch", "tensorflow.python.keras.datasets: "),
+            ("from tensorflow.python.keras.utils.data_utils import get_file", None),
+            ("from tensorflow.core.protobuf import config_pb2", None),
+            ("tf.keras.optimizers.legacy.SGD(lr=1), tf.losses.Loss, tf.float32, tf.__version__", None),
+            ("tf.estimator.Estimator, tf.data.Dataset.range(3), tf.summary.scalar, tf.compat.v1.Session", None),
+        ],
+    )
+    def test_names_that_it_does_not_have_are_found(self, source: str, expected: str | None) -> None:
+        found = messages(f"import tensorflow as tf\n{source}")
+        assert len(found) == (expected is not None), found
+        assert not expected or expected in found[0]
+
+    def test_all_its_public_names_are_known(self) -> None:
+        tf = pytest.importorskip("tensorflow")
+        paths = ["data", "estimator", "keras", "keras.layers", "keras.optimizers", "losses", "metrics", "nn", "train"]
+        modules = {"tensorflow": tf, **{f"tensorflow.{path}": attrgetter(path)(tf) for path in paths}}
+        names = [f"{path}.{name}" for path, module in modules.items() for name in dir(module) if name[0] != "_"]
+        assert len(names) > 700
+        assert [message for name in names if (message := explain_tensorflow_name(name))] == []
 
 
 CONFIG = """

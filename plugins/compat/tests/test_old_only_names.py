@@ -13,8 +13,8 @@ from typing import Any
 import determined as det
 import pytest
 from determined import errors, experimental
+from determined.common import check, yaml
 from determined.common import util as common_util
-from determined.common import yaml
 from determined.util import download_gcs_blob_with_backoff, make_metrics, merge_dicts
 
 from det_core.config import parse_config
@@ -22,6 +22,44 @@ from det_core.errors import InvalidTrial, StorageError
 from det_core.storage import open_storage
 from det_core.storage.config import DirectoryConfig
 from det_core.trial import Trial
+
+
+@pytest.mark.parametrize(
+    ("name", "passing", "failing"),
+    [
+        ("true", (1,), ([],)),
+        ("false", (0,), ("x",)),
+        ("is_none", (None,), (0,)),
+        ("is_not_none", (0,), (None,)),
+        ("eq", (1, 1.0), (1, 2)),
+        ("not_eq", (1, 2), (1, 1)),
+        ("gt", (2, 1), (1, 1)),
+        ("gt_eq", (1, 1), (0, 1)),
+        ("lt", (1, 2), (1, 1)),
+        ("lt_eq", (1, 1), (2, 1)),
+        ("equal_lengths", ("ab", [1, 2]), ("a", "")),
+        ("len_eq", ("ab", 2), ("ab", 3)),
+        ("is_in", (1, [1]), (2, [1])),
+        ("not_in", (2, [1]), (1, [1])),
+        ("is_type", (1, int), (True, int)),
+        ("is_instance", (True, int), ("1", int)),
+        ("is_not_instance", ("1", int), (True, int)),
+        ("is_subclass", (bool, int), (int, bool)),
+    ],
+)
+def test_checks_raise_with_values_and_reason(name: str, passing: tuple[Any, ...], failing: tuple[Any, ...]) -> None:
+    require = getattr(check, name)
+    require(*passing)
+    for arguments, keywords in ((failing, {"reason": "because"}), ((*failing, "because"), {})):
+        with pytest.raises(check.CheckFailedError, match="because") as caught:
+            require(*arguments, **keywords)
+        assert all(repr(value) in str(caught.value) for value in failing)
+
+
+def test_each_check_has_two_names() -> None:
+    assert len([name for name in dir(check) if name.startswith("check_")]) == 18
+    with pytest.raises(TypeError, match="2 values"):
+        check.check_eq(1)
 
 
 def test_functions_of_hyperparameters_make_blocks_of_a_config() -> None:

@@ -28,7 +28,7 @@ from det_keras._metrics import reduce_over_slots
 from det_keras._session_config import apply_session_config
 
 from det_core.core import DistributedContext
-from det_core.errors import CheckpointCorrupt, InvalidTrial, UntrustedCheckpoint
+from det_core.errors import CheckpointCorrupt, InvalidExperimentException, InvalidTrial, UntrustedCheckpoint
 from det_core.trial import trial_description
 
 pytestmark = pytest.mark.integration
@@ -577,7 +577,7 @@ class Old(TFKerasTrial):
     build_validation_data_loader = build_training_data_loader
 
 
-@pytest.mark.parametrize("release", ["0.12.3", "0.13.7", "0.19.10"])
+@pytest.mark.parametrize("release", ["0.12.3", "0.13.7", "0.13.8", "0.17.6", "0.17.7", "0.19.10"])
 def test_the_original_systems_checkpoints_are_loaded(make_context: Make, release: str) -> None:
     """A trial continues with the weights and the optimizer, which it need not wrap."""
     path = Path(__file__).parent / "old" / release
@@ -592,6 +592,24 @@ def test_the_original_systems_checkpoints_are_loaded(make_context: Make, release
     adapter.started()
     adapter.train(1, never)
     assert int(context._model.optimizer.iterations) == 6
+
+
+class OldWithHyperparameter(Old):
+    """Trial whose model depends on a hyperparameter."""
+
+    def build_model(self) -> tf.keras.Model:
+        assert self.context.get_per_slot_batch_size() == 4
+        return super().build_model()
+
+
+def test_hyperparameters_can_be_added_to_a_checkpoint_without_a_description(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parent / "old" / "0.13.7", tmp_path, dirs_exist_ok=True)
+    with pytest.raises(InvalidExperimentException, match="the hyperparameter global_batch_size is None"):
+        det_keras.load_model_from_checkpoint_path(tmp_path, trial_class=OldWithHyperparameter)
+    (tmp_path / "metadata.json").write_text('{"hparams": {"global_batch_size": 4}}')
+    model = det_keras.load_model_from_checkpoint_path(tmp_path, trial_class=OldWithHyperparameter)
+    expected = json.loads((tmp_path / "expected.json").read_text())["weights"]
+    assert [value.tolist() for value in model.get_weights()] == expected
 
 
 OLD_CODE = """

@@ -34,6 +34,7 @@ _VARIABLES = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
     "RAY_enable_metrics_collection": "0",
+    "RAY_worker_niceness": "0",  # Ray's default of 15 starves its workers beside other suites
 }
 
 _REMOVE_GROUPS = """
@@ -55,6 +56,7 @@ class RunningCluster:
             "RAY_TMPDIR": directory,
             "TMPDIR": directory,
             "DET_HOME": f"{directory}/home",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # jobs call `det`
             "RAY_ADDRESS": "",
         }
         self._cluster = Cluster()

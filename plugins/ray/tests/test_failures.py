@@ -99,7 +99,7 @@ def test_the_runner_is_killed(experiment: DisturbedExperiment) -> None:
         finally:
             runner.kill()
     wait_for(lambda: not left_behind(), "end of all processes", PROMISED + SLACK)
-    assert not worker.is_running()
+    assert not is_alive(worker)
     experiment.run()
     experiment.require_undisturbed_result()
 

@@ -7,7 +7,9 @@ with slurm_cluster() as cluster:
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import random
 import shutil
 import signal
 import socket
@@ -23,6 +25,8 @@ import psutil
 import pytest
 
 PACKAGES = "slurm-wlm munge"
+_CLONE_NEWUTS = 0x04000000
+_HOST = "localhost"
 _PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
 _SECONDS = 60.0
 _PARTS = ("srun --job-name=det-", "agent_program", "main.py", "_reaper.py", "_withdrawal.py")
@@ -50,8 +54,8 @@ SelectTypeParameters=CR_Core
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 SlurmdParameters=config_overrides
-SlurmdTimeout=10
-KillWait=15
+MessageTimeout=30
+SlurmdTimeout=20
 ReturnToService=2
 MpiDefault=none
 GresTypes=gpu
@@ -126,7 +130,13 @@ class Cluster:
 
     def describe(self) -> str:
         """Return the jobs, nodes and processes, for errors."""
-        return f"{self.run('squeue')}{self.run('sinfo', '-N', '-l')}{self.left_behind()}"
+        parts = [str(self.left_behind())]
+        for command in (("squeue",), ("sinfo", "-N", "-l")):
+            try:
+                parts.append(self.run(*command))
+            except (AssertionError, subprocess.TimeoutExpired) as problem:
+                parts.append(str(problem))
+        return "\n".join(parts)
 
     def wait_for(self, condition: Callable[[], object], what: str, seconds: float = _SECONDS) -> None:
         """Wait until a condition is true."""
@@ -147,13 +157,35 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
+def resolvable_host_name() -> Iterator[None]:
+    """Give this thread, its later threads and child processes the host name of loopback while the block runs.
+
+    Slurm looks up the name of its host, which need not have an address where the tests run.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/uts", os.O_RDONLY)
+    try:
+        if libc.unshare(_CLONE_NEWUTS):
+            raise OSError(ctypes.get_errno(), "cannot create a namespace for a host name")
+        socket.sethostname(_HOST)
+        yield
+    finally:
+        libc.setns(before, _CLONE_NEWUTS)
+        os.close(before)
+
+
+@contextlib.contextmanager
 def slurm_cluster(*, more: str = "") -> Iterator[Cluster]:
     """Run a cluster while the block runs.
 
     Args:
         more: further lines of the configuration.
     """
-    with tempfile.TemporaryDirectory(prefix="slurm-") as name, contextlib.ExitStack() as ending:
+    with (
+        resolvable_host_name(),
+        tempfile.TemporaryDirectory(prefix="slurm-") as name,
+        contextlib.ExitStack() as ending,
+    ):
         directory = Path(name)
         directory.chmod(0o755)
         cluster = Cluster(directory)
@@ -161,7 +193,7 @@ def slurm_cluster(*, more: str = "") -> Iterator[Cluster]:
         for part in ("spool", "state", "munge", "private"):
             (directory / part).mkdir(mode=0o700 if part == "munge" else 0o755)
         (directory / "private" / "of-the-login-node").touch()
-        conf = _CONF.format(host=_host(), directory=directory, ports=_ports(), more=more)
+        conf = _CONF.format(host=_HOST, directory=directory, ports=_ports(), more=more)
         (directory / "slurm.conf").write_text(conf)
         for index in range(2):
             os.mknod(directory / f"gpu{index}", stat.S_IFCHR | 0o666, os.makedev(1, 3))  # as /dev/null
@@ -205,18 +237,11 @@ def _stop(cluster: Cluster) -> None:
             directory.rmdir()
 
 
-def _host() -> str:
-    return socket.gethostname().partition(".")[0]
-
-
 def _ports() -> list[int]:
-    """Return three free ports, of which the last two are adjacent."""
+    """Return three adjacent free ports. The kernel gives larger ones to outgoing connections of other tests."""
     while True:
-        with contextlib.ExitStack() as held:
-            first, second = (held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
-            port = second.getsockname()[1]
-            try:
-                held.enter_context(socket.create_server(("127.0.0.1", port + 1)))
-            except OSError:
-                continue
-            return [first.getsockname()[1], port, port + 1]
+        first = random.randrange(10_000, 16_000)
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in (ports := [first, first + 1, first + 2]):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return ports

@@ -19,7 +19,7 @@ from cluster import Cluster
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing import is_soak
-from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment
+from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
 from det_core.tracking import open_store
 
 SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
@@ -48,9 +48,9 @@ def test_a_runner_is_killed(experiment: DisturbedExperiment, cluster: Cluster) -
         worker = experiment.wait_for_worker()
         runner.kill()
     killed = time.monotonic()
-    experiment.wait_for(lambda: not worker.is_running(), "end of the worker")
-    cluster.wait_for(lambda: not cluster.run("squeue", "-h"), "end of the job")
+    experiment.wait_for(lambda: not is_alive(worker), "end of the worker")
     assert time.monotonic() - killed < PROMISED + SLACK
+    cluster.wait_for(lambda: not cluster.run("squeue", "-h"), "end of the job")
     assert experiment.run() is State.COMPLETED
     experiment.require_undisturbed_result()
     assert "after 4 batches" in experiment.describe(), "the last checkpoint that the runner has recorded"
@@ -63,7 +63,7 @@ def test_a_waiting_job_of_a_killed_runner_is_withdrawn(experiment: DisturbedExpe
         runner.kill()
     killed = time.monotonic()
     cluster.wait_for(lambda: not cluster.run("squeue", "-h", "-t", "PENDING"), "end of the job")
-    assert time.monotonic() - killed < PROMISED
+    assert time.monotonic() - killed < PROMISED + SLACK
 
 
 @SOAK
@@ -83,6 +83,17 @@ def test_srun_is_killed_while_its_job_waits(
 
     experiment.run(kill)
     experiment.require_undisturbed_result()
+
+
+@SOAK
+@pytest.mark.usefixtures("busy_node")
+def test_scancel_of_a_waiting_job_pauses_the_trial(experiment: DisturbedExperiment, cluster: Cluster) -> None:
+    def cancel() -> None:
+        experiment.wait_for_placement(r"queued \(Slurm job")
+        cluster.run("scancel", cluster.run("squeue", "-h", "-t", "PENDING", "-o", "%i").strip())
+
+    assert experiment.run(cancel) is State.PAUSED, experiment.describe()
+    assert "canceled: Slurm job" in experiment.error, experiment.describe()
 
 
 def submit_runner(experiment: DisturbedExperiment, *options: str) -> dict[str, Any]:

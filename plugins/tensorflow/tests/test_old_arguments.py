@@ -19,6 +19,9 @@ OLD = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD
 @pytest.fixture(autouse=True)
 def _switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(optimizers.Optimizer, "_process_kwargs", optimizers.Optimizer._process_kwargs)
+    for name in OLD:
+        kind = getattr(optimizers, name)
+        monkeypatch.setattr(kind, "__init__", kind.__init__)
     yield
     # A class whose __new__ was deleted passes its arguments to object.__new__, which rejects them.
     optimizers.Optimizer.__new__ = lambda kind, *args, **kwargs: object.__new__(kind)
@@ -47,12 +50,40 @@ def test_old_arguments_have_their_old_meaning(name: str) -> None:
     assert type(copy.copy(getattr(optimizers, name)(0.5))) is getattr(optimizers, name)
 
 
-def test_a_subclass_with_an_ignored_rate_is_refused() -> None:
-    class Own(optimizers.SGD):  # type: ignore[misc]
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(lr=0.5, **kwargs)
+class Own(tf.keras.optimizers.SGD):  # type: ignore[misc]
+    """Optimizer of a trial, which passes the old argument on."""
 
+    def __init__(self, rate: float, **kwargs: Any) -> None:
+        super().__init__(lr=rate, **kwargs)
+
+
+class Plain(tf.keras.optimizers.Adam):  # type: ignore[misc]
+    """Optimizer of a trial with the constructor of its base."""
+
+
+def test_a_subclass_with_an_ignored_rate_is_refused() -> None:
     refuse_ignored_rate()
-    accept_old_arguments()
     with pytest.raises(InvalidTrial, match=r"write Own\(learning_rate=0.5\)"):
-        Own()
+        Own(0.5)
+    with pytest.raises(InvalidTrial, match=r"write Plain\(learning_rate=0.5\)"):
+        Plain(lr=0.5)
+
+
+def test_the_old_rate_of_a_subclass_is_its_rate() -> None:
+    refuse_ignored_rate()
+    for _ in range(2):
+        accept_old_arguments()
+    own, plain = Own(0.5, momentum=0.25), Plain(lr=0.5, beta_1=0.5)
+    assert (type(own), float(own.learning_rate), own.momentum) == (Own, 0.5, 0.25)
+    assert (type(plain), float(plain.learning_rate), plain.beta_1) == (Plain, 0.5, 0.5)
+    assert float(Plain(0.125).learning_rate) == 0.125
+    assert float(Plain.from_config(plain.get_config()).learning_rate) == 0.5
+
+
+@pytest.mark.parametrize("method", ["_resource_apply_dense", "_resource_apply_sparse"])
+def test_a_subclass_whose_update_would_be_ignored_is_refused(method: str) -> None:
+    old = type("Old", (optimizers.SGD,), {method: lambda self, *_: None})
+    refuse_ignored_rate()
+    with pytest.raises(InvalidTrial, match=rf"^Old defines {method}, which .* tf.keras.optimizers.legacy$"):
+        old(0.5)
+    type("New", (optimizers.legacy.SGD,), {method: lambda self, *_: None})(0.5)

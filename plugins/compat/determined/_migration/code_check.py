@@ -14,6 +14,7 @@ from typing import Any, Final
 from det_core.package_commands import package_command
 from determined import _old_names
 from determined._migration.findings import Finding
+from determined._migration.tensorflow_names import explain_tensorflow_name
 from determined._migration.used_names import UsedName, find_used_names
 
 _PACKAGES = ("determined", "determined_common")
@@ -55,7 +56,10 @@ _REMOVED_ELSEWHERE: Final = {
     "torchtext.data.Field": "torchtext 0.12 removed it, and torchtext is no longer maintained",
     "torchvision.models.utils": "torchvision 0.12 removed it; use torch.hub",
 }
-"""Name of another library that its present releases do not have -> what to use instead."""
+"""Name of another library that its present releases do not have -> what to use instead.
+
+Other names of TensorFlow are looked up if it is installed.
+"""
 
 
 def check_code(source: str, file: str) -> Iterator[Finding]:
@@ -110,9 +114,10 @@ def _explain(used: UsedName) -> Iterator[tuple[str, str]]:
         elif used.call and (message := _explain_arguments(used.path, used.call)):
             yield "argument", message
         return
-    for name, advice in _REMOVED_ELSEWHERE.items():
-        if used.path == name or used.path.startswith(f"{name}."):
-            yield "version", f"{name}: {advice}"
+    name = next((name for name in _REMOVED_ELSEWHERE if f"{used.path}.".startswith(f"{name}.")), None)
+    message = f"{name}: {_REMOVED_ELSEWHERE[name]}" if name else explain_tensorflow_name(used.path)
+    if message:
+        yield "version", message
 
 
 def _explain_member(module: str, member: str, path: str) -> str | None:
