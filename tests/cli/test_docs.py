@@ -15,8 +15,11 @@ from det_core.launch.context_archive import pack_context_dir
 from .conftest import Det, Record, disable_plugins_except
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-NOT_RUN = ("run", "preview-search", "tensorboard", "pause", "cancel", "kill", "resume", "wait", "create", "continue")
-"""Words of the command lines that are not run, because they start, stop or wait for something."""
+NOT_RUN = (
+    *("run", "preview-search", "tensorboard", "pause", "cancel", "kill", "resume", "wait", "create", "continue"),
+    *("login", "logout", "-m"),
+)
+"""Words of the command lines that are not run, because they start, stop or wait for something, or need a server."""
 
 
 def lines() -> list[list[str]]:
