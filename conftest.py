@@ -24,7 +24,7 @@ BUDGETS = {
     "plugins/storage_gcs/tests": 30,
     "plugins/mlflow/tests": 20,
     "plugins/ray/tests": 60,
-    "plugins/server/tests": 90,
+    "plugins/server/tests": 120,
     "plugins/compat/tests": 16,
 }
 """Maximum CPU seconds of each suite in ``make test``, including child processes.

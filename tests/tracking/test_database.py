@@ -70,8 +70,8 @@ def test_importing_the_package_imports_no_database_library() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("det.db", "'det.db' is not a database URL. Accepted: sqlite:////absolute/path/det.db, or postgresql://"),
-        ("http://master:8080", "comes with a later release. Until then: sqlite:"),
+        ("det.db", "'det.db' is not a database URL. Accepted: sqlite:////absolute/path/det.db, postgresql://"),
+        ("http://master:8080", "would send your token over the network without encryption; use https://"),
         ("mysql://x/y", "'mysql' is not a supported database. Accepted: sqlite:"),
         ("sqlite://", "the tracking store needs a file"),
         ("sqlite:///:memory:", "the tracking store needs a file"),
