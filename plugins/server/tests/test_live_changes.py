@@ -267,3 +267,21 @@ def test_a_browser_that_goes_away_ends_its_stream(local: ServedSite) -> None:
     response.close()
     connection.close()
     wait_for(lambda: local.site.changes.open_pages == 0, LIMIT)
+
+
+@pytest.mark.parametrize("where", ["header", "query"])
+def test_a_browser_resumes_from_its_cursor(local: ServedSite, where: str) -> None:
+    _, run = new_run(local.store)
+    cursor = local.store.changes().cursor
+    report(local.store, run, 1, 1.0)
+    client = local.owner
+    path = f"/live?trials={run.trial_id}" + (f"&after={cursor}" if where == "query" else "")
+    headers = client.headers | ({"Last-Event-ID": cursor} if where == "header" else {})
+    connection = http.client.HTTPConnection(*client.address, timeout=LIMIT)
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    lines = iter(response.readline, b"")
+    assert next(line for line in lines if line == b"event: metrics\n")
+    assert next(lines) == f"data: [{run.trial_id}]\n".encode()
+    response.close()
+    connection.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -47,6 +47,7 @@ def show_experiment(request: Request) -> Response:
         rows=_rows(shown, ranked_colors(best)),
         hyperparameters=_columns(results),
         rungs=_rungs([result.trial for result in results]),
+        length_unit=_length_unit(experiment),
         live_trials=list(dict.fromkeys([*best, *(result.trial.id for result in shown)])),
         **_chart(best, drawn, len(results)),
     )
@@ -154,6 +155,12 @@ def _rungs(trials: Sequence[TrialRecord]) -> list[dict[str, int]]:
         }
         for rung in lengths
     ]
+
+
+def _length_unit(experiment: ExperimentRecord) -> str:
+    """Return the unit of the lengths of a search, such as ``epochs``, or "" if its config names none."""
+    length = (experiment.config.get("searcher") or {}).get("max_length")
+    return next(iter(length), "") if isinstance(length, Mapping) else ""
 
 
 def _reached(trial: TrialRecord) -> bool:

@@ -26,7 +26,7 @@ async def stream_changes(request: Request) -> Response:
         frozenset(parse_ids(query.get("trials", ""), _MOST_IDS)),
         query.get("list") == "1",
     )
-    cursor = request.headers.get("last-event-id", "")
+    cursor = request.headers.get("last-event-id", "") or query.get("after", "")
     changes = site_of(request).changes
     if changes.open_pages >= MOST_SUBSCRIPTIONS:
         raise HTTPException(503, f"{MOST_SUBSCRIPTIONS} pages are open; close some, or reload this one by hand")

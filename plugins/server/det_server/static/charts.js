@@ -161,7 +161,7 @@ class Chart {
     const rest = color(undefined);
     ctx.save();
     ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.rect(bbox.left - 4 * ratio, bbox.top - 4 * ratio, bbox.width + 8 * ratio, bbox.height + 8 * ratio);
     ctx.clip();
     ctx.lineJoin = "bevel"; // with the widths below, an eighth of the time of round joins and 1.25 pixels
     for (let k = this.drawn.length - 1; k >= 0; k--) {
@@ -179,7 +179,9 @@ class Chart {
       ctx.stroke();
       if (one.x.length === 1) {
         ctx.fillStyle = ctx.strokeStyle;
-        ctx.fillRect(bbox.left + (one.x[0] - x.min) * across - 2 * ratio, bbox.top + bbox.height - (scaled(one.y[0]) - bottom) * up - 2 * ratio, 4 * ratio, 4 * ratio);
+        ctx.beginPath();
+        ctx.arc(bbox.left + (one.x[0] - x.min) * across, bbox.top + bbox.height - (scaled(one.y[0]) - bottom) * up, 3 * ratio, 0, 2 * Math.PI);
+        ctx.fill();
       }
     }
     this.mark(u, ratio);

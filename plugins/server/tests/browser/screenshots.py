@@ -24,12 +24,15 @@ EXAMPLES = ROOT / "examples" / "digits_pytorch"
 DET = [sys.executable, "-m", "det_core.cli"]
 PICTURES = {
     "experiments": ("/experiments", 1280, 420, "light"),
-    "experiment": ("/experiments/{search}", 1280, 900, "light"),
+    "experiment": ("/experiments/{search}?log=1", 1280, 900, "light"),
     "search": ("/experiments/{search}/search", 1280, 900, "light"),
     "trial": ("/trials/{best}", 1280, 1000, "dark"),
     "narrow": ("/experiments", 390, 844, "dark"),
 }
 """Names of pictures mapped to the page, the size of the window and the colour scheme."""
+
+WRONG = ["--config", "name=digits_negative_lr", "--config", "hyperparameters.lr=-1", "--config", "max_restarts=0"]
+"""Options that make a run fail."""
 
 
 def train() -> None:
@@ -37,14 +40,8 @@ def train() -> None:
     profiled = ["--config", "profiling.enabled=true"]
     runs = [
         [str(EXAMPLES / "const.yaml"), *profiled],
-        [str(EXAMPLES / "adaptive.yaml"), *profiled],
-        [
-            str(EXAMPLES / "const.yaml"),
-            "--config",
-            "name=digits_wrong_entrypoint",
-            "--config",
-            "entrypoint=model_def:NoTrial",
-        ],
+        [str(EXAMPLES / "adaptive.yaml"), *profiled, "--config", "min_validation_period.epochs=1"],
+        [str(EXAMPLES / "const.yaml"), *WRONG],
     ]
     for arguments in runs:
         subprocess.run([*DET, "run", *arguments], check=False, timeout=1800)
@@ -84,7 +81,7 @@ def main() -> None:
         if "DET_HOME" not in os.environ:
             os.environ["DET_HOME"] = stack.enter_context(tempfile.TemporaryDirectory())
             train()
-        from det_core.interfaces.tracking import TrialOrder
+        from det_core.interfaces.records import TrialOrder
         from det_core.tracking import open_store
 
         with open_store() as store:

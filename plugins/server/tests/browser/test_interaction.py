@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 
+from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import LogLine, MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 
 from ..seeded_store import HOSTILE, Seeded
-from ..serving import ServedSite
+from ..serving import PASSWORD, ServedSite, account_access, served
 from .conftest import Windows
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.integration
 
@@ -239,3 +244,53 @@ def test_trials_are_compared_from_the_table(windows: Windows, seeded: Seeded) ->
         page.get_by_role("button", name="Compare selected").click()
         page.wait_for_url(f"**/compare?trials={chosen[0]},{chosen[1]}")
         visit.wait_until_drawn()
+
+
+def test_forms_are_accepted_from_a_real_browser(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
+    site, seeded = served_seed
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{seeded.queued}")
+        page.get_by_role("textbox", name="Notes").fill(f"a note with {HOSTILE}")
+        page.get_by_role("button", name="Save notes").click()
+        page.wait_for_url(f"**/experiments/{seeded.queued}")
+        page.get_by_label("Labels, separated by commas").fill("one, two")
+        page.get_by_role("button", name="Save labels").click()
+        page.wait_for_url(f"**/experiments/{seeded.queued}")
+        assert page.get_by_role("textbox", name="Notes").input_value() == f"a note with {HOSTILE}"
+        record = site.store.experiment(seeded.queued)
+        assert (list(record.labels), record.notes) == (["one", "two"], f"a note with {HOSTILE}")
+
+
+def test_a_dialog_carries_an_action_out(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
+    site, seeded = served_seed
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{seeded.failed}")
+        page.get_by_role("link", name="Archive").click()
+        page.get_by_role("dialog").get_by_role("button", name="Archive").click()
+        page.get_by_role("link", name="Unarchive").wait_for()
+        assert site.store.experiment(seeded.failed).archived
+        page.get_by_role("link", name="Unarchive").click()
+        page.get_by_role("dialog").get_by_role("button", name="Unarchive").click()
+        page.get_by_role("link", name="Archive", exact=True).wait_for()
+        assert not site.store.experiment(seeded.failed).archived
+
+
+def test_people_log_in_see_what_their_role_permits_and_log_out(browser: Browser, store: TrackingStore) -> None:
+    with served(store, account_access) as site:
+        site.add_user("vic", Role.VIEWER)
+        page = browser.new_page()
+        page.goto(f"{site.site.url}/experiments")
+        page.get_by_label("User").fill("vic")
+        page.get_by_label("Password").fill("wrong")
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("alert").wait_for()
+        page.get_by_label("User").fill("vic")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_text("No experiments yet").wait_for()
+        assert page.get_by_role("link", name="Audit").count() == 0
+        page.get_by_role("link", name="vic").click()
+        page.get_by_role("cell", name="browser session").wait_for()
+        page.get_by_role("button", name="Log out").click()
+        page.get_by_label("Password").wait_for()
+        page.context.close()
