@@ -36,7 +36,9 @@ async function append(list) {
 if (log) {
   const controls = /** @type {HTMLFormElement} */ (document.querySelector(".log-controls"));
   const follow = /** @type {HTMLInputElement} */ (controls.elements.namedItem("follow"));
-  const toEnd = () => follow.checked && (log.scrollTop = log.scrollHeight);
+  const toEnd = () => {
+    if (follow.checked) log.scrollTop = log.scrollHeight;
+  };
   controls.hidden = false;
   // scrolling up stops following, and scrolling to the end continues it
   log.addEventListener("wheel", () => setTimeout(() => (follow.checked = log.scrollTop + log.clientHeight > log.scrollHeight - 24), 100));
