@@ -29,7 +29,7 @@ COMMANDS = sorted(
         match.group()
         for line in blocks().splitlines()
         for part in line.partition("#")[0].split("·")
-        if (match := re.match(r"det [a-z-]+( [a-z-]+(?= |$))?", part.strip()))
+        if (match := re.match(r"det [a-z][a-z-]*( [a-z][a-z-]*(?= |$))?", part.strip()))
     }
 )
 

@@ -25,6 +25,8 @@ SEARCH = [ROOT, *sorted((ROOT / "plugins").iterdir())]
 PACKAGES: dict[str, tuple[str, ...]] = {
     "det_core": (
         "",
+        "cli.render.formats",
+        "cli.render.records",
         "config",
         "core",
         "core.rank_agreement",
@@ -34,6 +36,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "experimental.client",
         "home",
         "hookspecs",
+        "interfaces.account_records",
         "interfaces.backend",
         "interfaces.framework",
         "interfaces.launch_preparation",
@@ -86,11 +89,16 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "testing.suite",
         "testing.trial_job",
         "tracking",
+        "tracking.access_tokens",
+        "tracking.control",
+        "tracking.printable",
+        "tracking.remote",
         "trial",
         "trial.metric_averages",
         "trial.random_generators",
         "trial.tensorboard_upload",
         "trial.trial_description",
+        "version",
     ),
     "det_torch": (
         "",

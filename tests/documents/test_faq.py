@@ -27,7 +27,7 @@ def message_of(node: ast.AST) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
     text = node.value if isinstance(node, ast.Constant) else None
-    return re.sub(r"%[sdrg]|\{[\w!:.]+\}", "…", text) if isinstance(text, str) else ""
+    return re.sub(r"%(?:\.\d+f|[sdrg])|\{[\w!:.]+\}", "…", text) if isinstance(text, str) else ""
 
 
 @pytest.mark.parametrize("message", MESSAGES)

@@ -30,6 +30,7 @@ STATE_COLORS = {
     "PAUSED": "yellow",
     "PARTIALLY_DELETED": "yellow",
 }
+"""Colours of rich for the names of states."""
 _MOST_DRAWN = 1000
 """Number of rows from which tables have no colours, because drawing takes longer than reading them from the store."""
 _JSON_SCALARS = (type(None), bool, int)

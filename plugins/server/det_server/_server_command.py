@@ -10,9 +10,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to the parser."""
     parser.epilog = (
         "examples:\n"
-        "  det server                                # your own experiments, at a loopback address\n"
+        "  det server                                       # your own experiments\n"
         "  det server --host 0.0.0.0 --users --tls-cert cert.pem --tls-key key.pem\n"
-        "  det server --users --proxy-host det.example.org  # behind a reverse proxy that speaks TLS"
+        "  det server --users --proxy-host det.example.org  # behind a proxy with TLS"
     )
     parser.add_argument(
         "--store", metavar="URL", help="tracking store, such as postgresql://det@db/det; default: det.db in DET_HOME"
