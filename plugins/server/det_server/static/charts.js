@@ -116,6 +116,8 @@ class Chart {
     this.log = log;
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1, size: 4 }, font: "12px system-ui, sans-serif" };
     const labels = (/** @type {any} */ _, /** @type {(number | null)[]} */ values) => values.map((value) => (value === null ? "" : format(value)));
+    const clock = (/** @type {any} */ _, /** @type {number[]} */ moments) =>
+      moments.map((moment) => new Date(moment * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(moment % 60 && { second: "2-digit" }) }));
     const options = {
       ...this.size(),
       legend: { show: false },
@@ -126,7 +128,7 @@ class Chart {
         y: { distr: log ? 3 : 1, range: (/** @type {any} */ u) => this.heights(u.scales.x.min ?? -Infinity, u.scales.x.max ?? Infinity) },
       },
       axes: [
-        { ...axis, space: 64, size: 32, ...(this.unit === "time" ? {} : { values: labels }) },
+        { ...axis, space: 64, size: 32, values: this.unit === "time" ? clock : labels },
         { ...axis, space: 32, size: 64, values: labels },
       ],
       series: [{}, { paths: () => null, points: { show: false } }],
