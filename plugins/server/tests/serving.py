@@ -101,6 +101,18 @@ class Client:
         finally:
             connection.close()
 
+    @contextmanager
+    def stream(self, path: str) -> Iterator[Iterator[str]]:
+        """Send a GET request, and yield the lines of its answer as they arrive."""
+        connection = http.client.HTTPConnection(*self.address, timeout=LIMIT)
+        try:
+            connection.request("GET", path, headers=self.headers)
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            yield (line.decode().rstrip("\n") for line in iter(response.readline, b""))
+        finally:
+            connection.close()
+
     def get(self, path: str, **headers: str) -> Answer:
         return self.request("GET", path, headers={name.replace("_", "-"): text for name, text in headers.items()})
 

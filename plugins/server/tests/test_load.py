@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
@@ -91,14 +90,9 @@ class Pages:
             self._stopped.wait(max(0.0, begin + 1 - time.monotonic()))
 
     def _listen(self) -> None:
-        connection = HTTPConnection(*self._browser.address, timeout=LIMIT)
-        try:
-            connection.request("GET", self._live, headers=self._browser.headers)
-            response = connection.getresponse()
-            while not self._stopped.is_set() and (line := response.readline()):
-                self.events += line.startswith(b"event:")
-        finally:
-            connection.close()
+        with self._browser.stream(self._live) as lines:
+            while not self._stopped.is_set():
+                self.events += next(lines, "").startswith("event:")
 
 
 @contextmanager
