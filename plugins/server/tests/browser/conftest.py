@@ -93,7 +93,7 @@ class Windows:
             context.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     sync_api = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -107,7 +107,7 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def served_seed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedSite, Seeded]]:
     """Serve a seeded store. Tests may add to the running experiment only."""
     directory = tmp_path_factory.mktemp("seeded")
@@ -127,7 +127,7 @@ def seeded(served_seed: tuple[ServedSite, Seeded]) -> Seeded:
     return served_seed[1]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def find_violations() -> Callable[[Page], list[str]]:
     """Return a function that returns the serious findings of axe on a page."""
     if not AXE.is_file():
