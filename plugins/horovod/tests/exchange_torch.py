@@ -188,7 +188,7 @@ def a_slot_that_exits_is_an_error_on_the_others(first: HorovodTorch) -> None:
     weight = one()
     adapter, _ = trained(weight)
     if RANK == 0:
-        # Horovod waits for ever for a gradient that it receives while it shuts down, so the other slot exits after that.
+        # A gradient that Horovod receives while it shuts down is waited for without end, so the other slot exits later.
         accumulator = weight.expand_as(weight).grad_fn.next_functions[0][0]
         accumulator.register_hook(meet)
         with pytest.raises(PeerLost, match="shut down"):
