@@ -8,6 +8,9 @@ from typing import Any
 
 from det_core.errors import TrackingError
 
+MASTER_VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
+"""Environment variables with the URL of the tracking store, in the order in which they are used."""
+
 
 def home_directory() -> Path:
     """Return the directory of det's own data, created with mode 0700 if necessary.
@@ -64,3 +67,8 @@ def _create(path: Path) -> Path:
             f"{path} cannot be created: {error.strerror}. Set DET_HOME to a directory that you can write to."
         ) from error
     return path
+
+
+def default_master() -> str | None:
+    """Return the URL of the tracking store in `MASTER_VARIABLES`, or None if none of them is set."""
+    return next(filter(None, map(os.environ.get, MASTER_VARIABLES)), None)

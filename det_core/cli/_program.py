@@ -75,8 +75,8 @@ def _run(argv: Sequence[str]) -> int:
 
 def _use_master(url: str) -> None:
     """Let the command use a tracking store or det server."""
+    from det_core.tracking import is_server_url
     from det_core.tracking.access_tokens import remember_token
-    from det_core.tracking.remote import is_server_url
 
     os.environ["DET_MASTER"] = remember_token(url) if is_server_url(url) else url
 

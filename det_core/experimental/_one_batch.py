@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from det_core.config import is_command
+from det_core.home import MASTER_VARIABLES
 from det_core.scratch import scratch_directory
-from det_core.tracking.access_tokens import MASTER_VARIABLES
 
 
 def one_batch_config(config: dict[str, Any]) -> dict[str, Any]:

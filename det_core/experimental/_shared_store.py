@@ -13,12 +13,12 @@ from det_core.config import ExperimentConfig
 from det_core.config._yaml import dump_yaml
 from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import DetError
+from det_core.home import default_master
 from det_core.interfaces.records import ExperimentRecord, searcher_metric
 from det_core.interfaces.tracking import TrackingStore
 from det_core.json_values import copy_as_json
 from det_core.tracking import open_store
 from det_core.tracking._open import default_url
-from det_core.tracking.access_tokens import default_master
 
 
 def open_shared_store(master: str | None) -> TrackingStore:

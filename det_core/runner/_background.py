@@ -20,7 +20,8 @@ from det_core.runner._continuation import continue_experiment, fork_experiment
 from det_core.runner._detached import start_detached
 from det_core.runner._experiment_runner import ExperimentRunner
 from det_core.runner._submit import submit_experiment
-from det_core.tracking.remote import ServerConnection, is_server_url
+from det_core.tracking import is_server_url
+from det_core.tracking.remote import ServerConnection
 from det_core.tracking.secret_files import resolve_secrets
 
 Recorded = Callable[[ExperimentRecord], object]

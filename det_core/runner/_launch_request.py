@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 from det_core.config import ExperimentConfig, is_command
+from det_core.home import MASTER_VARIABLES
 from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
-from det_core.tracking import AGENT_URL
-from det_core.tracking.access_tokens import MASTER_VARIABLES, TOKEN_VARIABLE
-from det_core.tracking.remote import RunAccess, answer_call, is_server_url
+from det_core.tracking import AGENT_URL, is_server_url
+from det_core.tracking.access_tokens import TOKEN_VARIABLE
+from det_core.tracking.remote import RunAccess, answer_call
 from det_core.tracking.secret_files import read_secrets, resolve_secrets
 
 

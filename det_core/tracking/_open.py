@@ -6,9 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from det_core.errors import TrackingError
-from det_core.home import home_directory
-from det_core.tracking.access_tokens import default_master
-from det_core.tracking.remote import is_server_url
+from det_core.home import default_master, home_directory
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -51,6 +49,11 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
     from det_core.tracking._sql_store import SqlTrackingStore
 
     return SqlTrackingStore(_database(url, wait))
+
+
+def is_server_url(url: str) -> bool:
+    """Return whether a URL denotes a det server, and not a database."""
+    return url.lower().startswith(("http://", "https://"))
 
 
 def default_url() -> str:

@@ -14,12 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from det_core.errors import TrackingError
-from det_core.home import home_directory
+from det_core.home import default_master, home_directory
 from det_core.tracking.remote._server_address import parse_server_url
 from det_core.tracking.secret_files import write_secret
 
-MASTER_VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
-"""Environment variables with the URL of the tracking store, in the order in which they are used."""
 TOKEN_VARIABLE = "DET_TOKEN"  # noqa: S105  (the name of a variable)
 """Environment variable with the token for the server that `MASTER_VARIABLES` names."""
 
@@ -92,11 +90,6 @@ def delete_token(url: str) -> bool:
 def saved_servers() -> list[str]:
     """Return the URLs of the servers for which a token is saved."""
     return sorted(_read(_file()))
-
-
-def default_master() -> str | None:
-    """Return the URL of the tracking store in `MASTER_VARIABLES`, or None if none of them is set."""
-    return next(filter(None, map(os.environ.get, MASTER_VARIABLES)), None)
 
 
 def _is_meant(url: str) -> bool:

@@ -28,7 +28,7 @@ from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy, TrackingE
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import LogLine, MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
+from det_core.tracking import is_server_url, open_store
 from det_core.tracking._database import Database
 from det_core.tracking._schema import answered_calls
 from det_core.tracking.access_tokens import delete_token, find_token, save_token, saved_servers
@@ -37,7 +37,6 @@ from det_core.tracking.remote import (
     ServerConnection,
     answer_call,
     explain_version_mismatch,
-    is_server_url,
     open_remote_store,
 )
 from det_core.tracking.remote._calls import METHODS

@@ -5,24 +5,25 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import INTERRUPTED
-from det_core.cli.commands._secret_prompt import ask_for_secrets
 from det_core.cli.commands._states import exit_code
-from det_core.cli.commands.run import announce_config_file, print_summary, read_config
-from det_core.cli.render.experiment_progress import AnyWatcher, create_watcher, show_progress
 from det_core.cli.render.formats import print_json
 from det_core.cli.render.records import experiment_row
-from det_core.cli.render.trial_watcher import follow_experiment
 from det_core.errors import DetError
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import control, open_store
-from det_core.tracking.remote import is_server_url
+from det_core.tracking import control, is_server_url, open_store
+
+if TYPE_CHECKING:
+    from det_core.cli.render.experiment_progress import AnyWatcher
 
 
 def run_create(args: argparse.Namespace) -> int:
     """Record an experiment and start its runner. With ``--test``, train one batch in this process instead."""
+    from det_core.cli.commands.run import announce_config_file, read_config
+
     config = read_config(args.config, args.changes)
     if args.test:
         from det_core.cli.commands._experiment_test_mode import run_one_batch_test
@@ -111,6 +112,8 @@ class _Start:
 
     def announce(self, experiment: ExperimentRecord) -> None:
         """Print the id of the experiment, which is recorded."""
+        from det_core.cli.render.experiment_progress import create_watcher
+
         self._watcher = create_watcher(self._store, experiment.id)
         if self._skips_output:
             self._watcher.poll()
@@ -129,10 +132,16 @@ class _Start:
 def _ask_for_secrets(store: TrackingStore, experiment: ExperimentRecord) -> None:
     """Ask the person at the terminal for missing secrets, which a det server has itself."""
     if sys.stdin.isatty() and not is_server_url(store.url):
+        from det_core.cli.commands._secret_prompt import ask_for_secrets
+
         ask_for_secrets(experiment.config)
 
 
 def _attach(store: TrackingStore, watcher: AnyWatcher, *, as_json: bool) -> int:
+    from det_core.cli.commands.run import print_summary
+    from det_core.cli.render.experiment_progress import show_progress
+    from det_core.cli.render.trial_watcher import follow_experiment
+
     identity = watcher.experiment.id
     try:
         with nullcontext(lambda: None) if as_json else show_progress(watcher) as tick:

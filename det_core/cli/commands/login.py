@@ -10,9 +10,10 @@ from getpass import getpass
 from det_core.cli._command_table import JSON, make_argument, set_up_command
 from det_core.cli.render.formats import print_json
 from det_core.errors import DetError
-from det_core.home import user_name
-from det_core.tracking.access_tokens import default_master, given_token, remember_token, save_token, use_token
-from det_core.tracking.remote import ServerConnection, is_server_url
+from det_core.home import default_master, user_name
+from det_core.tracking import is_server_url
+from det_core.tracking.access_tokens import given_token, remember_token, save_token, use_token
+from det_core.tracking.remote import ServerConnection
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -93,9 +93,9 @@ def _tell(args: argparse.Namespace, done: str, **facts: object) -> int:
 
 
 def _url(args: argparse.Namespace) -> str:
+    from det_core.home import default_master
+    from det_core.tracking import is_server_url
     from det_core.tracking._open import default_url
-    from det_core.tracking.access_tokens import default_master
-    from det_core.tracking.remote import is_server_url
 
     url: str = args.url or default_master() or default_url()
     if is_server_url(url):

@@ -16,7 +16,6 @@ from typing import Any
 from det_core import events, storage
 from det_core.core._checkpoints import _restore as restoring
 from det_core.core._checkpoints import _save as saving
-from det_core.core._checkpoints._free_space import FreeSpaceCheck
 from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
@@ -61,6 +60,8 @@ class CheckpointContext:
         on_saved: Callable[[], None] = lambda: None,
         stream: EventStream,
     ) -> None:
+        from det_core.core._checkpoints._free_space import FreeSpaceCheck
+
         self._store = store
         self._storage = storage_manager
         self._recorder = CheckpointRecorder(store, storage_manager, run, storage_record, flush, on_saved, stream)

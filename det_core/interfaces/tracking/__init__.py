@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from det_core.interfaces.records import Changes
 from det_core.interfaces.tracking._accounts import AccountStore
-from det_core.interfaces.tracking._changes import ChangesStore
 from det_core.interfaces.tracking._checkpoints import CheckpointStore
 from det_core.interfaces.tracking._experiments import ExperimentStore
 from det_core.interfaces.tracking._logs import LogStore
@@ -29,7 +29,6 @@ class TrackingStore(
     CheckpointStore,
     ModelRegistry,
     LogStore,
-    ChangesStore,
     AccountStore,
 ):
     """Record of everything that happened in experiments, with the rules that keep it consistent.
@@ -55,6 +54,22 @@ class TrackingStore(
     @abstractmethod
     def cluster_id(self) -> str:
         """Unique id of this store, 32 hexadecimal digits."""
+
+    @abstractmethod
+    def changes(self, after: str = "") -> Changes:
+        """Return what was added since another call, at a cost that depends only on what was added.
+
+        Changes of existing records, such as states, are not found. A call reads at most 10,000 rows of each kind, so a
+        caller that was away for long needs several calls. A trial may be returned again although nothing was added
+        since, if another process was writing to the database at the time of the earlier call.
+
+        Args:
+            after: cursor that an earlier call on the same store returned. Empty to get the present cursor and no
+                changes.
+
+        Raises:
+            ValueError: ``after`` is not such a cursor.
+        """
 
     @abstractmethod
     def close(self) -> None:

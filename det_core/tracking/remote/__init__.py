@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._reading import READING_METHODS as READING_METHODS
     from det_core.tracking.remote._remote_store import answer_call as answer_call
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
-    from det_core.tracking.remote._server_address import is_server_url as is_server_url
     from det_core.tracking.remote._server_connection import ServerConnection as ServerConnection
     from det_core.tracking.remote._server_connection import open_server_store as open_server_store
     from det_core.tracking.remote._versions import explain_version_mismatch as explain_version_mismatch
@@ -40,7 +39,6 @@ _MODULES = {
     "_codecs": ("MAX_BODY_BYTES",),
     "_reading": ("READING_METHODS",),
     "_remote_store": ("answer_call", "open_remote_store"),
-    "_server_address": ("is_server_url",),
     "_server_connection": ("ServerConnection", "open_server_store"),
     "_versions": ("explain_version_mismatch",),
 }

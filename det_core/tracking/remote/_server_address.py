@@ -27,11 +27,6 @@ class ServerAddress(NamedTuple):
         return f"{self.scheme}://{host}{port}"
 
 
-def is_server_url(url: str) -> bool:
-    """Return whether a URL denotes a det server, and not a database."""
-    return url.lower().startswith(("http://", "https://"))
-
-
 def parse_server_url(url: str) -> tuple[ServerAddress, str | None]:
     """Return the address of a server, and the token if the URL contains one.
 
