@@ -17,11 +17,12 @@ TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator kera
 PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow ray server compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
-# One pytest process per distribution: test-core, more-core, unit-core, test-torch, ...
-SUITES := $(filter core $(PLUGINS),\
-	ray horovod core torch_distributed torch server slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
+# One pytest process per distribution, and one for the tracking store: test-core, more-core, unit-core, test-torch, ...
+SUITES := $(filter core tracking $(PLUGINS),\
+	ray horovod core tracking torch_distributed torch server slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
 # The tests of packaging, which wait for pip, are a suite of their own in test-more.
-tests_of = $(if $(filter core,$(1)),tests,$(if $(filter packaging,$(1)),tests/packaging,plugins/$(1)/tests))
+tests_of = $(if $(filter core,$(1)),tests,$(if $(filter tracking packaging,$(1)),tests/$(1),plugins/$(1)/tests))
+tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),--ignore=tests/tracking --ignore=tests/packaging)
 
 # The models are small, and suites and workers share the cores: more threads only wait for each other.
 test-% more-% unit-% soak: export OMP_NUM_THREADS := 1
@@ -54,20 +55,18 @@ test-server more-server: build = +$(MAKE) --no-print-directory $(AXE)
 
 test-%:
 	$(build)
-	$(PYTEST) -m "not ($(MORE))" $(call tests_of,$*)
-
-more-core: PYTEST += --ignore=tests/packaging
+	$(PYTEST) -m "not ($(MORE))" $(call tests_in,$*)
 
 # pytest exits with 5 where a suite has no such test.
 more-%:
 	$(build)
-	$(PYTEST) -m "$(MORE)" $(call tests_of,$*) || [ $$? = 5 ]
+	$(PYTEST) -m "$(MORE)" $(call tests_in,$*) || [ $$? = 5 ]
 
 unit: $(VENV)/.dev
 	$(SIDE_BY_SIDE) $(SUITES:%=unit-%)
 
 unit-%:
-	$(BIN)/pytest -q -m "not integration and not ($(MORE))" $(call tests_of,$*)
+	$(BIN)/pytest -q -m "not integration and not ($(MORE))" $(call tests_in,$*)
 
 gpu: $(VENV)/.dev
 	$(PYTEST) -m gpu tests/core $(foreach suite,torch torch_distributed deepspeed,$(call tests_of,$(suite)))
@@ -75,7 +74,7 @@ gpu: $(VENV)/.dev
 
 # The same campaigns as in the tests, with their full count of seeds.
 soak: debian $(VENV)/.horovod $(MLFLOW)/.installed
-	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(SUITES),$(call tests_of,$(suite))); do \
+	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(filter-out tracking,$(SUITES)),$(call tests_of,$(suite))); do \
 		$(BIN)/pytest -m campaign $$tests; done
 
 lint: $(VENV)/.dev

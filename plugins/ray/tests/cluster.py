@@ -82,6 +82,7 @@ class RunningCluster:
                 resources=others,
                 object_store_memory=_OBJECT_STORE,
                 include_dashboard=self._dashboard,
+                dashboard_agent_listen_port=0,  # any free one; without an agent, a dashboard takes no jobs
             )
         self.nodes.append(node)
 
