@@ -29,12 +29,13 @@ They are slightly weaker than the metrics in examples/README.md."""
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_example_learns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_HOME", str(tmp_path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # more threads are not faster with models of this size
     command = [DET, "run", EXAMPLES / name / "const.yaml"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=540)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     with open_store() as store:
         *_, last = store.metrics(1, group="validation")
@@ -45,6 +46,7 @@ def test_the_example_learns(name: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_search_finds_a_good_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_HOME", str(tmp_path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -52,7 +54,7 @@ def test_the_search_finds_a_good_trial(tmp_path: Path, monkeypatch: pytest.Monke
     short = tmp_path / "adaptive.yaml"
     short.write_text(config.replace("max_trials: 16", "max_trials: 5"))
     command = [DET, "run", short, EXAMPLES / "digits_pytorch"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=540)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     with open_store() as store:
         assert len(store.trials(1)) == 5
