@@ -1,7 +1,7 @@
 """Workers that report through a server: ``load_reporters.py URL STEPS_PER_SECOND TRIAL...``, until stdin is closed.
 
-Each trial has a thread. It sends reports and a log line five times a second, as the writer of a worker does. At the
-end, the number of reports of each trial is printed as JSON.
+Each trial has a thread. At most five times a second, it sends all reports that are due and a log line, as the writer of
+a worker does. At the end, the number of reports of each trial is printed as JSON.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ def main() -> None:
     stopped = threading.Event()
     with open_store(url) as store:
         threads = [
-            threading.Thread(target=report, args=(store, int(trial), int(rate) // CALLS_PER_SECOND, counts, stopped))
-            for trial in trials
+            threading.Thread(target=report, args=(store, int(trial), int(rate), counts, stopped)) for trial in trials
         ]
         for thread in threads:
             thread.start()
@@ -38,12 +37,14 @@ def main() -> None:
     print(json.dumps(counts), flush=True)
 
 
-def report(store: TrackingStore, trial: int, batch: int, counts: dict[int, int], stopped: threading.Event) -> None:
-    done, due = 0, time.monotonic()
+def report(store: TrackingStore, trial: int, rate: int, counts: dict[int, int], stopped: threading.Event) -> None:
+    begin = due = time.monotonic()
+    done = 0
     while not stopped.wait(max(0.0, due - time.monotonic())):
-        due += 1 / CALLS_PER_SECOND
-        store.report_metrics([make_report(trial, step) for step in range(done + 1, done + batch + 1)])
-        done += batch
+        due = max(due, time.monotonic()) + 1 / CALLS_PER_SECOND
+        steps = range(done + 1, int((time.monotonic() - begin) * rate) + 2)
+        store.report_metrics([make_report(trial, step) for step in steps])
+        done = steps[-1]
         store.add_logs([make_line(trial, f"step {done}")])
         counts[trial] = done
 

@@ -32,8 +32,10 @@ PROCESSES = 5
 PAGES = 20
 RATE = 20
 """Reports per second of a worker."""
-LARGEST_GROWTH = 0.15
-"""Share by which the server's memory may grow from a third of the time to its end."""
+PERIOD = 2.0
+"""Seconds after which a page asks for something again."""
+LARGEST_GROWTH = 32 << 20
+"""Bytes by which the server's memory may grow from a third of the time to its end."""
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def trials(store: TrackingStore) -> list[int]:
 
 
 class Pages:
-    """Open pages: each has a stream of live updates, and asks for something every second."""
+    """Open pages: each has a stream of live updates, and asks for something every two seconds."""
 
     def __init__(self, browser: Client, experiment: int, trials: list[int]) -> None:
         self.seconds: list[float] = []
@@ -79,7 +81,7 @@ class Pages:
 
     def _ask(self, number: int) -> None:
         paths = itertools.cycle(self._paths)
-        self._stopped.wait(number / PAGES)
+        self._stopped.wait(number * PERIOD / PAGES)
         while not self._stopped.is_set():
             begin = time.monotonic()
             path = next(paths)
@@ -87,7 +89,7 @@ class Pages:
             self.seconds.append(time.monotonic() - begin)
             if answer.status != 200:
                 self.failures.append(f"{path}: {answer.status} {answer.text[:500]}")
-            self._stopped.wait(max(0.0, begin + 1 - time.monotonic()))
+            self._stopped.wait(max(0.0, begin + PERIOD - time.monotonic()))
 
     def _listen(self) -> None:
         with self._browser.stream(self._live) as lines:
@@ -122,8 +124,8 @@ def check_records(store: TrackingStore, counts: dict[int, int]) -> None:
     assert len(counts) == WORKERS
     for trial, count in counts.items():
         assert [one.steps_completed for one in store.metrics(trial)] == list(range(1, count + 1))
-        lines = [line.log for line in store.logs(trial)]
-        assert lines == [f"step {step}" for step in range(RATE // 5, count + 1, RATE // 5)]
+        lines = [int(line.log.removeprefix("step ")) for line in store.logs(trial)]
+        assert lines == sorted(set(lines)) and lines[-1] == count
 
 
 def address_of(server: ServerProcess) -> tuple[str, Client]:
@@ -157,7 +159,7 @@ def test_no_report_is_lost_while_pages_are_open(
             f"99 % of pages within {slowest:.2f} s, memory {early >> 20} to {late >> 20} MB, "
             f"{spent / SECONDS:.0%} of a core"
         )
-    assert late <= early * (1 + LARGEST_GROWTH)
+    assert late - early <= LARGEST_GROWTH
     if is_soak():
         assert sum(counts.values()) >= 0.9 * WORKERS * RATE * SECONDS
         assert slowest < 1
