@@ -135,6 +135,7 @@ def address_of(server: ServerProcess) -> tuple[str, Client]:
     return server.link.partition("/?")[0], server.client.with_headers(Cookie=cookie)
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(SECONDS + 240)
 def test_no_report_is_lost_while_pages_are_open(
     store: TrackingStore, trials: list[int], capsys: pytest.CaptureFixture[str]
