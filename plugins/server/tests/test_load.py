@@ -152,16 +152,17 @@ def test_no_report_is_lost_while_pages_are_open(
             late, spent = process.memory_info().rss, sum(process.cpu_times()[:2])
     check_records(store, counts)
     assert pages.failures == []
-    assert pages.events >= PAGES * SECONDS / 10
+    assert pages.events >= PAGES
     slowest = statistics.quantiles(pages.seconds, n=100)[98]
     with capsys.disabled():
         print(
             f"\n{sum(counts.values()) / SECONDS:.0f} reports and {len(pages.seconds) / SECONDS:.1f} pages a second: "
             f"99 % of pages within {slowest:.2f} s, memory {early >> 20} to {late >> 20} MB, "
-            f"{spent / SECONDS:.0%} of a core"
+            f"{spent / SECONDS:.0%} of a core, {pages.events / SECONDS:.1f} updates a second"
         )
     assert late - early <= LARGEST_GROWTH
     if is_soak():
+        assert pages.events >= PAGES * SECONDS / 10
         assert sum(counts.values()) >= 0.9 * WORKERS * RATE * SECONDS
         assert slowest < 1
 
