@@ -1,6 +1,6 @@
 """Permissions of people on the tracking store, one entry for every method.
 
-A method that is in no table may be called by nobody.
+A method that is in no table may be called by nobody. The methods that read are a table of `det_core.tracking.remote`.
 """
 
 from __future__ import annotations
@@ -8,47 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from det_core.interfaces.account_records import Role
+from det_core.tracking.remote import ACCOUNT_METHODS, READING_METHODS
 from det_server._principal import Principal
 from det_server._refusal import RefusedError
 
-_VIEWER = (
-    "best_validation",
-    "changes",
-    "checkpoint",
-    "checkpoint_validations",
-    "checkpoints",
-    "cluster_id",
-    "count_experiments",
-    "curves",
-    "experiment",
-    "experiment_summaries",
-    "experiments",
-    "experiments_by_id",
-    "latest_logs",
-    "lease_holder",
-    "lease_holders",
-    "logs",
-    "metric_names",
-    "metrics",
-    "model",
-    "model_definition",
-    "model_version",
-    "model_versions",
-    "models",
-    "registered_checkpoints",
-    "run",
-    "runs",
-    "scored_checkpoints",
-    "search_events",
-    "search_snapshot",
-    "searcher_operation",
-    "system_metrics",
-    "trial",
-    "trial_results",
-    "trials",
-    "trials_by_id",
-    "trials_using",
-)
+_VIEWER = READING_METHODS - ACCOUNT_METHODS
 _USER = (
     "acknowledge_preemption",
     "acquire_lease",
@@ -107,9 +71,9 @@ SERVER_ONLY = frozenset(
         "record_action",
     )
 )
-"""Methods that no client may call: they take or return hashes, or write the audit log."""
+"""Methods that no client may call, because they take or return hashes, or write the audit log."""
 PERMITTED: Mapping[Role, frozenset[str]] = {
-    Role.VIEWER: frozenset(_VIEWER),
+    Role.VIEWER: _VIEWER,
     Role.USER: frozenset((*_VIEWER, *_USER)),
     Role.ADMIN: frozenset((*_VIEWER, *_USER, *_ADMIN)),
 }
