@@ -21,7 +21,7 @@ from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, recor
 from det_core.tracking._schema import checkpoints, live, metrics, scored, trials
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from sqlalchemy import Select
 
@@ -39,12 +39,18 @@ class ScoresMixin(StoreMixin):
         self,
         experiment_id: int,
         *,
+        trial_ids: Collection[int] | None = None,
         states: Sequence[State] = (),
         order: TrialOrder = TrialOrder.ID,
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
     ) -> list[TrialResult]:
+        wanted = (
+            trials.c.experiment_id == experiment_id,
+            true() if trial_ids is None else trials.c.id.in_(list(trial_ids)),
+            trials.c.state.in_(states) if states else true(),
+        )
         with self._database.read() as connection:
             _, smaller_is_better = searcher_metric(get_experiment(connection, experiment_id).config)
             query = (
@@ -55,7 +61,7 @@ class ScoresMixin(StoreMixin):
                 )
                 .outerjoin_from(trials, _best, _best.c.id == _row_of_trial(_by_value(smaller_is_better)))
                 .outerjoin(_latest, _latest.c.id == _row_of_trial(_c.steps_completed.desc()))
-                .where(trials.c.experiment_id == experiment_id, trials.c.state.in_(states) if states else true())
+                .where(*wanted)
                 .order_by(*_sorted(order, descending=_descends(order, smaller_is_better) is not reverse))
             )
             return [_result(dict(row)) for row in connection.execute(query.limit(limit).offset(offset)).mappings()]

@@ -126,6 +126,8 @@ def test_trials_are_sorted_by_their_results(store: TrackingStore, four: list[int
     store.set_trial_state(first, State.COMPLETED)
     assert sort(TrialOrder.BEST, states=[State.ERROR, State.COMPLETED]) == [first, none]
     assert sort(TrialOrder.BEST, states=[State.PAUSED]) == []
+    assert sort(TrialOrder.BEST, trial_ids=[second, third, third + 100]) == [third, second]
+    assert sort(TrialOrder.BEST, trial_ids=[]) == []
 
 
 def test_the_largest_value_is_the_best_if_larger_is_better(store: TrackingStore, four: list[int]) -> None:

@@ -57,6 +57,7 @@ class TrialStore(ABC):
         self,
         experiment_id: int,
         *,
+        trial_ids: Collection[int] | None = None,
         states: Sequence[State] = (),
         order: TrialOrder = TrialOrder.ID,
         reverse: bool = False,
@@ -66,6 +67,7 @@ class TrialStore(ABC):
         """Return trials with the best and the latest value of the experiment's searcher metric.
 
         Args:
+            trial_ids: include only those of these trials that exist in the experiment; None for all.
             states: include only these states; empty for all.
             order: sort key.
             reverse: reverse the sort order. Trials without a value stay last.

@@ -175,7 +175,7 @@ class LiveChanges:
         self._cursor = changes.cursor
         subscriptions = list(self._subscriptions)
         topics = [one.topics for one in subscriptions]
-        rows = await _in_thread(lambda: self._rows.read(topics, scored_again=changes.metrics))
+        rows = await _in_thread(lambda: self._rows.read(topics))
         for subscription in subscriptions:
             keys = self._rows.keys(subscription.topics)
             subscription.put_rows({key: rows[key] for key in keys if key in rows})

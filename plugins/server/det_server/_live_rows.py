@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from det_core.errors import RecordNotFound
-from det_core.interfaces.records import ExperimentRecord, TrialRecord, searcher_metric
+from det_core.interfaces.records import ExperimentRecord, TrialRecord, TrialResult
 from det_server._rendering import format_metric, format_number, format_percent, format_record_time, state_word
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 RowValues = Mapping[str, str]
 """Names of values mapped to their texts."""
-_MOST_SCORES = 10_000
-"""Maximum number of trials whose best values are kept."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,12 @@ class Topics:
 class LiveRows:
     """Reader of the rows that open pages show.
 
-    Best values are read again only for trials with new reports, because each costs a query.
-
     Args:
         store: the tracking store.
     """
 
     def __init__(self, store: TrackingStore) -> None:
         self._store = store
-        self._best: dict[int, tuple[float, int] | None] = {}
 
     @staticmethod
     def keys(topics: Topics) -> Iterator[str]:
@@ -55,12 +50,11 @@ class LiveRows:
         if topics.newest:
             yield "experiments"
 
-    def read(self, pages: Iterable[Topics], scored_again: Collection[int] = ()) -> dict[str, RowValues]:
+    def read(self, pages: Iterable[Topics]) -> dict[str, RowValues]:
         """Return the rows of pages by key.
 
         Args:
             pages: subjects of the pages.
-            scored_again: trials with new reports.
         """
         pages = list(pages)
         experiments = frozenset[int]().union(*(one.experiments for one in pages))
@@ -69,7 +63,7 @@ class LiveRows:
         if experiments:
             rows |= self._experiment_rows(experiments)
         if trials:
-            rows |= self._trial_rows(trials, scored_again)
+            rows |= self._trial_rows(trials)
         if any(one.newest for one in pages):
             newest = self._store.experiments(limit=1)
             rows["experiments"] = {"newest": str(newest[0].id if newest else 0)}
@@ -89,32 +83,17 @@ class LiveRows:
             for summary in [summaries[one.id]]
         }
 
-    def _trial_rows(self, ids: Collection[int], scored_again: Collection[int]) -> dict[str, RowValues]:
-        trials = existing_trials(self._store, ids)
-        self._read_scores(trials, scored_again)
-        return {f"trial/{trial.id}": self._trial_values(trial) for trial in trials}
+    def _trial_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
+        results = results_of_trials(self._store, existing_trials(self._store, ids))
+        return {f"trial/{trial_id}": _trial_values(result) for trial_id, result in results.items()}
 
-    def _trial_values(self, trial: TrialRecord) -> RowValues:
-        value, step = self._best.get(trial.id) or (None, None)
-        return {
-            **_common_values(trial),
-            "batches": format_number(trial.steps_completed),
-            "best": format_metric(value),
-            "best_at": format_number(step),
-            "run": str(trial.run_id),
-        }
 
-    def _read_scores(self, trials: Iterable[TrialRecord], scored_again: Collection[int]) -> None:
-        if len(self._best) > _MOST_SCORES:
-            self._best.clear()
-        unknown = [trial for trial in trials if trial.id not in self._best or trial.id in scored_again]
-        owners = {one.id: one for one in self._store.experiments_by_id({trial.experiment_id for trial in unknown})}
-        for trial in unknown:
-            metric, smaller_is_better = searcher_metric(owners[trial.experiment_id].config)
-            best = self._store.best_validation(
-                trial.experiment_id, metric, smaller_is_better=smaller_is_better, trial_id=trial.id
-            )
-            self._best[trial.id] = (best[0], best[2]) if best else None
+def results_of_trials(store: TrackingStore, trials: Collection[TrialRecord]) -> dict[int, TrialResult]:
+    """Return trials of any experiments with their best and latest values, by id."""
+    ids = [trial.id for trial in trials]
+    experiments = dict.fromkeys(trial.experiment_id for trial in trials)
+    results = (result for one in experiments for result in store.trial_results(one, trial_ids=ids))
+    return {result.trial.id: result for result in results}
 
 
 def existing_trials(store: TrackingStore, ids: Iterable[int]) -> list[TrialRecord]:
@@ -131,6 +110,17 @@ def _trial_if_any(store: TrackingStore, trial_id: int) -> list[TrialRecord]:
         return [store.trial(trial_id)]
     except RecordNotFound:
         return []
+
+
+def _trial_values(result: TrialResult) -> RowValues:
+    trial, best = result.trial, result.best
+    return {
+        **_common_values(trial),
+        "batches": format_number(trial.steps_completed),
+        "best": format_metric(best.value if best else None),
+        "best_at": format_number(best.steps_completed if best else None),
+        "run": str(trial.run_id),
+    }
 
 
 def _common_values(record: ExperimentRecord | TrialRecord) -> dict[str, str]:

@@ -9,9 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.interfaces.records import ExperimentRecord, TrialRecord, searcher_metric
-from det_core.interfaces.tracking import TrackingStore
-from det_server._live_rows import existing_trials
+from det_core.interfaces.records import TrialRecord
+from det_server._live_rows import existing_trials, results_of_trials
 from det_server._rendering import query_string, render_page
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._series import find_series
@@ -38,20 +37,16 @@ def show_compare(request: Request) -> Response:
         missing=[identity for identity in wanted if identity not in ids],
         experiments=experiments,
         colors=ranked_colors(ids),
-        bests={trial.id: _best(store, trial, experiments[trial.experiment_id]) for trial in trials},
+        bests={
+            trial_id: (metric_of(experiments[one.trial.experiment_id]), one.best.value if one.best else None)
+            for trial_id, one in results_of_trials(store, trials).items()
+        },
         series=drawn.choices,
         chosen=drawn.key,
         chart_title=f"{drawn.metric}, {drawn.group}",
         chart_source=f"/data/curves{query_string(names)}",
         hyperparameters=_differences(trials),
     )
-
-
-def _best(store: TrackingStore, trial: TrialRecord, experiment: ExperimentRecord) -> tuple[str, float | None]:
-    """Return the searcher's metric of a trial, and its best value."""
-    metric, smaller_is_better = searcher_metric(experiment.config)
-    best = store.best_validation(experiment.id, metric, smaller_is_better=smaller_is_better, trial_id=trial.id)
-    return metric, best[0] if best else None
 
 
 def _differences(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
