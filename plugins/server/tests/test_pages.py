@@ -153,6 +153,20 @@ def test_unknown_ids_are_not_found(seeded: tuple[Seeded, Client], path: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/account", "det server --users"),
+        ("/experiments/1/confirm/explode", "expected pause, resume, cancel"),
+        ("/data/curves?trials=1&group=validation&metric=x&points=0", "expected points from 1 to"),
+    ],
+)
+def test_a_refusal_says_why(seeded: tuple[Seeded, Client], path: str, reason: str) -> None:
+    answer = seeded[1].get(path)
+    assert answer.status in (400, 404)
+    assert reason in answer.text
+
+
+@pytest.mark.parametrize(
     "query", ["page=x", "page=-3", "page=99999999999999999999", "order=%27;--", "state=NONE", "archived=?"]
 )
 def test_values_of_the_url_that_make_no_sense_are_ignored(seeded: tuple[Seeded, Client], query: str) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.errors import RecordNotFound
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, State
+from det_server._accounts import require_writer
+from det_server._refusal import RefusedError
 from det_server._rendering import clean_text, render_page
-from det_server._site import principal_of
-from det_server.pages._store_values import UUID, experiment_of, store_of, trial_of
+from det_server.pages._store_values import experiment_of, require_uuid, store_of, trial_of
 
 _ACTIVE = (State.ACTIVE, State.STOPPING_CANCELED, State.QUEUED)
 _RESUMABLE = (State.PAUSED, State.CANCELED, State.ERROR)
@@ -106,7 +105,7 @@ def confirm_experiment_action(request: Request) -> Response:
     experiment = experiment_of(request)
     name = request.path_params["action"]
     if name not in EXPERIMENT_ACTIONS:
-        raise HTTPException(404, f"no action {clean_text(name)!r:.60}; expected {', '.join(EXPERIMENT_ACTIONS)}")
+        raise RefusedError(404, f"no action {clean_text(name)!r:.60}; expected {', '.join(EXPERIMENT_ACTIONS)}")
     subject = f"experiment {experiment.id}"
     title = f"{EXPERIMENT_ACTIONS[name].verb} {subject}, {clean_text(experiment.name)}?"
     return _ask(request, EXPERIMENT_ACTIONS[name], subject, title, f"/experiments/{experiment.id}", name, experiment.id)
@@ -137,31 +136,21 @@ def completed_checkpoint(request: Request) -> tuple[str, int]:
     """Return the uuid of the checkpoint that the URL names, and its trial.
 
     Raises:
-        HTTPException: there is no such checkpoint, it is not complete, or the user may not change anything.
+        RecordNotFound: there is no such checkpoint.
+        RefusedError: it is not complete, or the user may not change anything.
     """
-    _require_writer(request)
-    uuid = request.path_params["uuid"]
-    if not UUID.fullmatch(uuid):
-        raise HTTPException(404, "no such checkpoint; expected letters, digits, - and _ as its id")
-    try:
-        checkpoint = store_of(request).checkpoint(uuid)
-    except RecordNotFound as error:
-        raise HTTPException(404, f"no checkpoint {uuid}") from error
+    require_writer(request)
+    checkpoint = store_of(request).checkpoint(require_uuid(request.path_params["uuid"]))
     if checkpoint.state is not CheckpointState.COMPLETED:
-        raise HTTPException(409, f"checkpoint {uuid} is {checkpoint.state.value}; expected a COMPLETED one")
-    return uuid, checkpoint.trial_id
+        raise RefusedError(409, f"checkpoint {checkpoint.uuid} is {checkpoint.state.value}; expected a COMPLETED one")
+    return checkpoint.uuid, checkpoint.trial_id
 
 
 def _ask(request: Request, action: Action, subject: str, title: str, page: str, name: str, identity: int) -> Response:
-    _require_writer(request)
+    require_writer(request)
     values = vars(action) | {"command": action.command.format(identity)}
     target = f"{page}/{name}"
     return render_page(request, "confirm.html", **values, title=title, subject=subject, back=page, action=target)
-
-
-def _require_writer(request: Request) -> None:
-    if not principal_of(request).may_write:
-        raise HTTPException(403, "your role only allows you to look; ask an administrator for the role user")
 
 
 ROUTES = [

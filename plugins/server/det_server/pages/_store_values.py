@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from det_core.errors import RecordNotFound
 from det_core.interfaces.records import ExperimentRecord, TrialRecord, searcher_metric
+from det_server._refusal import RefusedError
 from det_server._site import site_of
 
 if TYPE_CHECKING:
+    from det_core.interfaces.model_records import ModelRecord
     from det_core.interfaces.tracking import TrackingStore
 
 _IDS = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
-UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-"""Allowed ids of checkpoints."""
+_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _SPARK_POINTS, _SPARK_WIDTH, _SPARK_HEIGHT = 40, 96.0, 24.0
 
+_Record = TypeVar("_Record")
 Curve = Sequence[tuple[int, float]]
 """Pairs of step and value."""
 
@@ -31,27 +33,40 @@ def store_of(request: Request) -> TrackingStore:
 
 
 def experiment_of(request: Request) -> ExperimentRecord:
-    """Return the experiment that the URL names.
-
-    Raises:
-        HTTPException: there is none.
-    """
-    try:
-        return store_of(request).experiment(request.path_params["id"])
-    except (RecordNotFound, OverflowError) as error:
-        raise HTTPException(404, f"no experiment {request.path_params['id']}") from error
+    """Return the experiment that the URL names. Raises HTTPException if there is none."""
+    return _named(request, store_of(request).experiment)
 
 
 def trial_of(request: Request) -> TrialRecord:
-    """Return the trial that the URL names.
+    """Return the trial that the URL names. Raises HTTPException if there is none."""
+    return _named(request, store_of(request).trial)
+
+
+def model_of(request: Request) -> ModelRecord:
+    """Return the model that the URL names. Raises HTTPException if there is none."""
+    return _named(request, store_of(request).model)
+
+
+def _named(request: Request, read: Callable[[int], _Record]) -> _Record:
+    try:
+        return read(request.path_params["id"])
+    except (RecordNotFound, OverflowError) as error:
+        raise HTTPException(404) from error
+
+
+def require_uuid(uuid: str, status: int = 404) -> str:
+    """Return the id of a checkpoint.
+
+    Args:
+        uuid: the id.
+        status: HTTP status if it cannot be one.
 
     Raises:
-        HTTPException: there is none.
+        RefusedError: it cannot be one.
     """
-    try:
-        return store_of(request).trial(request.path_params["id"])
-    except (RecordNotFound, OverflowError) as error:
-        raise HTTPException(404, f"no trial {request.path_params['id']}") from error
+    if not _UUID.fullmatch(uuid):
+        raise RefusedError(status, "there is no such checkpoint; expected letters, digits, - and _ as its id")
+    return uuid
 
 
 def parse_ids(text: str, most: int) -> list[int]:
@@ -62,10 +77,10 @@ def parse_ids(text: str, most: int) -> list[int]:
         most: maximum number of ids. The others are ignored.
 
     Raises:
-        HTTPException: the text has another form.
+        RefusedError: the text has another form.
     """
     if text and not _IDS.fullmatch(text):
-        raise HTTPException(400, f"expected ids separated by commas, such as 1,2,3; got {text!r:.100}")
+        raise RefusedError(400, f"expected ids separated by commas, such as 1,2,3; got {text!r:.100}")
     return list(dict.fromkeys(map(int, text.split(",")[:most]))) if text else []
 
 

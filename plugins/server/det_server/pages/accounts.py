@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.account_records import ActionRecord, Role, TokenKind
+from det_server._accounts import accounts_of, require_admin
 from det_server._csv_export import csv_response
 from det_server._rendering import render_page
-from det_server._site import principal_of, site_of
+from det_server._site import principal_of
 from det_server.pages._store_values import store_of
 
 _ACTIONS_PER_PAGE = 100
@@ -20,14 +20,13 @@ _COLUMNS = ("id", "time", "user", "action", "target", "address")
 
 def show_users(request: Request) -> Response:
     """Show the users to an administrator."""
-    _require_admin(request)
+    require_admin(request)
     return render_page(request, "users.html", users=store_of(request).users(), roles=list(Role))
 
 
 def show_account(request: Request) -> Response:
     """Show the caller's access tokens."""
-    if not site_of(request).has_users:
-        raise HTTPException(404, "this server has no users; start it with --users")
+    accounts_of(request)
     name = principal_of(request).name
     tokens = [one for one in store_of(request).access_tokens(name) if one.kind is not TokenKind.RUN]
     return render_page(request, "account.html", tokens=tokens, sessions=TokenKind.SESSION)
@@ -35,7 +34,7 @@ def show_account(request: Request) -> Response:
 
 def show_audit(request: Request) -> Response:
     """Show a page of the audit log to an administrator, the newest entries first."""
-    _require_admin(request)
+    require_admin(request)
     before = request.query_params.get("before", "")
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     actions = store_of(request).actions(before=number, limit=_ACTIONS_PER_PAGE)
@@ -45,14 +44,9 @@ def show_audit(request: Request) -> Response:
 
 def export_audit(request: Request) -> Response:
     """Return the audit log as CSV, the newest entries first."""
-    _require_admin(request)
+    require_admin(request)
     actions: list[ActionRecord] = store_of(request).actions(limit=_MOST_EXPORTED)
     return csv_response("audit.csv", _COLUMNS, ([getattr(one, name) for name in _COLUMNS] for one in actions))
-
-
-def _require_admin(request: Request) -> None:
-    if not principal_of(request).is_admin:
-        raise HTTPException(403, "only administrators see this page; ask one of them")
 
 
 ROUTES = [

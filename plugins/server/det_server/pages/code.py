@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from io import BytesIO
 
 import yaml
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.cli.render.formats import mask_references, to_json_compatible
+from det_server._refusal import RefusedError
 from det_server._rendering import render_page
 from det_server.pages._store_values import experiment_of, store_of
 from det_server.pages.experiment import experiment_head
@@ -63,7 +63,7 @@ def download_code(request: Request) -> Response:
     experiment = experiment_of(request)
     archive = store_of(request).model_definition(experiment.id)
     if not archive:
-        raise HTTPException(404, f"experiment {experiment.id} has no code")
+        raise RefusedError(404, f"experiment {experiment.id} has no code")
     headers = {"Content-Disposition": f'attachment; filename="experiment-{experiment.id}.tar.gz"'}
     return Response(archive, media_type="application/gzip", headers=headers)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from det_server._live_changes import MOST_SUBSCRIPTIONS
 from det_server._live_rows import Topics
+from det_server._refusal import RefusedError
 from det_server._site import site_of
 from det_server.pages._store_values import parse_ids
 
@@ -29,7 +29,7 @@ async def stream_changes(request: Request) -> Response:
     cursor = request.headers.get("last-event-id", "") or query.get("after", "")
     changes = site_of(request).changes
     if changes.open_pages >= MOST_SUBSCRIPTIONS:
-        raise HTTPException(503, f"{MOST_SUBSCRIPTIONS} pages are open; close some, or reload this one by hand")
+        raise RefusedError(503, f"{MOST_SUBSCRIPTIONS} pages are open; close some, or reload this one by hand")
     events = changes.events(topics, cursor if _CURSOR.fullmatch(cursor) else "")
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -12,7 +11,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_server._csv_export import csv_response
 from det_server._rendering import render_page
 from det_server.pages._actions import completed_checkpoint
-from det_server.pages._store_values import store_of
+from det_server.pages._store_values import model_of, store_of
 
 _MOST_MODELS = 500
 _COLUMNS = ("name", "description", "versions", "labels", "owner", "creation_time", "last_updated_time", "archived")
@@ -34,10 +33,7 @@ def export_models(request: Request) -> Response:
 def show_model(request: Request) -> Response:
     """Show a model with its versions, the newest first."""
     store = store_of(request)
-    try:
-        model = store.model(request.path_params["id"])
-    except (RecordNotFound, OverflowError) as error:
-        raise HTTPException(404, f"no model {request.path_params['id']}") from error
+    model = model_of(request)
     versions = list(reversed(store.model_versions(model.id)))
     trials = {one.checkpoint_uuid: _trial_of(store, one.checkpoint_uuid) for one in versions}
     return render_page(request, "model.html", model=model, versions=versions, trials=trials)
