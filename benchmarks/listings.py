@@ -160,7 +160,7 @@ def verdict(seconds: float, goal: float) -> str:
 
 
 def pages(store: TrackingStore, clock: Callable[[], float]) -> None:
-    """Print the times of what pages read: lists, curves, the bare rows of these, and what is new."""
+    """Print the times that the queries of pages take, and those of reading the same rows bare."""
     page = [experiment.id for experiment in store.experiments(limit=50, reverse=True)]
     wide = [trial.id for trial in store.trials(1)]
     cursor = store.changes().cursor

@@ -1,4 +1,4 @@
-"""Contract with plugins: all hooks that a plugin can implement.
+"""Hooks that a plugin can implement, which are the contract with plugins.
 
 A distribution becomes a plugin through one entry point in the group ``det`` that names a light module (standard library
 and det_core only). The functions of that module that implement hooks carry ``@det_core.hookimpl``::

@@ -1,4 +1,4 @@
-"""Records of the accounts of a tracking store: users, access tokens and recorded actions.
+"""Records of users, access tokens and recorded actions in the tracking store.
 
 Times are UTC and timezone-aware.
 """

@@ -1,4 +1,4 @@
-"""Records of the tracking store: experiments, trials, runs, searches, metrics, checkpoints and log lines.
+"""Records of experiments, trials, runs, searches, metrics, checkpoints and log lines in the tracking store.
 
 Times are UTC and timezone-aware. States are the names of the wire format without ``STATE_`` (``COMPLETED``).
 """

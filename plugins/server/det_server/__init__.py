@@ -1,4 +1,4 @@
-"""Server of det: web pages for experiments, and the tracking store over HTTPS.
+"""Server of det, with web pages for experiments and the tracking store over HTTPS.
 
 ``det server`` starts it.
 """

@@ -1,4 +1,4 @@
-"""Rules on who may call a server: the only user of a local one, or people with accounts."""
+"""Rules on who may call a server, which is its only user or people with accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application: all routes, behind the guard."""
+"""Application of all routes behind the guard."""
 
 from __future__ import annotations
 

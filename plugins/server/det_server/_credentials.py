@@ -1,4 +1,4 @@
-"""Credentials in requests: a token in the URL, a cookie, or ``Authorization: Bearer``."""
+"""Credentials in the URL, the cookie and the header ``Authorization`` of requests."""
 
 from __future__ import annotations
 

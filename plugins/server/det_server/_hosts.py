@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
-"""Host header in lower case: a name or an address, and perhaps a port."""
+"""Pattern of a Host header in lower case, with a name or an address and perhaps a port."""
 _TOP_LEVEL = ("document", "")
 """Values of Sec-Fetch-Dest of a page that is not inside another one."""
 

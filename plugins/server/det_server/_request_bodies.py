@@ -13,7 +13,7 @@ from det_core.tracking.remote import MAX_BODY_BYTES
 from det_server._refusal import RefusedError
 
 MAX_UPLOAD_BYTES = 144 << 20
-"""Maximum size of a submission in bytes: an archive of 96 MiB in base64, and a config."""
+"""Maximum size of a submission in bytes, which is an archive of 96 MiB in base64 with a config."""
 _DEFAULT_BYTES = 1 << 20
 _LIMITS = {
     "/login": 8 << 10,

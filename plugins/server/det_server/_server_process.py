@@ -1,4 +1,4 @@
-"""Start of a server: checks of its options, its socket and its parts."""
+"""Start of a server, with the checks of its options, its socket and its parts."""
 
 from __future__ import annotations
 

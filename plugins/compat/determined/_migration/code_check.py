@@ -1,4 +1,4 @@
-"""Check of Python files: old names, their arguments, members of contexts, and names of other libraries."""
+"""Check of Python files for old names, arguments and members of contexts, and for names of other libraries."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from det_server._rendering import render_page
 from det_server._site import site_of
 
 _LOCAL = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
-"""URLs of this server: one slash, and then printable ASCII without spaces and backslashes."""
+"""Pattern of URLs of this server, which are one slash and then printable ASCII without spaces and backslashes."""
 
 
 def show_login(request: Request) -> Response:

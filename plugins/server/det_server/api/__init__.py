@@ -1,4 +1,4 @@
-"""The API: calls of the tracking store, and what only a server can do."""
+"""API with the calls of the tracking store and with what only a server can do."""
 
 from __future__ import annotations
 
