@@ -245,15 +245,20 @@ def test_threads_that_wait_for_postgresql_open_few_connections(unsteady: Postgre
     """Otherwise a runner with hundreds of trials would exceed the server's limit, which is 100 by default."""
     psycopg = pytest.importorskip("psycopg")
     url = unsteady.create_database()
-    with open_store(url) as store, ThreadPoolExecutor(60) as threads, contextlib.closing(psycopg.connect(url)) as other:
+    with (
+        open_store(url) as store,
+        ThreadPoolExecutor(60) as threads,
+        contextlib.closing(psycopg.connect(url)) as other,
+        contextlib.closing(psycopg.connect(url, autocommit=True)) as observer,  # a transaction sees the same all along
+    ):
         experiment = store.create_experiment(config={}).id
         other.execute("SELECT FROM experiments FOR UPDATE")
         writes = [threads.submit(store.set_experiment_progress, experiment, 0.5) for _ in range(60)]
         sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         try:
             wait_for(lambda: _fork_safety._gate._inside == 60)  # all of them want to write
-            wait_for(lambda: other.execute(f"{sessions} AND wait_event_type = 'Lock'").fetchone()[0] >= 8)
-            (count,) = other.execute(sessions).fetchone()
+            wait_for(lambda: observer.execute(f"{sessions} AND wait_event_type = 'Lock'").fetchone()[0] >= 8)
+            (count,) = observer.execute(sessions).fetchone()
         finally:
             other.rollback()
         for write in writes:
