@@ -14,11 +14,15 @@ from det_core.tracking._transaction_scope import current_scope
 from det_core.tracking._turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Engine, FromClause
+    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select
 
     from det_core.errors import TrackingError
+
+
+_ROWS = 5000
+"""Number of rows that are in memory at the same time."""
 
 
 class Database(ABC):
@@ -97,6 +101,12 @@ class Database(ABC):
             of: the table of metrics, or an alias of it.
             metric: name of the metric.
         """
+
+    def curves(
+        self, connection: Connection, query: Select[Any], parameters: Mapping[str, Any]
+    ) -> Iterable[Sequence[Any]]:
+        """Return the trials, steps and values that a query selects, in its order."""
+        return connection.execute(query.execution_options(yield_per=_ROWS), parameters)
 
     @abstractmethod
     def explain(self, error: DBAPIError) -> TrackingError:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
+from sqlalchemy import Text, func, select, type_coerce, union_all
 
+from det_core.tracking._column_types import load_metrics
 from det_core.tracking._rows import StoreMixin, get_trial
-from det_core.tracking._schema import live, metrics
+from det_core.tracking._schema import live, metrics, trials
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from sqlalchemy import Select
 
 _TRIALS = 20
 """Maximum number of trials whose reports are read."""
@@ -25,17 +28,33 @@ class MetricNamesMixin(StoreMixin):
     """Methods of the tracking store that list metrics."""
 
     def metric_names(self, trial_ids: Collection[int]) -> dict[str, list[str]]:
+        if not trial_ids:
+            return {}
         chosen = _spread(list(trial_ids))
         found: dict[str, set[str]] = defaultdict(set)
         with self._database.read() as connection:
-            for trial_id in chosen:
-                get_trial(connection, trial_id)
-                of_trial = select(_c.group, _c.metrics).where(_c.trial_id == trial_id, live)
-                of_trial = of_trial.limit(_REPORTS // len(chosen))
-                for order in (_c.steps_completed.asc(), _c.steps_completed.desc()):
-                    for group, values in connection.execute(of_trial.order_by(order)):
-                        found[group].update(name for name, value in values.items() if _is_number(value))
+            known = set(connection.scalars(select(trials.c.id).where(trials.c.id.in_(chosen))))
+            for unknown in (trial_id for trial_id in chosen if trial_id not in known):
+                get_trial(connection, unknown)  # raises
+            for group, reports in connection.execute(_reports(chosen)):
+                for values in load_metrics(f"[{reports}]"):
+                    found[group].update(name for name, value in values.items() if _is_number(value))
         return {group: sorted(names) for group, names in sorted(found.items()) if names}
+
+
+def _reports(trial_ids: Sequence[int]) -> Select[Any]:
+    """Select the first and the last reports of trials, as a text of JSON objects for each group."""
+    parts = [
+        select(_c.group, type_coerce(_c.metrics, Text).label("metrics"))
+        .where(_c.trial_id == trial_id, live)
+        .order_by(order)
+        .limit(_REPORTS // len(trial_ids))
+        .subquery()
+        for trial_id in trial_ids
+        for order in (_c.steps_completed.asc(), _c.steps_completed.desc())
+    ]
+    every = union_all(*(select(part) for part in parts)).subquery().c
+    return select(every.group, func.aggregate_strings(every.metrics, ",")).group_by(every.group)
 
 
 def _spread(trial_ids: Sequence[int]) -> Sequence[int]:

@@ -19,6 +19,8 @@ from det_core.tracking._outage import Unavailable
 from det_core.tracking._wal_sync import WalSync
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from sqlalchemy.exc import DBAPIError
 
 _PRAGMAS = ("foreign_keys = ON",)
@@ -31,6 +33,8 @@ _PAUSE = 0.01
 _LONGEST_WAIT = 0.5
 """Maximum number of seconds that SQLite itself waits for a lock."""
 
+_PLAIN = re.compile(r"[ !#-\[\]-~]+")
+"""Names of metrics without quotes, backslashes and characters that JSON may escape."""
 _NETWORK = frozenset(
     """
     9p afs beegfs ceph cifs gfs2 glusterfs gpfs lustre nfs nfs4 ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs wekafs
@@ -101,8 +105,22 @@ class Sqlite(Database):
         super().close()
         self._wal_sync.close()
 
+    def curves(
+        self, connection: sa.Connection, query: sa.Select[Any], parameters: Mapping[str, Any]
+    ) -> Iterator[tuple[int, int, float | None]]:
+        # A row per trial, because sqlite3 releases the GIL at each row and then waits for every thread that took it.
+        rows = query.order_by(None).subquery().c
+        steps, values = (sa.func.group_concat(column) for column in (rows.steps_completed, sa.func.quote(rows.value)))
+        packed = sa.select(rows.trial_id, steps, values).where(rows.value.is_not(None)).group_by(rows.trial_id)
+        for trial_id, of_steps, of_values in connection.execute(packed, parameters):
+            points = zip(map(int, of_steps.split(",")), map(float, of_values.split(",")), strict=True)
+            yield from ((trial_id, step, value) for step, value in sorted(points))
+
     def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
-        # json_extract is unsuitable, because its paths cannot express every key.
+        if _PLAIN.fullmatch(metric):  # paths cannot express every key
+            path = f'$."{metric}"'
+            value, kind = (sa.func.json_extract(of.c.metrics, path), sa.func.json_type(of.c.metrics, path))
+            return sa.case((sa.and_(kind.in_(("integer", "real")), value.between(*FINITE)), value))
         items = sa.func.json_each(of.c.metrics).table_valued("key", "value", "type")
         is_number = (items.c.key == metric, items.c.type.in_(("integer", "real")))
         found = sa.select(items.c.value).where(*is_number, items.c.value.between(*FINITE))

@@ -28,9 +28,11 @@ class SystemMetricsMixin(StoreMixin):
                 fence_run(connection, trial_id, run_id)
             connection.execute(system_metrics.insert(), rows)
 
-    def system_metrics(self, trial_id: int, *, group: str | None = None, after: int = 0) -> list[SystemMetrics]:
+    def system_metrics(
+        self, trial_id: int, *, group: str | None = None, after: int = 0, limit: int | None = None
+    ) -> list[SystemMetrics]:
         wanted = (_c.trial_id == trial_id, _c.id > after, true() if group is None else _c.group == group)
         with self._database.read() as connection:
             get_trial(connection, trial_id)
-            query = select(*record_columns(system_metrics, SystemMetrics)).where(*wanted).order_by(_c.id)
-            return fetch_records(connection, SystemMetrics, query)
+            query = select(*record_columns(system_metrics, SystemMetrics)).where(*wanted)
+            return fetch_records(connection, SystemMetrics, query.order_by(_c.id).limit(limit))

@@ -141,10 +141,7 @@ def extremes(curve: list[tuple[int, float]], points: int) -> list[tuple[int, flo
 
 @pytest.mark.parametrize("points", [1, 2, 7, 100, 499, 500])
 @pytest.mark.parametrize("interval", [1, 40], ids=["regular", "irregular"])
-def test_extremes_of_long_curves_are_kept(
-    store: TrackingStore, experiment: int, points: int, interval: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_curves, "_PAGE", 100)
+def test_extremes_of_long_curves_are_kept(store: TrackingStore, experiment: int, points: int, interval: int) -> None:
     chance = random.Random(f"{points} {interval}")
     every = [(10 + n * interval + chance.randrange(interval), chance.choice((1.5, -2, 3e9, n))) for n in range(500)]
     curve = [(step, float(value)) for step, value in every]
@@ -171,6 +168,17 @@ def test_extremes_are_those_of_the_metric_and_finite(store: TrackingStore, exper
     }
     lacking = trial_with(store, experiment, {key: {"other": 1} for key in range(100)})
     assert store.curves([lacking], "loss", group="training", points=10, extremes=True) == {lacking: []}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["sampled", "extremes"])
+@pytest.mark.parametrize("points", [5, 100])
+def test_only_later_steps_are_read(store: TrackingStore, experiment: int, points: int, kept: bool) -> None:
+    every = {step: (step * 7) % 11 for step in range(0, 200, 2)}
+    trial, other = trial_with(store, experiment, losses(every)), trial_with(store, experiment, losses({3: 1.0}))
+    later = [(step, float(value)) for step, value in every.items() if step > 99]
+    found = store.curves([trial, other], "loss", group="training", points=points, extremes=kept, after=99)
+    reduced = extremes(later, 5) if kept else thinned(later, 20)
+    assert found == {trial: later if points == 100 else reduced, other: []}
 
 
 def test_archived_metrics_are_omitted(store: TrackingStore, experiment: int) -> None:

@@ -27,6 +27,7 @@ def test_samples_come_back_in_order(store: TrackingStore, run: Run) -> None:
     assert [replace(row, id=0) for row in found] == sent
     assert store.system_metrics(run.trial_id, group="cpu") == [found[0], found[2]]
     assert store.system_metrics(run.trial_id, after=found[1].id) == found[2:]
+    assert store.system_metrics(run.trial_id, limit=2) == found[:2]
     assert list(store.metrics(run.trial_id)) == []
 
 

@@ -56,7 +56,14 @@ class MetricsStore(ABC):
 
     @abstractmethod
     def curves(
-        self, trial_ids: Collection[int], metric: str, *, group: str, points: int = 1000, extremes: bool = False
+        self,
+        trial_ids: Collection[int],
+        metric: str,
+        *,
+        group: str,
+        points: int = 1000,
+        extremes: bool = False,
+        after: int = -1,
     ) -> dict[int, list[tuple[int, float]]]:
         """Return for each trial the (step, value) pairs of a metric by step, wherever the value is a finite number.
 
@@ -73,6 +80,7 @@ class MetricsStore(ABC):
             extremes: whether to read every report and keep extremes. A trial with more than ``points`` reports then has
                 at most ``2 * points + 2`` values: the first, the last, and the least and the greatest of each interval
                 of 1/``points`` of the trial's steps.
+            after: read only reports of later steps than this.
 
         Raises:
             ValueError: ``points`` is less than 1.

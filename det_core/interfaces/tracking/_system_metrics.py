@@ -20,10 +20,13 @@ class SystemMetricsStore(ABC):
         """
 
     @abstractmethod
-    def system_metrics(self, trial_id: int, *, group: str | None = None, after: int = 0) -> list[SystemMetrics]:
+    def system_metrics(
+        self, trial_id: int, *, group: str | None = None, after: int = 0, limit: int | None = None
+    ) -> list[SystemMetrics]:
         """Return the samples of all runs of a trial, in the order of their ids.
 
         Args:
             group: include only this group.
             after: include only ids greater than this.
+            limit: maximum number of samples.
         """

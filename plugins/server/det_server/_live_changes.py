@@ -182,7 +182,7 @@ class LiveChanges:
             self._publish(subscription, changes)
 
     def _publish(self, subscription: Subscription, changes: Any) -> None:
-        for name in ("metrics", "logs", "checkpoints"):
+        for name in ("metrics", "system_metrics", "logs", "checkpoints"):
             concerned = sorted(subscription.topics.trials.intersection(getattr(changes, name)))
             if concerned:
                 subscription.put(Event(name, concerned, changes.cursor))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
+from det_server._curve_cache import CurveCache
 from det_server._principal import Principal
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class Site:
     """Source of the live updates of pages."""
     keeper: RunnerKeeper
     """Background thread that keeps submitted experiments running."""
+    curves: CurveCache = field(init=False)
+    """Reader of the curves of charts."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "curves", CurveCache(self.store))
 
     @property
     def has_users(self) -> bool:

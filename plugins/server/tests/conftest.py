@@ -15,13 +15,16 @@ from det_core.tracking import open_store
 
 from .serving import ServedSite, account_access, local_access, served
 
+KEPT = ("DET_HOME", "DET_SLOTS_DIR", "DET_SOAK")
+"""Variables of the tests themselves."""
+
 
 @pytest.fixture(autouse=True)
 def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Set DET_HOME to a new path, hide the settings of whoever runs the tests, and return the path."""
     home = tmp_path / "det-home"
     monkeypatch.setenv("DET_HOME", str(home))
-    for name in [name for name in os.environ if name.startswith("DET_") and name not in ("DET_HOME", "DET_SLOTS_DIR")]:
+    for name in [name for name in os.environ if name.startswith("DET_") and name not in KEPT]:
         monkeypatch.delenv(name)
     plugin_registry.cache_clear()
     return home

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 from typing import Any
 
@@ -14,7 +16,7 @@ from det_server import pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
 
-from det_core.interfaces.records import State
+from det_core.interfaces.records import State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
 from det_core.tracking import open_store
 
@@ -117,6 +119,48 @@ def test_utilization_has_a_chart_per_value(seeded: tuple[Seeded, Client]) -> Non
     (series,) = client.get(gpu).json["series"]
     assert series["label"].startswith("node-1.")
     assert series["y"][0] == pytest.approx(3.2)  # GB
+
+
+def test_utilization_keeps_extremes_and_continues(local: ServedSite) -> None:
+    store, client = local.store, local.owner
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def sample(second: int, value: float) -> SystemMetrics:
+        which = {"trial_id": trial, "run_id": 1, "group": "cpu", "time": start + timedelta(seconds=second)}
+        return SystemMetrics(**which, metrics={"node-1": {"cpu_util_simple": value}})
+
+    values = [float(n % 50) for n in range(5000)]
+    values[1234], values[4321], values[77] = 100.0, -1.0, math.nan
+    store.start_run(trial, allocation_id="a")
+    store.report_system_metrics([sample(second, value) for second, value in enumerate(values)])
+    path = f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple"
+    answer = client.get(path).json
+    (series,) = answer["series"]
+    assert len(series["x"]) == len(series["y"]) <= 602
+    assert series["x"] == sorted(series["x"])
+    assert (series["x"][0], series["x"][-1]) == (start.timestamp(), start.timestamp() + 4999)
+    assert (min(series["y"]), max(series["y"])) == (-1.0, 100.0)
+    store.report_system_metrics([sample(5000 + second, 3.0) for second in range(3)])
+    newer = client.get(f"{path}&after={answer['last']}").json
+    assert newer["series"][0]["y"] == [3.0] * 3
+    assert client.get(f"{path}&after={newer['last']}").json == {"series": [], "last": newer["last"]}
+
+
+def test_the_metrics_of_trials_are_listed(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    names = client.get(f"/data/metric-names?trials={ids.best_trial}").json["names"]
+    assert names[0] == "validation.accuracy" and "training.loss" in names
+    assert client.get("/data/metric-names?trials=").json == {"names": []}
+
+
+def test_curves_after_a_step_have_later_points_only(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    path = f"/data/curves?trials={ids.best_trial}&group=validation&metric=val_loss"
+    (whole,) = client.get(path).json["series"]
+    middle = whole["x"][len(whole["x"]) // 2]
+    (later,) = client.get(f"{path}&after={middle}").json["series"]
+    assert later["x"] == [step for step in whole["x"] if step > middle]
 
 
 @pytest.mark.parametrize(

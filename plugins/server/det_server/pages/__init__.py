@@ -19,8 +19,12 @@ from det_server.pages import (
     plugins,
     search,
     trial,
+    utilization,
 )
 
-_MODULES = (experiments, experiment, search, code, trial, compare, models, plugins, accounts, _actions, curves, live)
+_MODULES = (
+    *(experiments, experiment, search, code, trial, compare, models, plugins, accounts, _actions),
+    *(curves, utilization, live),
+)
 ROUTES: list[BaseRoute] = list(chain.from_iterable(one.ROUTES for one in _MODULES))
 """Routes of all pages."""

@@ -41,12 +41,16 @@ def find_series(store: TrackingStore, trial_ids: Sequence[int], wanted: str, sea
         wanted: key of the chosen one, or "" for the searcher's metric.
         searcher_metric: name of the searcher's metric.
     """
-    names = sorted_groups(store.metric_names(trial_ids) if trial_ids else {})
-    choices = [f"{group}.{metric}" for group, metrics in names.items() for metric in metrics]
+    choices = series_keys(sorted_groups(store.metric_names(trial_ids) if trial_ids else {}))
     default = f"validation.{searcher_metric}"
     fallback = default if default in choices or not choices else choices[0]
     group, _, metric = (wanted if wanted in choices else fallback).partition(".")
     return DrawnSeries(group, metric, choices)
+
+
+def series_keys(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the keys of all metrics, such as ``validation.loss``, given the metrics of each group."""
+    return [f"{group}.{metric}" for group, metrics in names.items() for metric in metrics]
 
 
 def sorted_groups(names: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:

@@ -84,6 +84,11 @@ def parse_ids(text: str, most: int) -> list[int]:
     return list(dict.fromkeys(map(int, text.split(",")[:most]))) if text else []
 
 
+def parse_number(text: str, *, default: int, most: int) -> int:
+    """Return the number in a text, at most ``most``, or the default if the text is no number of at least 0."""
+    return min(int(text), most) if text.isascii() and text.isdigit() and len(text) < 20 else default
+
+
 def metric_of(experiment: ExperimentRecord) -> str:
     """Return the searcher's metric of an experiment, or ""."""
     return searcher_metric(experiment.config)[0]

@@ -9,24 +9,34 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from det_core.interfaces.records import MAX_STEPS
 from det_server._csv_export import csv_response
+from det_server._curve_cache import Points
 from det_server._refusal import RefusedError
-from det_server.pages._store_values import Curve, parse_ids, store_of
+from det_server._site import site_of
+from det_server.pages._series import series_keys, sorted_groups
+from det_server.pages._store_values import parse_ids, parse_number, store_of
 
 _MOST_TRIALS, _MOST_POINTS, _LONGEST_NAME = 100, 2000, 500
 
 
 def send_curves(request: Request) -> Response:
-    """Return one metric of several trials as JSON, downsampled so that minima and maxima stay."""
+    """Return one metric of several trials as JSON, downsampled so that minima and maxima stay.
+
+    A query with ``after`` receives the values of later steps only.
+    """
     _, _, curves = _curves(request)
-    return JSONResponse(
-        {
-            "series": [
-                {"id": trial_id, "label": f"trial {trial_id}", "x": [x for x, _ in curve], "y": [y for _, y in curve]}
-                for trial_id, curve in curves.items()
-            ]
-        }
-    )
+    series = [
+        {"id": trial_id, "label": f"trial {trial_id}", "x": [x for x, _ in curve], "y": [y for _, y in curve]}
+        for trial_id, curve in curves.items()
+    ]
+    return JSONResponse({"series": series})
+
+
+def send_metric_names(request: Request) -> Response:
+    """Return the keys of all metrics of several trials as JSON."""
+    trial_ids = parse_ids(request.query_params.get("trials", ""), _MOST_TRIALS)
+    return JSONResponse({"names": series_keys(sorted_groups(store_of(request).metric_names(trial_ids)))})
 
 
 def export_curves(request: Request) -> Response:
@@ -36,7 +46,7 @@ def export_curves(request: Request) -> Response:
     return csv_response("curves.csv", ["trial", "batches", f"{group} {metric}"], rows)
 
 
-def _curves(request: Request) -> tuple[str, str, Mapping[int, Curve]]:
+def _curves(request: Request) -> tuple[str, str, Mapping[int, Points]]:
     query = request.query_params
     group, metric = query.get("group", ""), query.get("metric", "")
     if not 0 < len(metric) <= _LONGEST_NAME or not 0 < len(group) <= _LONGEST_NAME:
@@ -45,7 +55,16 @@ def _curves(request: Request) -> tuple[str, str, Mapping[int, Curve]]:
     if not (points.isascii() and points.isdigit() and 1 <= int(points[:9]) <= _MOST_POINTS):
         raise RefusedError(400, f"expected points from 1 to {_MOST_POINTS}")
     trial_ids = parse_ids(query.get("trials", ""), _MOST_TRIALS)
-    return group, metric, store_of(request).curves(trial_ids, metric, group=group, points=int(points), extremes=True)
+    after = parse_number(query.get("after", ""), default=-1, most=MAX_STEPS)
+    if after < 0:
+        return group, metric, site_of(request).curves.read(trial_ids, metric, group=group, points=int(points))
+    store = store_of(request)
+    newer = store.curves(trial_ids, metric, group=group, points=int(points), extremes=True, after=after)
+    return group, metric, newer
 
 
-ROUTES = [Route("/data/curves", send_curves), Route("/data/curves.csv", export_curves)]
+ROUTES = [
+    Route("/data/curves", send_curves),
+    Route("/data/curves.csv", export_curves),
+    Route("/data/metric-names", send_metric_names),
+]

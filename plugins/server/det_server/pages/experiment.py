@@ -131,9 +131,11 @@ def _rows(results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[s
 
 
 def _chart(trial_ids: Sequence[int], drawn: DrawnSeries, total: int) -> dict[str, Any]:
-    values = {"trials": ",".join(map(str, trial_ids)), "group": drawn.group, "metric": drawn.metric}
+    ids = ",".join(map(str, trial_ids))
+    values = {"trials": ids, "group": drawn.group, "metric": drawn.metric}
     few = f", the best {MOST_CURVES} of {total} trials" if total > MOST_CURVES else ""
     return {
+        "chart_trials": ids,
         "series": drawn.choices,
         "chosen": drawn.key,
         "chart_title": f"{drawn.metric}, {drawn.group}{few}",

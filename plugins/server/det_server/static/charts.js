@@ -1,25 +1,30 @@
 // @ts-check
 /** Charts of curves. uPlot has the axes, the zoom and the cursor; the curves are drawn here, each with its own steps. */
-import { DASHES, RANKED, findRange, format, nearestIndex, smooth, toSvg } from "./curves.js";
+import { color, css, drawCurves, drawPoint } from "./curve_painter.js";
+import { RANKED, findRange, format, nearestIndex, smooth, toSvg } from "./curves.js";
+import { showLegend } from "./legend.js";
+import { refreshSoon } from "./live.js";
 import { tableOfValues } from "./values_table.js";
+import { setSwitches, setZoom, switches, zoomOf } from "./view_state.js";
 
 /** @typedef {import("./curves.js").Series} Series */
 /** @type {any} */
 const uPlot = /** @type {any} */ (window).uPlot;
 
+/** Number of points after which a curve over time is fetched again with fewer. */
+const MOST_POINTS = 1500;
+/** Milliseconds after a report until the page asks whether there are new metrics. */
+const NAMES_MS = 3000;
+
 const controls = /** @type {HTMLFormElement | null} */ (document.querySelector(".chart-controls"));
 
-/** Read the switches of the page, which its URL keeps. */
-function switches() {
-  const query = new URLSearchParams(location.search);
-  const weight = Number(query.get("smooth"));
-  return { log: query.get("log") === "1", weight: weight > 0 && weight < 1 ? weight : 0 };
+/** Append the later points of a curve. @param {Series} before @param {Series} newer @returns {Series} */
+function extended(before, newer) {
+  const last = before.x[before.x.length - 1] ?? -Infinity;
+  const begin = newer.x.findIndex((x) => x > last);
+  if (begin < 0) return before;
+  return { ...newer, x: [...before.x, ...newer.x.slice(begin)], y: [...before.y, ...newer.y.slice(begin)] };
 }
-
-/** @param {string} name */
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-/** @param {number | undefined} rank */
-const color = (rank) => css(rank === undefined ? "--rest" : `--c${rank}`);
 
 class Chart {
   /** @param {HTMLElement} figure */
@@ -28,6 +33,8 @@ class Chart {
     this.plot = /** @type {HTMLElement} */ (figure.querySelector(".plot"));
     this.title = figure.querySelector("figcaption")?.textContent?.trim() ?? "";
     this.unit = figure.dataset.x ?? "";
+    this.source = "";
+    this.last = 0;
     /** @type {Series[]} */
     this.series = [];
     /** @type {Series[]} */
@@ -38,6 +45,8 @@ class Chart {
     this.fetching = false;
     /** @type {Set<number>} */
     this.stale = new Set();
+    /** @type {Set<number>} */
+    this.restarted = new Set();
     this.tip = document.createElement("div");
     this.tip.className = "tip";
     this.tip.setAttribute("role", "status");
@@ -66,22 +75,26 @@ class Chart {
     this.figure.querySelector("figcaption")?.append(tools);
   }
 
-  /** Fetch all curves, or those of some trials. @param {Set<number>} [only] */
-  async load(only) {
-    const url = new URL(this.figure.dataset.src ?? "", location.href);
-    if (only) url.searchParams.set("trials", [...only].join(","));
+  /**
+   * Fetch the curves.
+   * @param {Record<string, string>} [some] parameters for a part of them: the `trials` that changed, or the points `after` the last ones
+   */
+  async load(some = {}) {
+    const url = new URL(this.source, location.href);
+    for (const [name, value] of Object.entries(some)) url.searchParams.set(name, value);
     const answer = await fetch(url);
     const found = await answer.json();
     if (!answer.ok) throw new Error(found.error ?? answer.statusText);
-    const order = this.trials();
-    const known = new Map(this.series.map((one) => [one.id, one]));
-    for (const one of found.series) known.set(one.id, one);
-    const ranks = new Map(order.map((id, rank) => [id, rank]));
-    this.series = [...known.values()].sort((a, b) => (ranks.get(a.id) ?? a.id) - (ranks.get(b.id) ?? b.id));
-    this.series.forEach((one, position) => {
-      const rank = ranks.get(one.id) ?? position;
-      one.rank = rank < RANKED ? rank : undefined;
-    });
+    const known = new Map("trials" in some || "after" in some ? this.series.map((one) => [one.id, one]) : []);
+    for (const one of found.series) {
+      const before = "after" in some ? known.get(one.id) : undefined;
+      known.set(one.id, before ? extended(before, one) : one);
+    }
+    const ranks = new Map(this.trials().map((id, rank) => [id, rank]));
+    const rank = (/** @type {Series} */ one) => ranks.get(Number(one.id)) ?? ranks.size;
+    this.series = [...known.values()].sort((a, b) => rank(a) - rank(b));
+    this.series.forEach((one, position) => (one.rank = position < RANKED ? position : undefined));
+    this.last = found.last;
     this.show();
   }
 
@@ -91,6 +104,7 @@ class Chart {
     this.figure.dataset.state = this.drawn.length ? "drawn" : "empty";
     if (!this.drawn.length) return this.say("No finite values yet.", "note");
     this.plot.querySelector(":scope > p")?.remove();
+    showLegend(this.figure, this.drawn);
     if (!this.u || this.log !== log) this.build(log);
     else if (this.zoomed) this.u.redraw();
     else this.u.setData(this.corners());
@@ -138,69 +152,30 @@ class Chart {
         setScale: [(/** @type {any} */ u, /** @type {string} */ key) => key === "x" && this.noteZoom(u)],
       },
     };
+    const zoom = zoomOf(this.figure.id);
     this.u = new uPlot(options, this.corners(), this.plot);
+    if (zoom) this.u.setScale("x", zoom);
     this.plot.querySelector(".uplot")?.setAttribute("aria-hidden", "true");
   }
 
   /** @param {any} u */
   noteZoom(u) {
     const [[min, max]] = this.corners();
-    this.zoomed = u.scales.x.min > min || u.scales.x.max < max;
+    this.figure.dataset.range = [u.scales.x.min, u.scales.x.max].map(format).join(" to ");
+    const zoomed = u.scales.x.min > min || u.scales.x.max < max;
+    if (zoomed || this.zoomed) setZoom(this.figure.id, zoomed ? u.scales.x : null);
+    this.zoomed = zoomed;
   }
 
-  /** Draw the curves, the best one last. @param {any} u */
+  /** @param {any} u */
   draw(u) {
     const started = performance.now();
-    const { ctx, bbox } = u;
-    const x = u.scales.x;
-    const y = u.scales.y;
-    const scaled = this.log ? Math.log10 : (/** @type {number} */ value) => value;
-    const bottom = scaled(y.min);
-    const across = bbox.width / (x.max - x.min);
-    const up = bbox.height / (scaled(y.max) - bottom);
-    const ratio = devicePixelRatio || 1;
-    const palette = [...Array(RANKED).keys()].map((rank) => color(rank));
-    const rest = color(undefined);
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(bbox.left - 4 * ratio, bbox.top - 4 * ratio, bbox.width + 8 * ratio, bbox.height + 8 * ratio);
-    ctx.clip();
-    ctx.lineJoin = "bevel"; // with the widths below, an eighth of the time of round joins and 1.25 pixels
-    for (let k = this.drawn.length - 1; k >= 0; k--) {
-      const one = this.drawn[k];
-      const rank = one.rank;
-      ctx.strokeStyle = rank === undefined ? rest : palette[rank];
-      ctx.lineWidth = (k === this.active.series || (rank === 0 && this.drawn.length > 1) ? 2.5 : rank === undefined ? 1 : 1.25) * ratio;
-      ctx.setLineDash(DASHES[rank ?? 0].map((length) => length * ratio));
-      ctx.beginPath();
-      for (let i = 0; i < one.x.length; i++) {
-        const value = one.y[i];
-        if (this.log && value <= 0) continue;
-        ctx.lineTo(bbox.left + (one.x[i] - x.min) * across, bbox.top + bbox.height - (scaled(value) - bottom) * up);
-      }
-      ctx.stroke();
-      if (one.x.length === 1) {
-        ctx.fillStyle = ctx.strokeStyle;
-        ctx.beginPath();
-        ctx.arc(bbox.left + (one.x[0] - x.min) * across, bbox.top + bbox.height - (scaled(one.y[0]) - bottom) * up, 3 * ratio, 0, 2 * Math.PI);
-        ctx.fill();
-      }
-    }
-    this.mark(u, ratio);
-    ctx.restore();
+    const active = this.drawn[this.active.series];
+    u.ctx.save();
+    drawCurves(u, this.drawn, this.active.series, this.log ?? false);
+    if (active) drawPoint(u, active, this.active.index, 4);
+    u.ctx.restore();
     this.figure.dataset.drawMs = (performance.now() - started).toFixed(1);
-  }
-
-  /** Mark the active point. @param {any} u @param {number} ratio */
-  mark(u, ratio) {
-    const one = this.drawn[this.active.series];
-    if (!one) return;
-    const { ctx } = u;
-    ctx.setLineDash([]);
-    ctx.fillStyle = color(one.rank);
-    ctx.beginPath();
-    ctx.arc(u.valToPos(one.x[this.active.index], "x", true), u.valToPos(one.y[this.active.index], "y", true), 4 * ratio, 0, 2 * Math.PI);
-    ctx.fill();
   }
 
   /** Name the curve nearest to the cursor. @param {any} u */
@@ -290,40 +265,54 @@ class Chart {
     this.plot.append(message);
   }
 
-  /** Fetch the curves of trials that have reported, one request at a time. @param {Set<number>} trials */
+  /** Fetch what has changed, one request at a time. @param {Set<number>} trials */
   async update(trials) {
     trials.forEach((id) => this.stale.add(id));
     if (this.fetching) return;
     this.fetching = true;
     try {
       while (this.stale.size) {
-        const some = this.stale;
+        const changed = this.stale;
         this.stale = new Set();
-        await this.load(some);
+        await this.load(this.unit === "time" ? this.newerSamples() : this.newerReports(changed));
       }
     } finally {
       this.fetching = false;
     }
   }
 
-  /** Ids of the chart's trials, the best first. */
+  /** Ask for the points after the last ones, or for fewer points of all the time once there are many. */
+  newerSamples() {
+    const isLong = this.series.some((one) => one.x.length > MOST_POINTS);
+    return isLong || !this.last ? {} : { after: String(this.last) };
+  }
+
+  /** The same for trials that have reported. A new run may have gone back, so its whole curve is asked for. @param {Set<number>} trials */
+  newerReports(trials) {
+    const known = this.series.filter((one) => trials.has(Number(one.id)));
+    const last = Math.min(...known.map((one) => one.x[one.x.length - 1] ?? -1));
+    const isWhole = known.length < trials.size || last < 0 || known.some((one) => one.x.length > MOST_POINTS || this.restarted.has(Number(one.id)));
+    trials.forEach((id) => this.restarted.delete(id));
+    const which = { trials: [...trials].join(",") };
+    return isWhole ? which : { ...which, after: String(last) };
+  }
+
+  /** Ids of the chart's trials, the best first. @returns {number[]} */
   trials() {
-    return (new URL(this.figure.dataset.src ?? "", location.href).searchParams.get("trials") ?? "").split(",").map(Number);
+    const ids = new URL(this.source, location.href).searchParams.get("trials");
+    return ids ? ids.split(",").map(Number) : [];
   }
 
   start() {
-    let source = this.figure.dataset.src;
+    this.source = this.figure.dataset.src ?? "";
     this.load().catch((error) => this.say(`The values could not be read: ${error.message}`));
-    document.addEventListener("det:refreshed", () => {
-      if (source === this.figure.dataset.src) return;
-      source = this.figure.dataset.src;
-      this.series = [];
-      this.load().catch(() => undefined);
-    });
-    document.addEventListener("det:metrics", (event) => {
-      const changed = [.../** @type {CustomEvent<Set<number>>} */ (event).detail].filter((id) => this.trials().includes(id));
-      if (changed.length) this.update(new Set(changed)).catch(() => undefined);
-    });
+  }
+
+  /** Fetch the curves again if a refresh of the page has changed which ones the chart shows. */
+  followSource() {
+    if (this.source === this.figure.dataset.src) return;
+    this.source = this.figure.dataset.src ?? "";
+    this.load().catch(() => undefined);
   }
 }
 
@@ -340,7 +329,53 @@ const seen = new IntersectionObserver(
   },
   { rootMargin: "200px" },
 );
-document.querySelectorAll(".chart[data-src]").forEach((figure) => seen.observe(figure));
+
+/** Draw the charts of the page that have no drawing yet, when they come into view. */
+function observeFigures() {
+  const known = new Set(charts.map((chart) => chart.figure));
+  for (const figure of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".chart[data-src]"))) {
+    if (!known.has(figure)) seen.observe(figure);
+  }
+}
+
+observeFigures();
+document.addEventListener("det:refreshed", () => {
+  charts.splice(0, charts.length, ...charts.filter((chart) => chart.figure.isConnected));
+  charts.forEach((chart) => chart.followSource());
+  observeFigures();
+});
+document.addEventListener("det:metrics", (event) => {
+  const reported = /** @type {CustomEvent<Set<number>>} */ (event).detail;
+  for (const chart of charts) {
+    const changed = chart.trials().filter((id) => reported.has(id));
+    if (changed.length) chart.update(new Set(changed)).catch(() => undefined);
+  }
+  checkNamesSoon();
+});
+document.addEventListener("det:rows", (event) => {
+  for (const [key, values] of Object.entries(/** @type {CustomEvent<Record<string, Record<string, string>>>} */ (event).detail)) {
+    if (key.startsWith("trial/") && "run" in values) charts.forEach((chart) => chart.restarted.add(Number(key.slice(6))));
+  }
+});
+document.addEventListener("det:reload", () => charts.forEach((chart) => void chart.load().catch(() => undefined)));
+document.addEventListener("det:system_metrics", (event) => {
+  if (document.querySelector("#utilization .empty")) refreshSoon("utilization");
+  for (const chart of charts.filter((each) => each.unit === "time")) {
+    chart.update(/** @type {CustomEvent<Set<number>>} */ (event).detail).catch(() => undefined);
+  }
+});
+
+let checking = 0;
+/** Refresh the charts, at most every few seconds, if trials have begun to report metrics that the page does not know. */
+function checkNamesSoon() {
+  const region = /** @type {HTMLElement | null} */ (document.querySelector("[data-names-src]"));
+  if (!region) return;
+  checking ||= window.setTimeout(async () => {
+    checking = 0;
+    const answer = await fetch(region.dataset.namesSrc ?? "").catch(() => null);
+    if (answer?.ok && JSON.stringify((await answer.json()).names) !== JSON.stringify(JSON.parse(region.dataset.names ?? "[]"))) refreshSoon("charts", "series");
+  }, NAMES_MS);
+}
 
 if (controls) {
   const { log, weight } = switches();
@@ -350,10 +385,7 @@ if (controls) {
   slider.value = String(weight);
   controls.hidden = false;
   controls.addEventListener("input", () => {
-    const url = new URL(location.href);
-    logBox.checked ? url.searchParams.set("log", "1") : url.searchParams.delete("log");
-    Number(slider.value) ? url.searchParams.set("smooth", slider.value) : url.searchParams.delete("smooth");
-    history.replaceState(null, "", url);
+    setSwitches(logBox.checked, Number(slider.value));
     charts.forEach((chart) => chart.series.length && chart.show());
   });
 }

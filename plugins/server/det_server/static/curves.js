@@ -1,7 +1,7 @@
 // @ts-check
 /** Pure functions about curves: smoothing, ranges, nearest points, ticks, and their picture as SVG. */
 
-/** @typedef {{id: number, label: string, x: number[], y: number[], rank?: number}} Series */
+/** @typedef {{id: number | string, label: string, x: number[], y: number[], rank?: number}} Series */
 /** @typedef {{min: number, max: number}} Range */
 
 export const RANKED = 10;
@@ -81,6 +81,7 @@ export function format(value) {
   return String(Number(text)).replace("-", "−");
 }
 
+const LONGEST_LABEL = 15;
 /** @param {string} text */
 const escape = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
 
@@ -89,7 +90,8 @@ const escape = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0
  * @param {Series[]} series best first @param {{title: string, xLabel: string, log: boolean, color: (rank: number | undefined) => string, foreground: string, background: string}} look
  */
 export function toSvg(series, look) {
-  const [width, height, left, bottom, top, right] = [800, 420, 64, 44, 32, 16];
+  const named = series.length > 1 ? series.filter((one) => one.rank !== undefined) : [];
+  const [width, height, left, bottom, top, right] = [800, 420, 64, 44, 32, named.length ? 144 : 16];
   const x = findRange(series.flatMap((one) => one.x), false, 0);
   const y = findRange(series.flatMap((one) => one.y), look.log, 0.05);
   const scaled = look.log ? Math.log10 : (/** @type {number} */ value) => value;
@@ -103,8 +105,14 @@ export function toSvg(series, look) {
   });
   const across = ticks(x, 8).map((v) => `<text x="${px(v)}" y="${height - bottom + 18}" text-anchor="middle">${format(v)}</text><path d="M${px(v)} ${height - bottom}v5"/>`);
   const up = ticks(y, 6, look.log).map((v) => `<text x="${left - 8}" y="${py(v) + 4}" text-anchor="end">${format(v)}</text><path d="M${left} ${py(v)}h-5"/>`);
+  const legend = named.map((one, i) => {
+    const [y, dash] = [top + 8 + i * 18, DASHES[one.rank ?? 0].join(" ")];
+    const label = one.label.length > LONGEST_LABEL ? `${one.label.slice(0, LONGEST_LABEL - 1)}…` : one.label;
+    return `<path d="M${width - right + 12} ${y}h20" stroke="${look.color(one.rank)}" stroke-width="${i ? 1.25 : 2.5}"${dash && ` stroke-dasharray="${dash}"`}/><text x="${width - right + 38}" y="${y + 4}" fill="${look.foreground}">${escape(label)}</text>`;
+  });
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="${look.background}"/>
 <g fill="${look.foreground}"><text x="${left}" y="20">${escape(look.title)}</text><text x="${width - right}" y="${height - 8}" text-anchor="end">${escape(look.xLabel)}</text>
 <g stroke="${look.foreground}" stroke-width="0"><g stroke-width="1"><path d="M${left} ${top}V${height - bottom}H${width - right}" fill="none"/></g>${[...across, ...up].join("").replaceAll("<path ", '<path stroke-width="1" ')}</g></g>
-${lines.join("\n")}</svg>`;
+${lines.join("\n")}
+${legend.join("\n")}</svg>`;
 }

@@ -26,6 +26,7 @@ export function showRows(rows) {
     }
     noteChanges(key, values);
   }
+  document.dispatchEvent(new CustomEvent("det:rows", { detail: rows }));
 }
 
 /** Refresh the regions that depend on values other than those they were made from. @param {string} key @param {Record<string, string>} values */
@@ -56,7 +57,11 @@ async function refresh() {
   for (const id of outdated) {
     const [region, newer] = [document.getElementById(id), fresh.getElementById(id)];
     const inUse = !region || region.contains(document.activeElement) || region.querySelector("input:checked");
-    if (newer && !inUse && newer.innerHTML !== region.innerHTML) region.replaceChildren(...newer.childNodes);
+    if (!newer || inUse || !isOther(region, newer)) continue;
+    const opened = [...region.querySelectorAll("details[open]")].map((one) => one.closest("[id]")?.id ?? "");
+    region.replaceChildren(...newer.childNodes);
+    for (const one of opened) document.getElementById(one)?.querySelector("details")?.setAttribute("open", "");
+    Object.assign(region.dataset, newer.dataset);
   }
   const isWhole = outdated.has("trials");
   outdated.clear();
@@ -72,6 +77,9 @@ async function refresh() {
   document.dispatchEvent(new CustomEvent("det:refreshed"));
 }
 
+/** Whether a region must be replaced. Charts are not, unless they have other names. @param {HTMLElement} region @param {HTMLElement} newer */
+const isOther = (region, newer) => (region.dataset.names ? region.dataset.names !== newer.dataset.names : region.innerHTML !== newer.innerHTML);
+
 /** Ids of the regions that are replaced when they are outdated. @param {Document} [page] */
 const regions = (page = document) => [...page.querySelectorAll("[data-refresh]")].map((region) => region.id);
 
@@ -83,8 +91,11 @@ function open() {
   const after = cursor && `&after=${encodeURIComponent(cursor)}`;
   source = new EventSource(document.body.dataset.events + after);
   source.addEventListener("rows", (event) => showRows(JSON.parse(event.data)));
-  source.addEventListener("reload", () => refreshSoon(...regions()));
-  for (const name of ["metrics", "logs", "checkpoints"]) {
+  source.addEventListener("reload", () => {
+    refreshSoon(...regions());
+    document.dispatchEvent(new CustomEvent("det:reload"));
+  });
+  for (const name of ["metrics", "system_metrics", "logs", "checkpoints"]) {
     source.addEventListener(name, (event) => {
       cursor = event.lastEventId || cursor;
       document.dispatchEvent(new CustomEvent(`det:${name}`, { detail: new Set(JSON.parse(event.data)) }));

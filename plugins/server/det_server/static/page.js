@@ -1,6 +1,7 @@
 // @ts-check
 /** Behaviour of all pages: live updates, dialogs, times in the reader's zone, and forms that submit themselves. */
 import { connect } from "./live.js";
+import { keepChartState } from "./view_state.js";
 
 /** Show times in the reader's zone. The server writes them in its own. @param {ParentNode} root */
 function localTimes(root) {
@@ -39,6 +40,14 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   openDialog(link).catch(() => location.assign(link.href));
 });
+document.addEventListener("click", (event) => {
+  // other views of the same page keep the state of its charts
+  const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
+  if (!(link instanceof HTMLAnchorElement) || link.origin + link.pathname !== location.origin + location.pathname || link.hash) return;
+  const url = new URL(link.href);
+  keepChartState(url.searchParams);
+  link.href = url.href;
+});
 document.addEventListener("change", (event) => {
   if (event.target instanceof HTMLSelectElement && "submit" in event.target.dataset) event.target.form?.requestSubmit();
 });
@@ -55,6 +64,7 @@ document.addEventListener("submit", (event) => {
 document.addEventListener("formdata", (event) => {
   if (!(event.target instanceof HTMLFormElement) || event.target.method !== "get") return;
   for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
+  if (new URL(event.target.action, location.href).pathname === location.pathname) keepChartState(event.formData);
 });
 document.addEventListener("det:refreshed", () => localTimes(document));
 

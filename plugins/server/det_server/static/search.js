@@ -8,6 +8,8 @@ import { format, RANKED } from "./curves.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const TABLE_ROWS = 200;
+/** Milliseconds after a change until the trials are drawn again. */
+const REDRAW_MS = 2000;
 
 /** @param {string} name @param {Record<string, string | number>} attributes @param {string} [text] */
 function svg(name, attributes, text) {
@@ -20,30 +22,50 @@ function svg(name, attributes, text) {
 /** @param {string} text @param {number} most */
 const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
+/** @typedef {{metric: string, names: string[], scales: string[], trials: Trial[]}} Data */
+
 class Search {
-  /** @param {HTMLElement} root @param {{metric: string, names: string[], scales: string[], trials: Trial[]}} data */
-  constructor(root, data) {
+  /** @param {HTMLElement} root */
+  constructor(root) {
     this.root = root;
+    /** @type {Trial[]} */
+    this.trials = [];
+    /** @type {string[]} */
+    this.names = [];
+    /** @type {Axis[]} */
+    this.axes = [];
+    this.metric = "";
+    this.dragging = false;
+    this.ranges = parseRanges(new URLSearchParams(location.search).get("ranges"));
+    this.parallel = /** @type {SVGElement} */ (root.querySelector(".parallel"));
+    this.scatter = /** @type {SVGElement} */ (root.querySelector(".scatter"));
+    this.select = /** @type {HTMLSelectElement} */ (root.querySelector("select[name=x]"));
+    this.form = /** @type {HTMLFormElement} */ (root.querySelector(".ranges"));
+    this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.select.addEventListener("change", () => this.changeSelect());
+    for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (root.querySelectorAll("[data-save]"))) {
+      button.hidden = false;
+      button.addEventListener("click", () => this.save(button.dataset.save ?? ""));
+    }
+  }
+
+  /** Draw the trials, or draw them again. What the reader has chosen stays. @param {Data} data */
+  show(data) {
+    const isOther = JSON.stringify([data.metric, data.names]) !== JSON.stringify([this.metric, this.names]);
     this.trials = data.trials;
     this.trials.forEach((trial, rank) => (trial.rank = rank < RANKED && trial.best !== null ? rank : undefined));
     this.metric = data.metric;
     this.names = data.names;
     const columns = data.names.map((name, i) => makeAxis(name, data.trials.map((trial) => trial.values[i]), data.scales[i] === "log"));
     this.axes = [...columns, makeAxis(data.metric, data.trials.map((trial) => trial.best), false)];
-    this.ranges = parseRanges(new URLSearchParams(location.search).get("ranges"));
-    this.parallel = /** @type {SVGElement} */ (root.querySelector(".parallel"));
-    this.scatter = /** @type {SVGElement} */ (root.querySelector(".scatter"));
-    this.select = /** @type {HTMLSelectElement} */ (root.querySelector("select[name=x]"));
-    this.addInputs();
-    this.addSelect();
+    if (isOther) {
+      this.addInputs();
+      this.addSelect();
+      this.addTableHead();
+    }
     this.drawParallel();
     this.drawScatter();
-    this.addTableHead();
     this.choose();
-    for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (root.querySelectorAll("[data-save]"))) {
-      button.hidden = false;
-      button.addEventListener("click", () => this.save(button.dataset.save ?? ""));
-    }
   }
 
   /** @param {Trial} trial @param {number} i */
@@ -108,9 +130,11 @@ class Search {
     let from = 0;
     grab.addEventListener("pointerdown", (event) => {
       grab.setPointerCapture(event.pointerId);
+      this.dragging = true;
       from = at(event);
     });
     grab.addEventListener("pointermove", (event) => grab.hasPointerCapture(event.pointerId) && this.brush(axis, from, at(event)));
+    grab.addEventListener("lostpointercapture", () => (this.dragging = false));
     grab.addEventListener("pointerup", (event) => Math.abs(from - at(event)) < 0.01 && this.setRange(axis.name, null));
   }
 
@@ -162,9 +186,9 @@ class Search {
   }
 
   addInputs() {
-    const form = /** @type {HTMLFormElement} */ (this.root.querySelector(".ranges"));
     /** @type {Map<string, HTMLInputElement[]>} */
     this.inputs = new Map();
+    this.form.replaceChildren();
     for (const axis of this.axes.filter((each) => !each.names)) {
       const set = document.createElement("fieldset");
       const legend = document.createElement("legend");
@@ -178,10 +202,9 @@ class Search {
         return input;
       });
       set.append(legend, pair[0], "to", pair[1]);
-      form.append(set);
+      this.form.append(set);
       this.inputs.set(axis.name, pair);
     }
-    form.addEventListener("submit", (event) => event.preventDefault());
   }
 
   /** @param {string} name */
@@ -193,14 +216,15 @@ class Search {
 
   addSelect() {
     const wanted = new URLSearchParams(location.search).get("x");
-    for (const name of this.names) this.select.add(new Option(name, name, false, name === wanted));
-    this.select.addEventListener("change", () => {
-      const url = new URL(location.href);
-      url.searchParams.set("x", this.select.value);
-      history.replaceState(null, "", url);
-      this.drawScatter();
-      this.choose();
-    });
+    this.select.replaceChildren(...this.names.map((name) => new Option(name, name, false, name === wanted)));
+  }
+
+  changeSelect() {
+    const url = new URL(location.href);
+    url.searchParams.set("x", this.select.value);
+    history.replaceState(null, "", url);
+    this.drawScatter();
+    this.choose();
   }
 
   drawScatter() {
@@ -296,13 +320,29 @@ class Search {
 
 const root = document.getElementById("search");
 if (root) {
-  fetch(root.dataset.src ?? "")
-    .then(async (answer) => new Search(root, await answer.json()))
-    .then(() => (root.dataset.state = "drawn"))
-    .catch((error) => {
-      const message = document.createElement("p");
-      message.className = "message";
-      message.textContent = `The trials could not be read: ${error.message}`;
-      root.prepend(message);
-    });
+  const search = new Search(root);
+  const message = document.createElement("p");
+  message.className = "message";
+  /** Fetch the trials and draw them. */
+  const load = async () => {
+    const answer = await fetch(root.dataset.src ?? "");
+    const data = await answer.json();
+    if (!answer.ok) throw new Error(data.error ?? answer.statusText);
+    if (!search.dragging) search.show(data);
+    message.remove();
+    root.dataset.state = "drawn";
+  };
+  /** @param {Error} error */
+  const complain = (error) => {
+    message.textContent = `The trials could not be read: ${error.message}`;
+    root.prepend(message);
+  };
+  load().catch(complain);
+  let waiting = 0;
+  document.addEventListener("det:rows", (event) => {
+    const rows = /** @type {CustomEvent<Record<string, Record<string, string>>>} */ (event).detail;
+    const names = Object.keys(rows[root.dataset.refreshOn ?? ""] ?? {});
+    if (!names.some((name) => ["state", "trials", "best", "progress"].includes(name))) return;
+    waiting ||= window.setTimeout(() => ((waiting = 0), load().catch(complain)), REDRAW_MS);
+  });
 }

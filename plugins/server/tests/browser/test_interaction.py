@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from det_core.interfaces.account_records import Role
-from det_core.interfaces.records import LogLine, MetricsReport
+from det_core.interfaces.records import LogLine, MetricsReport, SystemMetrics
 from det_core.interfaces.tracking import TrackingStore
 
 from ..seeded_store import HOSTILE, Seeded
@@ -86,6 +86,62 @@ def test_the_curve_and_the_list_follow(windows: Windows, served_seed: tuple[Serv
         finally:
             site.store.delete_experiment(made)
             site.store.delete_experiment(newest)
+
+
+def test_charts_of_new_metrics_and_utilization_appear_and_follow(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded]
+) -> None:
+    site, seeded = served_seed
+    trial = site.store.create_trial(seeded.running, hparams={"lr": 0.2}, seed=1).id
+    run = site.store.start_run(trial, allocation_id="new").run_id
+
+    def report(group: str, name: str, *values: float) -> None:
+        which = {"trial_id": trial, "run_id": run, "group": group}
+        steps = enumerate(values, 1)
+        site.store.report_metrics([MetricsReport(**which, steps_completed=n, metrics={name: one}) for n, one in steps])
+
+    def use(*values: float) -> None:
+        which = {"trial_id": trial, "run_id": run, "group": "cpu", "time": datetime.now(timezone.utc)}
+        samples = [SystemMetrics(**which, metrics={"node-1": {"cpu_util_simple": one}}) for one in values]
+        site.store.report_system_metrics(samples)
+
+    with windows.visit() as visit:
+        page = visit.open(f"/trials/{trial}")
+        page.get_by_text("No metrics yet").wait_for()
+        page.get_by_text("Nothing was measured").wait_for()
+        page.wait_for_timeout(1500)  # the page has connected
+        report("training", "loss", 0.5)
+        page.locator("figure[data-state=drawn]", has_text="loss").wait_for()
+        report("validation", "accuracy", 0.75, 0.875)
+        accuracy = page.locator("figure[data-state=drawn]", has_text="accuracy")
+        accuracy.wait_for()
+        use(12.5, 13.5)
+        cpu = page.locator("#utilization figure")
+        cpu.scroll_into_view_if_needed()
+        page.locator("#utilization figure[data-state=drawn]").wait_for()
+        for figure in (accuracy, cpu):
+            figure.locator("summary").click()
+        report("validation", "accuracy", 0.75, 0.875, 0.9375)
+        accuracy.locator("td", has_text="0.9375").first.wait_for()
+        use(14.25)
+        cpu.locator("td", has_text="14.25").first.wait_for()
+        again = site.store.start_run(trial, allocation_id="again").run_id  # without a checkpoint: from the start
+        page.locator("#runs tbody tr").nth(1).wait_for()
+        which = {"trial_id": trial, "run_id": again, "group": "validation", "steps_completed": 1}
+        site.store.report_metrics([MetricsReport(**which, metrics={"accuracy": 0.25})])
+        accuracy.locator("td", has_text="0.25").first.wait_for()
+        assert accuracy.locator("td", has_text="0.9375").count() == 0
+
+
+def test_the_search_follows(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
+    site, seeded = served_seed
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{seeded.running}/search")
+        page.get_by_label("greatest lr").fill("5")
+        page.keyboard.press("Tab")
+        trial = site.store.create_trial(seeded.running, hparams={"lr": 0.3}, seed=1).id
+        page.locator("#chosen tbody a", has_text=str(trial)).wait_for()
+        assert page.get_by_label("greatest lr").input_value() == "5"
 
 
 def test_forty_long_curves_are_drawn_quickly(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
@@ -219,6 +275,37 @@ def test_switches_of_charts_are_in_the_url(windows: Windows, seeded: Seeded) -> 
         page.wait_for_url("**series=training.loss**")
         visit.wait_until_drawn()
         assert "loss, training" in page.locator("#curves figcaption").inner_text()
+        assert "smooth=0.5" in page.url
+
+
+def test_the_zoom_of_a_chart_is_in_the_url(windows: Windows, seeded: Seeded) -> None:
+    shown = "document.querySelector('#curves').dataset.range"
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{seeded.search}")
+        whole = page.evaluate(shown)
+        assert "zoom" not in page.url
+        box = page.locator("#curves .u-over").bounding_box()
+        assert box
+        page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 50, steps=4)
+        page.mouse.up()
+        page.wait_for_url("**zoom.curves=**")
+        part = page.evaluate(shown)
+        assert part != whole
+        page.reload()
+        visit.wait_until_drawn()
+        assert page.evaluate(shown) == part
+        page.get_by_label("log scale").check()
+        assert page.evaluate(shown) == part
+        page.get_by_role("link", name="batches").click()
+        page.wait_for_url("**order=batches**")
+        visit.wait_until_drawn()
+        assert page.evaluate(shown) == part
+        page.locator("#curves .plot").focus()
+        page.keyboard.press("Escape")
+        page.wait_for_function("!location.search.includes('zoom')")
+        assert page.evaluate(shown) == whole
 
 
 @pytest.mark.parametrize("path", ["", "/search"])
@@ -232,6 +319,17 @@ def test_pictures_are_saved_as_svg(windows: Windows, seeded: Seeded, path: str, 
         root = ElementTree.parse(target).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert len(root.findall(".//{*}polyline")) >= 16
+        assert path or f"trial {seeded.best_trial}" in [
+            text.text for text in root.iter("{http://www.w3.org/2000/svg}text")
+        ]
+
+
+def test_the_legend_names_the_coloured_curves(windows: Windows, seeded: Seeded) -> None:
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{seeded.search}")
+        entries = page.locator("#curves .legend li").all_inner_texts()
+        assert entries[0] == f"trial {seeded.best_trial}"
+        assert len(entries) == 11 and entries[-1] == "6 more"
 
 
 def test_trials_are_compared_from_the_table(windows: Windows, seeded: Seeded) -> None:

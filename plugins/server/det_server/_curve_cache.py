@@ -1,0 +1,103 @@
+"""Curves that open pages ask for again and again, read in full once a minute and extended in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+
+FRESH_SECONDS = 60.0
+"""Number of seconds after which a curve is read in full again, so that it has reports of earlier steps, too."""
+_CURVES = 400
+"""Number of curves that are kept, those that were asked for last."""
+_LOCKS = 16
+
+Points = Sequence[tuple[int, float]]
+"""Pairs of step and value."""
+
+
+class _Key(NamedTuple):
+    trial_id: int
+    group: str
+    metric: str
+    points: int
+
+
+@dataclass(frozen=True)
+class _Entry:
+    run_id: int
+    read_at: float
+    points: Points
+
+
+class CurveCache:
+    """Reader of downsampled curves with their extremes, which scans the reports of a trial once a minute at most.
+
+    Args:
+        store: the tracking store.
+        clock: function that returns the time in seconds.
+    """
+
+    def __init__(self, store: TrackingStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._guard = threading.Lock()
+        self._reading = [threading.Lock() for _ in range(_LOCKS)]
+
+    def read(self, trial_ids: Sequence[int], metric: str, *, group: str, points: int) -> dict[int, Points]:
+        """Return the curve of a metric for each trial, with at most about four times as many values as ``points``.
+
+        Args:
+            trial_ids: the trials, in the order of the result.
+            metric: name of the metric.
+            group: group of the metric.
+            points: number of intervals of each of which the extremes are kept, at least 1.
+
+        Raises:
+            RecordNotFound: there is no such trial.
+        """
+        keys = {trial_id: _Key(trial_id, group, metric, points) for trial_id in trial_ids}
+        # Pages that ask for the same at the same time wait, so that it is read once.
+        with self._reading[hash(tuple(keys.values())) % _LOCKS]:
+            runs = {trial.id: trial.run_id for trial in self._store.trials_by_id(trial_ids)}
+            known = self._known(keys, runs)
+            now = self._clock()
+            unknown = [trial_id for trial_id in trial_ids if trial_id not in known]
+            found = self._store.curves(unknown, metric, group=group, points=points, extremes=True)
+            entries = {trial_id: _Entry(runs[trial_id], now, curve) for trial_id, curve in found.items()}
+            last = {trial_id: entry.points[-1][0] for trial_id, entry in known.items()}
+            if last:
+                after = min(last.values())
+                newer = self._store.curves(list(last), metric, group=group, points=points, extremes=True, after=after)
+                for trial_id, entry in known.items():
+                    added = [point for point in newer[trial_id] if point[0] > last[trial_id]]
+                    entries[trial_id] = _Entry(entry.run_id, entry.read_at, [*entry.points, *added])
+            self._keep({keys[trial_id]: entry for trial_id, entry in entries.items()})
+        return {trial_id: entries[trial_id].points for trial_id in trial_ids}
+
+    def _known(self, keys: dict[int, _Key], runs: dict[int, int]) -> dict[int, _Entry]:
+        """Return the entries that can be extended."""
+        oldest = self._clock() - FRESH_SECONDS
+        with self._guard:
+            entries = {trial_id: self._entries.get(key) for trial_id, key in keys.items()}
+        return {
+            trial_id: entry
+            for trial_id, entry in entries.items()
+            if entry and entry.points and entry.run_id == runs[trial_id] and entry.read_at > oldest
+            if len(entry.points) <= 4 * keys[trial_id].points
+        }
+
+    def _keep(self, entries: dict[_Key, _Entry]) -> None:
+        with self._guard:
+            for key, entry in entries.items():
+                self._entries[key] = entry
+                self._entries.move_to_end(key)
+            while len(self._entries) > _CURVES:
+                self._entries.popitem(last=False)
