@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+from det_server._downsampling import extreme_positions
 
 if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
@@ -52,7 +55,7 @@ class CurveCache:
         self._reading = [threading.Lock() for _ in range(_LOCKS)]
 
     def read(self, trial_ids: Sequence[int], metric: str, *, group: str, points: int) -> dict[int, Points]:
-        """Return the curve of a metric for each trial, with at most about four times as many values as ``points``.
+        """Return the curve of a metric for each trial, with at most four times as many values as ``points``.
 
         Args:
             trial_ids: the trials, in the order of the result.
@@ -69,30 +72,35 @@ class CurveCache:
             runs = {trial.id: trial.run_id for trial in self._store.trials_by_id(trial_ids)}
             known = self._known(keys, runs)
             now = self._clock()
-            unknown = [trial_id for trial_id in trial_ids if trial_id not in known]
-            found = self._store.curves(unknown, metric, group=group, points=points, extremes=True)
-            entries = {trial_id: _Entry(runs[trial_id], now, curve) for trial_id, curve in found.items()}
-            last = {trial_id: entry.points[-1][0] for trial_id, entry in known.items()}
-            if last:
-                after = min(last.values())
-                newer = self._store.curves(list(last), metric, group=group, points=points, extremes=True, after=after)
-                for trial_id, entry in known.items():
-                    added = [point for point in newer[trial_id] if point[0] > last[trial_id]]
-                    entries[trial_id] = _Entry(entry.run_id, entry.read_at, [*entry.points, *added])
-            self._keep({keys[trial_id]: entry for trial_id, entry in entries.items()})
-        return {trial_id: entries[trial_id].points for trial_id in trial_ids}
+            if all(entry.read_at > now - FRESH_SECONDS for entry in known.values()):
+                return self._extend(keys, runs, known)
+            # While this call reads all of them in full, the others extend what is there.
+            self._keep({keys[trial_id]: replace(entry, read_at=now) for trial_id, entry in known.items()})
+        return self._extend(keys, runs, {})
 
-    def _known(self, keys: dict[int, _Key], runs: dict[int, int]) -> dict[int, _Entry]:
-        """Return the entries that can be extended."""
-        oldest = self._clock() - FRESH_SECONDS
+    def _known(self, keys: Mapping[int, _Key], runs: Mapping[int, int]) -> dict[int, _Entry]:
+        """Return the entries of the trials' present runs."""
         with self._guard:
             entries = {trial_id: self._entries.get(key) for trial_id, key in keys.items()}
-        return {
-            trial_id: entry
-            for trial_id, entry in entries.items()
-            if entry and entry.points and entry.run_id == runs[trial_id] and entry.read_at > oldest
-            if len(entry.points) <= 4 * keys[trial_id].points
-        }
+        return {trial_id: entry for trial_id, entry in entries.items() if entry and entry.run_id == runs[trial_id]}
+
+    def _extend(
+        self, keys: Mapping[int, _Key], runs: Mapping[int, int], known: Mapping[int, _Entry]
+    ) -> dict[int, Points]:
+        """Read the points after those of the known entries and all points of the others, keep and return them."""
+        _, group, metric, points = next(iter(keys.values()), _Key(0, "", "", 1))
+        read = partial(self._store.curves, metric=metric, group=group, points=points, extremes=True)
+        unknown = [trial_id for trial_id in keys if trial_id not in known]
+        now = self._clock()
+        entries = {trial_id: _Entry(runs[trial_id], now, curve) for trial_id, curve in read(unknown).items()}
+        if known:
+            last = {trial_id: entry.points[-1][0] for trial_id, entry in known.items()}
+            newer = read(list(last), after=min(last.values()))
+            for trial_id, entry in known.items():
+                added = [point for point in newer[trial_id] if point[0] > last[trial_id]]
+                entries[trial_id] = replace(entry, points=_thinned([*entry.points, *added], points))
+        self._keep({keys[trial_id]: entry for trial_id, entry in entries.items() if entry.points})
+        return {trial_id: entries[trial_id].points for trial_id in keys}
 
     def _keep(self, entries: dict[_Key, _Entry]) -> None:
         with self._guard:
@@ -101,3 +109,10 @@ class CurveCache:
                 self._entries.move_to_end(key)
             while len(self._entries) > _CURVES:
                 self._entries.popitem(last=False)
+
+
+def _thinned(curve: Points, points: int) -> Points:
+    """Return a curve with at most four times as many values as ``points``, and its extremes."""
+    if len(curve) <= 4 * points:
+        return curve
+    return [curve[one] for one in extreme_positions([value for _, value in curve], points)]

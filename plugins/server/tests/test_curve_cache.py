@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -12,6 +14,8 @@ from det_server._curve_cache import FRESH_SECONDS, CurveCache
 from det_core.errors import RecordNotFound
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
+
+from .serving import LIMIT
 
 pytestmark = pytest.mark.unit
 
@@ -89,9 +93,30 @@ def test_a_curve_that_grows_is_thinned_again(store: TrackingStore, trial: int) -
     for begin in range(0, 1000, 20):
         report(store, trial, range(begin, begin + 20))
         found = curve(cache, trial, points=10)
-        assert len(found) <= 4 * 10 + 2 * 10 + 2
+        assert len(found) <= 4 * 10
         assert found[0] == (0, 0.0) and found[-1][0] == begin + 19
         assert {0.0, 6.0} <= {value for _, value in found}
+
+
+def test_others_see_what_is_there_while_a_curve_is_read_in_full(store: TrackingStore, trial: int) -> None:
+    now = 0.0
+    cache = CurveCache(store, clock=lambda: now)
+    report(store, trial, range(10, 20))
+    curve(cache, trial)
+    report(store, trial, range(10))
+    now = FRESH_SECONDS + 1
+    read, seen = store.curves, []
+
+    def read_slowly(*args: Any, **kwargs: Any) -> Any:
+        if args[0] == [trial] and "after" not in kwargs:
+            thread = threading.Thread(target=lambda: seen.append(curve(cache, trial)))
+            thread.start()
+            thread.join(LIMIT)
+        return read(*args, **kwargs)
+
+    with patch.object(store, "curves", read_slowly):
+        assert curve(cache, trial) == expected(range(20))
+    assert seen == [expected(range(10, 20))]
 
 
 def test_only_the_latest_curves_are_kept(store: TrackingStore, trial: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from starlette.routing import Route
 
 from det_core.cli.render.formats import flatten_mapping
 from det_core.interfaces.records import SystemMetrics
+from det_server._downsampling import extreme_positions
 from det_server._rendering import clean_text, query_string
 from det_server.pages._store_values import parse_number, store_of, trial_of
 
@@ -83,22 +83,6 @@ def send_utilization(request: Request) -> Response:
         for kept in [range(len(times)) if after else extreme_positions(values, _INTERVALS)]
     ]
     return JSONResponse({"series": series, "last": last})
-
-
-def extreme_positions(values: Sequence[float], intervals: int) -> list[int]:
-    """Return the positions of the first and the last value, and of the least and the greatest of each interval.
-
-    Args:
-        values: values of a curve.
-        intervals: number of intervals of equal length, >= 1.
-    """
-    length = max(math.ceil(len(values) / intervals), 2)
-    blocks = (range(begin, min(begin + length, len(values))) for begin in range(0, len(values), length))
-    extremes = chain.from_iterable(
-        (min(block, key=values.__getitem__), max(block, key=values.__getitem__)) for block in blocks
-    )
-    ends = (0, len(values) - 1) if values else ()
-    return sorted({*ends, *extremes})
 
 
 def _samples(store: TrackingStore, trial_id: int, group: str, after: int) -> Iterator[SystemMetrics]:

@@ -11,8 +11,8 @@ import { setSwitches, setZoom, switches, zoomOf } from "./view_state.js";
 /** @type {any} */
 const uPlot = /** @type {any} */ (window).uPlot;
 
-/** Number of points after which a curve over time is fetched again with fewer. */
-const MOST_POINTS = 1500;
+/** Number of points after which a curve is fetched again with fewer. The server sends about 1,800 at most. */
+const MOST_POINTS = 2500;
 /** Milliseconds after a report until the page asks whether there are new metrics. */
 const NAMES_MS = 3000;
 
