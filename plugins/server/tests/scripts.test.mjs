@@ -59,6 +59,9 @@ test("a picture is SVG whose names are text", () => {
   const svg = curves.toSvg(series, look);
   assert.ok(!svg.includes("<script") && !svg.includes("<b>"));
   assert.ok(!svg.includes("NaN") && !svg.includes("Infinity"));
+  assert.ok(!svg.includes("<circle"), "what a log scale cannot show is left out");
+  const point = curves.toSvg([{ id: 1, label: "trial 1", x: [3], y: [2] }], { ...look, log: false });
+  assert.match(point, /<circle cx="[\d.]+" cy="[\d.]+"/);
 });
 
 test("axes place numbers and names between 0 and 1", () => {

@@ -101,7 +101,7 @@ export function toSvg(series, look) {
   const lines = [...series].reverse().map((one) => {
     const points = one.x.flatMap((v, i) => (look.log && one.y[i] <= 0 ? [] : [`${px(v).toFixed(1)},${py(one.y[i]).toFixed(1)}`]));
     const dash = DASHES[one.rank ?? 0].join(" ");
-    return `<polyline points="${points.join(" ")}" fill="none" stroke="${look.color(one.rank)}" stroke-width="${one.rank === 0 ? 2.5 : 1.25}"${dash && ` stroke-dasharray="${dash}"`}><title>${escape(one.label)}</title></polyline>`;
+    return `<polyline points="${points.join(" ")}" fill="none" stroke="${look.color(one.rank)}" stroke-width="${one.rank === 0 ? 2.5 : 1.25}"${dash && ` stroke-dasharray="${dash}"`}><title>${escape(one.label)}</title></polyline>${points.length === 1 ? `<circle cx="${points[0].replace(",", '" cy="')}" r="3" fill="${look.color(one.rank)}"/>` : ""}`;
   });
   const across = ticks(x, 8).map((v) => `<text x="${px(v)}" y="${height - bottom + 18}" text-anchor="middle">${format(v)}</text><path d="M${px(v)} ${height - bottom}v5"/>`);
   const up = ticks(y, 6, look.log).map((v) => `<text x="${left - 8}" y="${py(v) + 4}" text-anchor="end">${format(v)}</text><path d="M${left} ${py(v)}h-5"/>`);
