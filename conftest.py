@@ -12,6 +12,7 @@ from det_core.testing import is_soak
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
     "tests": 745,
+    "tests/tracking": 155,
     "plugins/torch/tests": 135,
     "plugins/torch_distributed/tests": 165,
     "plugins/horovod/tests": 85,
@@ -24,7 +25,7 @@ BUDGETS = {
     "plugins/storage_gcs/tests": 30,
     "plugins/mlflow/tests": 20,
     "plugins/ray/tests": 60,
-    "plugins/server/tests": 120,
+    "plugins/server/tests": 133,
     "plugins/compat/tests": 16,
 }
 """Maximum CPU seconds of each suite in ``make test``, including child processes.

@@ -128,7 +128,7 @@ def test_the_sdk_starts_stops_and_resumes_on_the_server(
     assert experiment.state is State.ACTIVE
     with pytest.raises(ExperimentBusy, match="is being run by"):
         experiment.activate()
-    wait_for(lambda: list(there.metrics(1)))
+    wait_for(lambda: there.trials(1) and list(there.metrics(1)))
     experiment.pause()
     assert experiment.wait() is State.PAUSED
     experiment.activate()
