@@ -20,15 +20,15 @@ FRESH_SECONDS = 60.0
 _CURVES = 400
 """Number of curves that are kept, those that were asked for last."""
 _LOCKS = 16
+"""Number of locks that the different requests of pages share."""
 
 Points = Sequence[tuple[int, float]]
 """Pairs of step and value."""
 
 
-class _Key(NamedTuple):
-    trial_id: int
-    group: str
+class _Series(NamedTuple):
     metric: str
+    group: str
     points: int
 
 
@@ -50,7 +50,7 @@ class CurveCache:
     def __init__(self, store: TrackingStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[int, _Series], _Entry] = OrderedDict()
         self._guard = threading.Lock()
         self._reading = [threading.Lock() for _ in range(_LOCKS)]
 
@@ -66,31 +66,29 @@ class CurveCache:
         Raises:
             RecordNotFound: there is no such trial.
         """
-        keys = {trial_id: _Key(trial_id, group, metric, points) for trial_id in trial_ids}
+        series = _Series(metric, group, points)
         # Pages that ask for the same at the same time wait, so that it is read once.
-        with self._reading[hash(tuple(keys.values())) % _LOCKS]:
+        with self._reading[hash((*trial_ids, series)) % _LOCKS]:
             runs = {trial.id: trial.run_id for trial in self._store.trials_by_id(trial_ids)}
-            known = self._known(keys, runs)
+            known = self._known(series, runs)
             now = self._clock()
             if all(entry.read_at > now - FRESH_SECONDS for entry in known.values()):
-                return self._extend(keys, runs, known)
+                return self._extend(series, runs, known)
             # While this call reads all of them in full, the others extend what is there.
-            self._keep({keys[trial_id]: replace(entry, read_at=now) for trial_id, entry in known.items()})
-        return self._extend(keys, runs, {})
+            self._keep(series, {trial_id: replace(entry, read_at=now) for trial_id, entry in known.items()})
+        return self._extend(series, runs, {})
 
-    def _known(self, keys: Mapping[int, _Key], runs: Mapping[int, int]) -> dict[int, _Entry]:
+    def _known(self, series: _Series, runs: Mapping[int, int]) -> dict[int, _Entry]:
         """Return the entries of the trials' present runs."""
         with self._guard:
-            entries = {trial_id: self._entries.get(key) for trial_id, key in keys.items()}
+            entries = {trial_id: self._entries.get((trial_id, series)) for trial_id in runs}
         return {trial_id: entry for trial_id, entry in entries.items() if entry and entry.run_id == runs[trial_id]}
 
-    def _extend(
-        self, keys: Mapping[int, _Key], runs: Mapping[int, int], known: Mapping[int, _Entry]
-    ) -> dict[int, Points]:
+    def _extend(self, series: _Series, runs: Mapping[int, int], known: Mapping[int, _Entry]) -> dict[int, Points]:
         """Read the points after those of the known entries and all points of the others, keep and return them."""
-        _, group, metric, points = next(iter(keys.values()), _Key(0, "", "", 1))
+        metric, group, points = series
         read = partial(self._store.curves, metric=metric, group=group, points=points, extremes=True)
-        unknown = [trial_id for trial_id in keys if trial_id not in known]
+        unknown = [trial_id for trial_id in runs if trial_id not in known]
         now = self._clock()
         entries = {trial_id: _Entry(runs[trial_id], now, curve) for trial_id, curve in read(unknown).items()}
         if known:
@@ -99,14 +97,14 @@ class CurveCache:
             for trial_id, entry in known.items():
                 added = [point for point in newer[trial_id] if point[0] > last[trial_id]]
                 entries[trial_id] = replace(entry, points=_thinned([*entry.points, *added], points))
-        self._keep({keys[trial_id]: entry for trial_id, entry in entries.items() if entry.points})
-        return {trial_id: entries[trial_id].points for trial_id in keys}
+        self._keep(series, {trial_id: entry for trial_id, entry in entries.items() if entry.points})
+        return {trial_id: entries[trial_id].points for trial_id in runs}
 
-    def _keep(self, entries: dict[_Key, _Entry]) -> None:
+    def _keep(self, series: _Series, entries: Mapping[int, _Entry]) -> None:
         with self._guard:
-            for key, entry in entries.items():
-                self._entries[key] = entry
-                self._entries.move_to_end(key)
+            for trial_id, entry in entries.items():
+                self._entries[trial_id, series] = entry
+                self._entries.move_to_end((trial_id, series))
             while len(self._entries) > _CURVES:
                 self._entries.popitem(last=False)
 

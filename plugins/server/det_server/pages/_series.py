@@ -41,7 +41,7 @@ def find_series(store: TrackingStore, trial_ids: Sequence[int], wanted: str, sea
         wanted: key of the chosen one, or "" for the searcher's metric.
         searcher_metric: name of the searcher's metric.
     """
-    choices = series_keys(sorted_groups(store.metric_names(trial_ids) if trial_ids else {}))
+    choices = series_keys(sorted_groups(store.metric_names(trial_ids)))
     default = f"validation.{searcher_metric}"
     fallback = default if default in choices or not choices else choices[0]
     group, _, metric = (wanted if wanted in choices else fallback).partition(".")

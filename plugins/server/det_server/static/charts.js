@@ -11,7 +11,7 @@ import { setSwitches, setZoom, switches, zoomOf } from "./view_state.js";
 /** @type {any} */
 const uPlot = /** @type {any} */ (window).uPlot;
 
-/** Number of points after which a curve is fetched again with fewer. The server sends about 1,800 at most. */
+/** Number of points after which a curve is fetched again with fewer. The server sends 1,200 at most. */
 const MOST_POINTS = 2500;
 /** Milliseconds after a report until the page asks whether there are new metrics. */
 const NAMES_MS = 3000;

@@ -1,14 +1,19 @@
 // @ts-check
-/** Legend of a chart with several curves. */
+/** Legend of a chart with several curves, and the swatches that tables share with it. */
 
 /** @typedef {import("./curves.js").Series} Series */
 
-/** @param {string} style @param {string} text */
-function entry(style, text) {
+/** Make a piece of the line of a rank, or of a curve without a rank. @param {number} [rank] */
+export function swatch(rank) {
+  const piece = document.createElement("i");
+  piece.className = rank === undefined ? "swatch" : `swatch c${rank}`;
+  return piece;
+}
+
+/** @param {string} text @param {number} [rank] */
+function entry(text, rank) {
   const item = document.createElement("li");
-  const swatch = document.createElement("i");
-  swatch.className = `swatch ${style}`;
-  item.append(swatch, text);
+  item.append(swatch(rank), text);
   return item;
 }
 
@@ -16,8 +21,8 @@ function entry(style, text) {
 export function showLegend(figure, curves) {
   const ranked = curves.filter((one) => one.rank !== undefined);
   const others = curves.length - ranked.length;
-  const entries = ranked.map((one) => entry(`c${one.rank}`, one.label));
-  if (others) entries.push(entry("", `${others} more`));
+  const entries = ranked.map((one) => entry(one.label, one.rank));
+  if (others) entries.push(entry(`${others} more`));
   const legend = figure.querySelector(".legend") ?? document.createElement("ul");
   legend.className = "legend";
   legend.replaceChildren(...(curves.length > 1 ? entries : []));

@@ -2,6 +2,8 @@
 /** Pictures of a search: parallel coordinates and a scatter plot, in which choosing ranges filters the table. */
 import { formatRanges, isWithin, makeAxis, parseRanges } from "./axes.js";
 import { format, RANKED } from "./curves.js";
+import { swatch } from "./legend.js";
+import { changeUrl } from "./view_state.js";
 
 /** @typedef {{id: number, state: string, word: string, batches: number, best: number | null, text: string, values: unknown[], rank?: number}} Trial */
 /** @typedef {import("./axes.js").Axis} Axis */
@@ -148,10 +150,7 @@ class Search {
   setRange(name, range) {
     if (range) this.ranges.set(name, range);
     else this.ranges.delete(name);
-    const url = new URL(location.href);
-    if (this.ranges.size) url.searchParams.set("ranges", formatRanges(this.ranges));
-    else url.searchParams.delete("ranges");
-    history.replaceState(null, "", url);
+    changeUrl((query) => (this.ranges.size ? query.set("ranges", formatRanges(this.ranges)) : query.delete("ranges")));
     this.choose();
   }
 
@@ -220,9 +219,7 @@ class Search {
   }
 
   changeSelect() {
-    const url = new URL(location.href);
-    url.searchParams.set("x", this.select.value);
-    history.replaceState(null, "", url);
+    changeUrl((query) => query.set("x", this.select.value));
     this.drawScatter();
     this.choose();
   }
@@ -274,11 +271,7 @@ class Search {
     const row = document.createElement("tr");
     const link = document.createElement("a");
     link.href = `/trials/${trial.id}`;
-    if (trial.rank !== undefined) {
-      const swatch = document.createElement("i");
-      swatch.className = `swatch c${trial.rank}`;
-      link.append(swatch);
-    }
+    if (trial.rank !== undefined) link.append(swatch(trial.rank));
     link.append(String(trial.id));
     const state = document.createElement("span");
     state.className = "state";

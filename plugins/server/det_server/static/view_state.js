@@ -1,8 +1,8 @@
 // @ts-check
-/** State of charts in the page's URL, so that a link shows what its sender saw. */
+/** State of charts and searches in the page's URL, so that a link shows what its sender saw. */
 
-/** @param {(query: URLSearchParams) => void} change */
-function changeUrl(change) {
+/** Change the query of the page's URL. @param {(query: URLSearchParams) => void} change */
+export function changeUrl(change) {
   const url = new URL(location.href);
   change(url.searchParams);
   history.replaceState(null, "", url);
