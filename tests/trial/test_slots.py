@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -19,6 +18,8 @@ from det_core.errors import InvalidTrial, RankFailed
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import Progress, TrainingPlan, TrialContext, TrialLoop
 from det_core.trial.metric_averages import merge_rank_metrics
+
+from ..comm.job import free_port
 
 SIZE = 2
 
@@ -82,10 +83,10 @@ def train(
     """Run both workers to the end. Return their adapters and the errors that they raised."""
     plan = TrainingPlan(length=Length.parse({"epochs": 2}), reporting=Length.parse(2), checkpoint=Length.parse(5))
     shares: list[Any] = [None] * SIZE
+    port = free_port()
 
     def work(rank: int) -> None:
         ranks = {"rank": rank, "local_rank": rank, "cross_rank": 0}
-        port = 20000 + os.getpid() % 20000
         distributed = DistributedContext(**ranks, size=SIZE, local_size=SIZE, cross_size=1, pub_port=port, timeout=20)
         try:
             checkpoint = copy(core.checkpoint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pytest
@@ -10,11 +9,13 @@ import torch
 import torch.distributed as dist
 from det_torch.process_group import ProcessGroup, finishes_within
 
+from tests.comm.job import free_port
+
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the environment of a single slot."""
-    place = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 20000}
+    place = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     for name, value in place.items():
         monkeypatch.setenv(name, str(value))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from det_torch._checkpoints._staging import HostStaging
 
 from det_core.comm import pickle_payload
 from det_core.core import DistributedContext
+from tests.comm.job import free_port
 
 SIZE = 3
 LARGE = 100_000
@@ -83,7 +83,7 @@ def saved(sent: list[int], tmp_path_factory: pytest.TempPathFactory) -> Path:
         if others is not None:
             torch.save(staging.copy({**pack_state(own), SLOT_PARTS: others}), file)
 
-    on_slots(save, 20000 + os.getpid() % 20000)
+    on_slots(save, free_port())
     return file
 
 

@@ -29,6 +29,7 @@ from det_core.errors import CheckpointNotFound, ConfigError, InvalidExperimentEx
 from det_core.interfaces.records import CheckpointState, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
+from tests.comm.job import free_port
 
 DET = Path(sys.executable).with_name("det")
 INPUTS = torch.arange(40.0).reshape(20, 2) / 40
@@ -349,7 +350,7 @@ def test_wrong_arguments_of_init_are_refused() -> None:
     with pytest.raises(ConfigError, match="scheduling_unit"):
         det_torch.init(exp_conf={"scheduling_unit": 0}).__enter__()
     pair: list[core.DistributedContext] = []
-    port = 20000 + os.getpid() % 20000
+    port = free_port()
 
     def meet(rank: int) -> None:
         ranks = {"rank": rank, "local_rank": rank, "cross_rank": 0}
