@@ -21,13 +21,19 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
 from ..answering_server import Behaviour, served
-from ..postgresql import PostgreSQL, running_postgresql
+from ..postgresql import PostgreSQL, empty_database, running_postgresql
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgreSQL]:
     with running_postgresql() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_database(server: PostgreSQL) -> str:
+    """Return the URL of the database that tests use in turn."""
+    return server.create_database()
 
 
 NOT_REMOTE: Mapping[str, str] = {
@@ -55,12 +61,14 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> Iterator[str]:
     """Return the URL of an empty database."""
-    if backend != "postgresql":
-        return f"sqlite:///{tmp_path}/det.db"
-    server: PostgreSQL = request.getfixturevalue("server")
-    return server.create_database()
+    if backend == "postgresql":
+        database: str = request.getfixturevalue("shared_database")
+        yield database
+        empty_database(database)
+    else:
+        yield f"sqlite:///{tmp_path}/det.db"
 
 
 @pytest.fixture
