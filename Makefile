@@ -17,12 +17,13 @@ TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator kera
 PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow ray server compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
-# One pytest process per distribution, and one for the tracking store: test-core, more-core, unit-core, test-torch, ...
-SUITES := $(filter core tracking $(PLUGINS),\
-	ray horovod core tracking torch_distributed torch server slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
-# The tests of packaging, which wait for pip, are a suite of their own in test-more.
-tests_of = $(if $(filter core,$(1)),tests,$(if $(filter tracking packaging,$(1)),tests/$(1),plugins/$(1)/tests))
-tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),--ignore=tests/tracking --ignore=tests/packaging)
+# Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
+PARTS := cli runner tracking packaging
+# One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
+SUITES := $(filter core $(filter-out packaging,$(PARTS)) $(PLUGINS),\
+	ray horovod core cli runner tracking torch_distributed torch server slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
+tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
+tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
 # The models are small, and suites and workers share the cores: more threads only wait for each other.
 test-% more-% unit-% soak: export OMP_NUM_THREADS := 1
@@ -74,7 +75,7 @@ gpu: $(VENV)/.dev
 
 # The same campaigns as in the tests, with their full count of seeds.
 soak: debian $(VENV)/.horovod $(MLFLOW)/.installed
-	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(filter-out tracking,$(SUITES)),$(call tests_of,$(suite))); do \
+	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(filter-out $(PARTS),$(SUITES)),$(call tests_of,$(suite))); do \
 		$(BIN)/pytest -m campaign $$tests; done
 
 lint: $(VENV)/.dev
