@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, BindParameter, ColumnElement, ScalarSelect, bindparam, false, select, union
 
+from det_core.interfaces.records import MAX_STEPS
 from det_core.tracking._rows import StoreMixin, get_trial
 from det_core.tracking._schema import metrics, trials
 
@@ -25,8 +26,9 @@ _points = bindparam("points", type_=BigInteger)
 
 
 def _wanted(of: Any) -> tuple[ColumnElement[bool], ...]:
-    is_later = of.c.steps_completed > bindparam("after", type_=BigInteger)
-    return of.c.archived == false(), of.c.group == bindparam("of_group"), is_later
+    after, until = (bindparam(name, type_=BigInteger) for name in ("after", "until"))
+    is_within = (of.c.steps_completed > after, of.c.steps_completed <= until)
+    return of.c.archived == false(), of.c.group == bindparam("of_group"), *is_within
 
 
 _steps = select(_step).where(_candidate.c.trial_id == trials.c.id, *_wanted(_candidate)).limit(1).correlate(trials)
@@ -48,6 +50,7 @@ class CurvesMixin(StoreMixin):
         points: int = 1000,
         extremes: bool = False,
         after: int = -1,
+        until: int = MAX_STEPS,
     ) -> dict[int, list[tuple[int, float]]]:
         if points < 1:
             raise ValueError(f"points is {points}; expected at least 1")
@@ -60,7 +63,7 @@ class CurvesMixin(StoreMixin):
                 if some:
                     _add(found, self._database.curves(connection, query, {**wanted, "trials": some}))
 
-            wanted = {"of_group": group, "points": points, "after": after}
+            wanted = {"of_group": group, "points": points, "after": after, "until": until}
             while some := list(islice(remaining, _AT_ONCE)):
                 is_long = {row.id: row.is_long for row in connection.execute(_lengths, {**wanted, "trials": some})}
                 for unknown in (trial_id for trial_id in some if trial_id not in is_long):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import RecordNotFound
-from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.records import MAX_STEPS, MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _curves
 from det_core.tracking._column_types import finite_or_none
@@ -172,13 +172,16 @@ def test_extremes_are_those_of_the_metric_and_finite(store: TrackingStore, exper
 
 @pytest.mark.parametrize("kept", [False, True], ids=["sampled", "extremes"])
 @pytest.mark.parametrize("points", [5, 100])
-def test_only_later_steps_are_read(store: TrackingStore, experiment: int, points: int, kept: bool) -> None:
+def test_only_steps_in_a_range_are_read(store: TrackingStore, experiment: int, points: int, kept: bool) -> None:
     every = {step: (step * 7) % 11 for step in range(0, 200, 2)}
     trial, other = trial_with(store, experiment, losses(every)), trial_with(store, experiment, losses({3: 1.0}))
-    later = [(step, float(value)) for step, value in every.items() if step > 99]
-    found = store.curves([trial, other], "loss", group="training", points=points, extremes=kept, after=99)
-    reduced = extremes(later, 5) if kept else thinned(later, 20)
-    assert found == {trial: later if points == 100 else reduced, other: []}
+    for after, until in ((99, MAX_STEPS), (40, 142)):
+        within = [(step, float(value)) for step, value in every.items() if after < step <= until]
+        found = store.curves(
+            [trial, other], "loss", group="training", points=points, extremes=kept, after=after, until=until
+        )
+        reduced = extremes(within, 5) if kept else thinned(within, 20)
+        assert found == {trial: within if points == 100 else reduced, other: []}
 
 
 def test_archived_metrics_are_omitted(store: TrackingStore, experiment: int) -> None:

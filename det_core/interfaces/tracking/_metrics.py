@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 
-from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.records import MAX_STEPS, MetricsReport
 
 
 class MetricsStore(ABC):
@@ -64,6 +64,7 @@ class MetricsStore(ABC):
         points: int = 1000,
         extremes: bool = False,
         after: int = -1,
+        until: int = MAX_STEPS,
     ) -> dict[int, list[tuple[int, float]]]:
         """Return for each trial the (step, value) pairs of a metric by step, wherever the value is a finite number.
 
@@ -81,6 +82,7 @@ class MetricsStore(ABC):
                 at most ``2 * points + 2`` values: the first, the last, and the least and the greatest of each interval
                 of 1/``points`` of the trial's steps.
             after: read only reports of later steps than this.
+            until: read only reports of steps up to and including this.
 
         Raises:
             ValueError: ``points`` is less than 1.

@@ -26,6 +26,14 @@ test("smoothing has no bias at the start, and none means none", () => {
   assert.ok(Math.max(...smoothed.slice(4)) - Math.min(...smoothed.slice(4)) < 0.3);
 });
 
+test("a part of a curve is replaced, and the rest stays", () => {
+  const curve = { id: 1, label: "old", x: [0, 10, 20, 30], y: [1, 2, 3, 4] };
+  const part = { id: 1, label: "new", x: [11, 15, 20], y: [7, 8, 9] };
+  assert.deepEqual(curves.replacePart(curve, part, 10, 20), { id: 1, label: "new", x: [0, 10, 11, 15, 20, 30], y: [1, 2, 7, 8, 9, 4] });
+  assert.deepEqual(curves.replacePart(curve, part, 15, Infinity).x, [0, 10, 11, 15, 20]);
+  assert.deepEqual(curves.replacePart(curve, { ...part, x: [], y: [] }, Infinity, Infinity).x, curve.x);
+});
+
 test("ranges have a margin, ignore what a log scale cannot show, and are never empty", () => {
   assert.deepEqual(curves.findRange([0, 10], false, 0.1), { min: -1, max: 11 });
   assert.deepEqual(curves.findRange([NaN, -1, 0, 10, 1000], true, 0), { min: 10, max: 1000 });

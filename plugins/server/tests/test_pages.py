@@ -154,13 +154,15 @@ def test_the_metrics_of_trials_are_listed(seeded: tuple[Seeded, Client]) -> None
     assert client.get("/data/metric-names?trials=").json == {"names": []}
 
 
-def test_curves_after_a_step_have_later_points_only(seeded: tuple[Seeded, Client]) -> None:
+def test_a_part_of_a_curve_can_be_asked_for(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
     path = f"/data/curves?trials={ids.best_trial}&group=validation&metric=val_loss"
     (whole,) = client.get(path).json["series"]
     middle = whole["x"][len(whole["x"]) // 2]
     (later,) = client.get(f"{path}&after={middle}").json["series"]
     assert later["x"] == [step for step in whole["x"] if step > middle]
+    (until,) = client.get(f"{path}&until={middle}").json["series"]
+    assert until["x"] + later["x"] == whole["x"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 
 from starlette.requests import Request
@@ -23,7 +24,7 @@ _MOST_TRIALS, _MOST_POINTS, _LONGEST_NAME = 100, 2000, 500
 def send_curves(request: Request) -> Response:
     """Return one metric of several trials as JSON, downsampled so that minima and maxima stay.
 
-    A query with ``after`` receives the values of later steps only.
+    A query with ``after`` receives the values of later steps only, and one with ``until`` those up to that step.
     """
     _, _, curves = _curves(request)
     series = [
@@ -56,11 +57,11 @@ def _curves(request: Request) -> tuple[str, str, Mapping[int, Points]]:
         raise RefusedError(400, f"expected points from 1 to {_MOST_POINTS}")
     trial_ids = parse_ids(query.get("trials", ""), _MOST_TRIALS)
     after = parse_number(query.get("after", ""), default=-1, most=MAX_STEPS)
-    if after < 0:
+    until = parse_number(query.get("until", ""), default=MAX_STEPS, most=MAX_STEPS)
+    if (after, until) == (-1, MAX_STEPS):
         return group, metric, site_of(request).curves.read(trial_ids, metric, group=group, points=int(points))
-    store = store_of(request)
-    newer = store.curves(trial_ids, metric, group=group, points=int(points), extremes=True, after=after)
-    return group, metric, newer
+    read = partial(store_of(request).curves, trial_ids, metric, group=group, points=int(points), extremes=True)
+    return group, metric, read(after=after, until=until)
 
 
 ROUTES = [

@@ -1,7 +1,7 @@
 // @ts-check
 /** Charts of curves. uPlot has the axes, the zoom and the cursor; the curves are drawn here, each with its own steps. */
 import { color, css, drawCurves, drawPoint } from "./curve_painter.js";
-import { RANKED, findRange, format, nearestIndex, smooth, toSvg } from "./curves.js";
+import { RANKED, findRange, format, nearestIndex, replacePart, smooth, toSvg } from "./curves.js";
 import { showLegend } from "./legend.js";
 import { refreshSoon } from "./live.js";
 import { tableOfValues } from "./values_table.js";
@@ -13,18 +13,14 @@ const uPlot = /** @type {any} */ (window).uPlot;
 
 /** Number of points after which a curve is fetched again with fewer. The server sends 1,200 at most. */
 const MOST_POINTS = 2500;
+/** Number of intervals from which the server sends extremes. A curve with more points may lack some of its reports. */
+const INTERVALS = 300;
+/** Milliseconds after a change of the zoom until the chart asks for the points that it shows now. */
+const ZOOM_MS = 200;
 /** Milliseconds after a report until the page asks whether there are new metrics. */
 const NAMES_MS = 3000;
 
 const controls = /** @type {HTMLFormElement | null} */ (document.querySelector(".chart-controls"));
-
-/** Append the later points of a curve. @param {Series} before @param {Series} newer @returns {Series} */
-function extended(before, newer) {
-  const last = before.x[before.x.length - 1] ?? -Infinity;
-  const begin = newer.x.findIndex((x) => x > last);
-  if (begin < 0) return before;
-  return { ...newer, x: [...before.x, ...newer.x.slice(begin)], y: [...before.y, ...newer.y.slice(begin)] };
-}
 
 class Chart {
   /** @param {HTMLElement} figure */
@@ -42,6 +38,7 @@ class Chart {
     this.u = null;
     this.active = { series: -1, index: 0 };
     this.zoomed = false;
+    this.refining = 0;
     this.fetching = false;
     /** @type {Set<number>} */
     this.stale = new Set();
@@ -77,7 +74,7 @@ class Chart {
 
   /**
    * Fetch the curves.
-   * @param {Record<string, string>} [some] parameters for a part of them: the `trials` that changed, or the points `after` the last ones
+   * @param {Record<string, string>} [some] parameters for a part of them: the `trials` that changed, and the steps, or ids of samples, `after` and `until` which points are asked for
    */
   async load(some = {}) {
     const url = new URL(this.source, location.href);
@@ -85,10 +82,12 @@ class Chart {
     const answer = await fetch(url);
     const found = await answer.json();
     if (!answer.ok) throw new Error(found.error ?? answer.statusText);
-    const known = new Map("trials" in some || "after" in some ? this.series.map((one) => [one.id, one]) : []);
+    const isPart = "after" in some;
+    const [after, until] = this.unit === "time" ? [Infinity, Infinity] : [Number(some.after), Number(some.until ?? Infinity)];
+    const known = new Map(isPart || "trials" in some ? this.series.map((one) => [one.id, one]) : []);
     for (const one of found.series) {
-      const before = "after" in some ? known.get(one.id) : undefined;
-      known.set(one.id, before ? extended(before, one) : one);
+      const before = isPart && known.get(one.id);
+      known.set(one.id, before ? replacePart(before, one, after, until) : one);
     }
     const ranks = new Map(this.trials().map((id, rank) => [id, rank]));
     const rank = (/** @type {Series} */ one) => ranks.get(Number(one.id)) ?? ranks.size;
@@ -96,6 +95,7 @@ class Chart {
     this.series.forEach((one, position) => (one.rank = position < RANKED ? position : undefined));
     this.last = found.last;
     this.show();
+    if (!isPart) this.refineSoon();
   }
 
   show() {
@@ -106,8 +106,10 @@ class Chart {
     this.plot.querySelector(":scope > p")?.remove();
     showLegend(this.figure, this.drawn);
     if (!this.u || this.log !== log) this.build(log);
-    else if (this.zoomed) this.u.redraw();
-    else this.u.setData(this.corners());
+    else if (this.zoomed) {
+      this.u.setScale("x", { ...this.u.scales.x }); // fits the height
+      this.u.redraw();
+    } else this.u.setData(this.corners());
     if (this.details.open) this.showTable();
   }
 
@@ -165,6 +167,17 @@ class Chart {
     const zoomed = u.scales.x.min > min || u.scales.x.max < max;
     if (zoomed || this.zoomed) setZoom(this.figure.id, zoomed ? u.scales.x : null);
     this.zoomed = zoomed;
+    this.refineSoon();
+  }
+
+  /** Ask for all points in the visible part of curves that the server has thinned. */
+  refineSoon() {
+    window.clearTimeout(this.refining);
+    if (!this.zoomed || this.unit === "time" || this.series.every((one) => one.x.length <= INTERVALS)) return;
+    this.refining = window.setTimeout(() => {
+      const { min, max } = this.u.scales.x;
+      this.load({ after: String(Math.ceil(min) - 1), until: String(Math.floor(max)) }).catch(() => undefined);
+    }, ZOOM_MS);
   }
 
   /** @param {any} u */

@@ -25,6 +25,17 @@ export function smooth(values, weight) {
 }
 
 /**
+ * Replace the points of a curve after one step and until another.
+ * @param {Series} curve @param {Series} part @param {number} after @param {number} until
+ * @returns {Series}
+ */
+export function replacePart(curve, part, after, until) {
+  const begin = curve.x.filter((x) => x <= after).length;
+  const end = curve.x.filter((x) => x <= until).length;
+  return { ...part, x: [...curve.x.slice(0, begin), ...part.x, ...curve.x.slice(end)], y: [...curve.y.slice(0, begin), ...part.y, ...curve.y.slice(end)] };
+}
+
+/**
  * Find the range of numbers, with a margin. On a log scale only positive numbers count.
  * @param {Iterable<number>} numbers @param {boolean} log @param {number} margin share of the range
  * @returns {Range}

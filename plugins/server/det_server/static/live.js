@@ -65,9 +65,9 @@ async function refresh() {
   }
   const isWhole = outdated.has("trials");
   outdated.clear();
-  for (const chart of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".chart[id]"))) {
-    const newer = fresh.getElementById(chart.id);
-    if (newer && isWhole) chart.dataset.src = newer.dataset.src; // so that colours are those of the table
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".chart[id], [data-names-src]"))) {
+    const { src, namesSrc } = fresh.getElementById(part.id)?.dataset ?? {};
+    if (isWhole) Object.assign(part.dataset, src && { src }, namesSrc && { namesSrc }); // so that colours are those of the table
   }
   if (fresh.body.dataset.events && fresh.body.dataset.events !== document.body.dataset.events) {
     document.body.dataset.events = fresh.body.dataset.events;

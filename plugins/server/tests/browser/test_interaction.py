@@ -308,6 +308,33 @@ def test_the_zoom_of_a_chart_is_in_the_url(windows: Windows, seeded: Seeded) -> 
         assert page.evaluate(shown) == whole
 
 
+def test_a_zoomed_chart_shows_every_report(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
+    site, _ = served_seed
+    experiment = site.store.create_experiment(config={"name": "long"}).id
+    try:
+        trial = site.store.create_trial(experiment, hparams={}, seed=1).id
+        run = site.store.start_run(trial, allocation_id="long").run_id
+        which = {"trial_id": trial, "run_id": run, "group": "training"}
+        losses = {step: float(step * 7919 % 1000) for step in range(3000)}
+        site.store.report_metrics(
+            [MetricsReport(**which, steps_completed=step, metrics={"loss": loss}) for step, loss in losses.items()]
+        )
+        with windows.visit() as visit:
+            page = visit.open(f"/trials/{trial}")
+            figure = page.locator("figure[data-state=drawn]", has_text="loss")
+            figure.locator("summary").click()
+            source = figure.get_attribute("data-src")
+            (whole,) = page.evaluate("async (source) => (await (await fetch(source)).json()).series", source)
+            elsewhere = [step for step in whole["x"] if not 1000 <= step <= 1020]
+            assert len(elsewhere) + 21 > len(whole["x"])
+            page.goto(f"{page.url}?zoom.{figure.get_attribute('id')}=999.5~1020.5")
+            figure.locator("summary").click()
+            figure.get_by_role("cell", name=str(len(elsewhere) + 21), exact=True).wait_for()
+            assert page.evaluate("document.querySelector('figure').dataset.range") == "999.5 to 1021"
+    finally:
+        site.store.delete_experiment(experiment)
+
+
 @pytest.mark.parametrize("path", ["", "/search"])
 def test_pictures_are_saved_as_svg(windows: Windows, seeded: Seeded, path: str, tmp_path: Path) -> None:
     with windows.visit(accept_downloads=True) as visit:
