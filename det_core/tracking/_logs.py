@@ -29,12 +29,22 @@ class LogsMixin(StoreMixin):
                 lock_trial(connection, trial_id)
             connection.execute(logs.insert(), rows)
 
-    def logs(self, trial_id: int, *, after: int = 0, limit: int | None = None, newest: bool = False) -> list[LogLine]:
-        newer = select(*record_columns(logs, LogLine)).where(logs.c.trial_id == trial_id, logs.c.id > after)
+    def logs(
+        self,
+        trial_id: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        newest: bool = False,
+    ) -> list[LogLine]:
+        wanted = select(*record_columns(logs, LogLine)).where(logs.c.trial_id == trial_id, logs.c.id > after)
+        if before is not None:
+            wanted = wanted.where(logs.c.id < before)
         with self._database.read() as connection:
             get_trial(connection, trial_id)
             order = logs.c.id.desc() if newest else logs.c.id
-            lines = fetch_records(connection, LogLine, newer.order_by(order).limit(limit))
+            lines = fetch_records(connection, LogLine, wanted.order_by(order).limit(limit))
         return lines[::-1] if newest else lines
 
     def latest_logs(self, experiment_id: int) -> dict[int, int]:

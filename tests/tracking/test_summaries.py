@@ -135,6 +135,9 @@ def test_the_newest_log_lines_are_in_order(store: TrackingStore) -> None:
     newest = store.logs(trial.id, limit=3, newest=True)
     assert [line.log for line in newest] == ["6", "7", "8"]
     assert [line.log for line in store.logs(trial.id, after=newest[0].id, newest=True)] == ["7", "8"]
+    earlier = store.logs(trial.id, before=newest[0].id, limit=2, newest=True)
+    assert [line.log for line in earlier] == ["4", "5"]
+    assert store.logs(trial.id, after=earlier[1].id, before=newest[0].id) == []
 
 
 def test_names_of_metrics_are_those_of_numbers(store: TrackingStore) -> None:

@@ -16,11 +16,20 @@ class LogStore(ABC):
         """Append log lines. Their ``id`` is ignored."""
 
     @abstractmethod
-    def logs(self, trial_id: int, *, after: int = 0, limit: int | None = None, newest: bool = False) -> list[LogLine]:
+    def logs(
+        self,
+        trial_id: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        newest: bool = False,
+    ) -> list[LogLine]:
         """Return the log lines of a trial in the order of their ids.
 
         Args:
             after: include only ids greater than this.
+            before: include only ids less than this, or all if it is None.
             limit: maximum number of lines.
             newest: whether the limit keeps the last lines instead of the first ones.
         """

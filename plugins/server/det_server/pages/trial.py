@@ -23,6 +23,7 @@ from det_server.pages.utilization import utilization_charts
 _FIRST_LINES = 500
 """Number of log lines on the page when it opens."""
 _MOST_LINES = 2000
+"""Maximum number of log lines in a response."""
 _MOST_CHECKPOINTS = 200
 
 
@@ -53,7 +54,6 @@ def show_trial(request: Request) -> Response:
         completed=CheckpointState.COMPLETED,
         runs=[(run, _end_of_run(run, trial), _took(run)) for run in reversed(store.runs(trial.id))],
         lines=lines,
-        last_line=lines[-1].id if lines else 0,
         more_lines=len(lines) == _FIRST_LINES,
         usage=utilization_charts(store, trial.id),
         kill=KILL_TRIAL if not trial.state.final and store.lease_holder(experiment.id) else None,
@@ -61,11 +61,14 @@ def show_trial(request: Request) -> Response:
 
 
 def send_logs(request: Request) -> Response:
-    """Return log lines of a trial as JSON, as pieces of plain text with names of style classes."""
-    trial = trial_of(request)
-    after = parse_number(request.query_params.get("after", ""), default=0, most=2**62)
-    limit = parse_number(request.query_params.get("limit", ""), default=_MOST_LINES, most=_MOST_LINES)
-    lines = store_of(request).logs(trial.id, after=after, limit=limit)
+    """Return log lines of a trial as JSON, as pieces of plain text with names of style classes.
+
+    A query with ``before`` receives the last lines before that id, and one with ``after`` the first ones after it.
+    """
+    trial, query = trial_of(request), request.query_params
+    after, before = (parse_number(query.get(name, ""), default=0, most=2**62) for name in ("after", "before"))
+    limit = parse_number(query.get("limit", ""), default=_MOST_LINES, most=_MOST_LINES)
+    lines = store_of(request).logs(trial.id, after=after, before=before or None, limit=limit, newest="before" in query)
     shown = [
         {"id": one.id, "rank": line_source(one), "kind": one.stdtype, "text": colored_segments(one.log)}
         for one in lines

@@ -1,12 +1,19 @@
 // @ts-check
 /** Logs that follow. Lines arrive as pieces of plain text with names of style classes, and stay text. */
+import { notify } from "./live.js";
 
 const log = /** @type {HTMLElement | null} */ (document.querySelector(".log"));
-const MOST_LINES = 5000;
+/** Number of the last lines that stay on the page, unless the reader asks for earlier ones. */
+const LINES = 5000;
+/** Number of earlier lines that the reader gets at a time. */
+const EARLIER_LINES = 500;
 
-/** @param {{rank: string, kind: string, text: [string, string][]}} line */
+/** @typedef {{id: number, rank: string, kind: string, text: [string, string][]}} Line */
+
+/** @param {Line} line */
 function element(line) {
   const item = document.createElement("li");
+  item.dataset.id = String(line.id);
   item.dataset.rank = line.rank;
   item.className = { stderr: "err", det: "det" }[line.kind] ?? "out";
   for (const [classes, text] of line.text) {
@@ -18,32 +25,57 @@ function element(line) {
   return item;
 }
 
-/** Append the lines after the last one that is shown. @param {HTMLElement} list */
-async function append(list) {
-  for (let more = true; more; ) {
-    const answer = await fetch(`/data/logs/${list.dataset.trial}?after=${list.dataset.last}`);
-    if (!answer.ok) return;
-    const found = await answer.json();
-    more = found.more;
-    if (!found.lines.length) return;
-    list.append(...found.lines.map(element));
-    list.dataset.last = String(found.lines[found.lines.length - 1].id);
-    while (list.childElementCount > MOST_LINES) list.firstElementChild?.remove();
-    document.querySelector(".no-lines")?.remove();
-  }
+/** @param {HTMLElement} list @param {string} query @returns {Promise<{lines: Line[], more: boolean}>} */
+async function fetchLines(list, query) {
+  const answer = await fetch(`/data/logs/${list.dataset.trial}?${query}`);
+  if (!answer.ok) throw new Error(answer.statusText);
+  return answer.json();
 }
 
-if (log) {
+/** @param {Element | null} item */
+const idOf = (item) => /** @type {HTMLElement | null} */ (item)?.dataset.id ?? "0";
+
+/** @param {HTMLElement} list */
+function follow(list) {
   const controls = /** @type {HTMLFormElement} */ (document.querySelector(".log-controls"));
-  const follow = /** @type {HTMLInputElement} */ (controls.elements.namedItem("follow"));
+  const following = /** @type {HTMLInputElement} */ (controls.elements.namedItem("follow"));
+  const earlier = /** @type {HTMLElement} */ (document.querySelector(".earlier-lines"));
+  const button = /** @type {HTMLButtonElement} */ (earlier.querySelector("button"));
+  let most = LINES;
+
   const toEnd = () => {
-    if (follow.checked) log.scrollTop = log.scrollHeight;
+    if (following.checked) list.scrollTop = list.scrollHeight;
   };
-  controls.hidden = false;
+  /** Append the lines after the last one that is shown. */
+  const append = async () => {
+    for (let more = true; more; ) {
+      const found = await fetchLines(list, `after=${idOf(list.lastElementChild)}`);
+      more = found.more;
+      if (found.lines.length) document.querySelector(".no-lines")?.remove();
+      list.append(...found.lines.map(element));
+      for (; list.childElementCount > most; earlier.hidden = false) list.firstElementChild?.remove();
+    }
+  };
+  /** Insert the lines before the first one that is shown, and scroll to the last of them. */
+  const prepend = async () => {
+    const found = await fetchLines(list, `before=${idOf(list.firstElementChild)}&limit=${EARLIER_LINES}`);
+    following.checked = false;
+    const height = list.scrollHeight;
+    list.prepend(...found.lines.map(element));
+    list.scrollTop = list.scrollHeight - height - list.clientHeight;
+    most = Math.max(most, list.childElementCount);
+    earlier.hidden = !found.more;
+    if (earlier.hidden) list.focus();
+  };
+
+  controls.hidden = button.hidden = false;
   // scrolling up stops following, and scrolling to the end continues it
-  log.addEventListener("wheel", () => setTimeout(() => (follow.checked = log.scrollTop + log.clientHeight > log.scrollHeight - 24), 100));
-  follow.addEventListener("change", toEnd);
+  list.addEventListener("wheel", () => setTimeout(() => (following.checked = list.scrollTop + list.clientHeight > list.scrollHeight - 24), 100));
+  following.addEventListener("change", toEnd);
   let queue = Promise.resolve();
-  document.addEventListener("det:logs", () => (queue = queue.then(() => append(log)).then(toEnd, () => undefined)));
+  document.addEventListener("det:logs", () => (queue = queue.then(append).then(toEnd, () => undefined)));
+  button.addEventListener("click", () => (queue = queue.then(prepend).catch((error) => notify(`Earlier lines could not be read: ${error.message}`))));
   toEnd();
 }
+
+if (log) follow(log);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -306,6 +307,38 @@ def test_the_zoom_of_a_chart_is_in_the_url(windows: Windows, seeded: Seeded) -> 
         page.keyboard.press("Escape")
         page.wait_for_function("!location.search.includes('zoom')")
         assert page.evaluate(shown) == whole
+
+
+def test_earlier_lines_of_logs_are_shown(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
+    site, _ = served_seed
+    experiment = site.store.create_experiment(config={"name": "talkative"}).id
+    try:
+        trial = site.store.create_trial(experiment, hparams={}, seed=1).id
+        run = site.store.start_run(trial, allocation_id="talkative").run_id
+
+        def say(*texts: str) -> None:
+            which = {"trial_id": trial, "run_id": run, "rank": 0, "stdtype": "stdout"}
+            now = datetime.now(timezone.utc)
+            site.store.add_logs([LogLine(**which, log=text, time=now) for text in texts])
+
+        texts = [f"line {number}" for number in range(1200)]
+        say(*texts)
+        with windows.visit() as visit:
+            page = visit.open(f"/trials/{trial}")
+            lines, button = page.locator(".log li"), page.get_by_role("button", name="Earlier lines")
+            assert lines.all_inner_texts() == texts[700:]
+            button.click()
+            page.locator(".log li", has_text="line 200").wait_for()
+            assert lines.all_inner_texts() == texts[200:]
+            assert not page.get_by_label("follow").is_checked()
+            button.click()
+            page.locator(".log li", has_text=re.compile("^line 0$")).wait_for()
+            button.wait_for(state="hidden")
+            say("the newest")
+            page.locator(".log li", has_text="the newest").wait_for()
+            assert lines.all_inner_texts() == [*texts, "the newest"]
+    finally:
+        site.store.delete_experiment(experiment)
 
 
 def test_a_zoomed_chart_shows_every_report(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
