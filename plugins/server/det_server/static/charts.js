@@ -77,11 +77,13 @@ class Chart {
    * @param {Record<string, string>} [some] parameters for a part of them: the `trials` that changed, and the steps, or ids of samples, `after` and `until` which points are asked for
    */
   async load(some = {}) {
-    const url = new URL(this.source, location.href);
+    const { source } = this;
+    const url = new URL(source, location.href);
     for (const [name, value] of Object.entries(some)) url.searchParams.set(name, value);
     const answer = await fetch(url);
     const found = await answer.json();
     if (!answer.ok) throw new Error(found.error ?? answer.statusText);
+    if (source !== this.source) return;
     const isPart = "after" in some;
     const [after, until] = this.unit === "time" ? [Infinity, Infinity] : [Number(some.after), Number(some.until ?? Infinity)];
     const known = new Map(isPart || "trials" in some ? this.series.map((one) => [one.id, one]) : []);
@@ -107,7 +109,8 @@ class Chart {
     showLegend(this.figure, this.drawn);
     if (!this.u || this.log !== log) this.build(log);
     else if (this.zoomed) {
-      this.u.setScale("x", { ...this.u.scales.x }); // fits the height
+      const { min, max } = this.u.scales.x;
+      this.u.setScale("x", { min, max }); // fits the height
       this.u.redraw();
     } else this.u.setData(this.corners());
     if (this.details.open) this.showTable();
