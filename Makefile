@@ -43,7 +43,7 @@ test: set-up
 	$(SIDE_BY_SIDE) $(SUITES:%=test-%)
 
 test-more: set-up
-	$(SIDE_BY_SIDE) $(SUITES:%=more-%) more-packaging
+	$(SIDE_BY_SIDE) more-packaging $(SUITES:%=more-%)
 
 # pip and apt wait for different things.
 set-up:
