@@ -44,6 +44,7 @@ from det_core.tracking.remote._server_address import parse_server_url
 from det_core.version import __version__
 
 from ..answering_server import Behaviour, served
+from ..comm.job import free_port
 from ..waiting import wait_for
 
 Report = Callable[..., MetricsReport]
@@ -301,8 +302,7 @@ def test_calls_wait_for_a_server_behind_a_proxy(
 
 
 def test_a_server_that_stays_away_is_an_error_that_says_what_to_look_for(address: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
+    port = free_port()
     started = time.monotonic()
     with pytest.raises(StoreBusy, match=rf"http://127.0.0.1:{port} is unavailable: .*is det server running there\?"):
         open_store(f"http://127.0.0.1:{port}", wait=0.5)

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -18,6 +17,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from det_core.testing.requirements import skip_or_fail_in_ci
+from tests.comm.job import free_port
 
 PROGRAM = Path(__file__).parents[3] / ".cache/mlflow/bin/mlflow"
 _LIMIT = 90
@@ -43,8 +43,7 @@ class MLflowServer:
         if password:
             self._headers["Authorization"] = "Basic " + base64.b64encode(f"admin:{password}".encode()).decode()
             self._extra = {"MLFLOW_AUTH_ADMIN_PASSWORD": password, "MLFLOW_FLASK_SERVER_SECRET_KEY": "for tests"}
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.address = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from tests.comm.job import free_port
 
 # The emulator's backlog of 5 connections is too short for the threads of one client. At each request, it would also
 # serialize the metadata of all objects, although it keeps them in memory.
@@ -28,8 +29,7 @@ _LIMIT = 30
 @contextmanager
 def emulator(bucket: str) -> Iterator[str]:
     """Start the emulator with one bucket, yield its address, and stop it at the end."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen([sys.executable, "-c", _START, str(port), bucket])
     try:

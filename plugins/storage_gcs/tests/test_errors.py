@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from det_storage_gcs._bucket import GCSBucket
 from det_core.errors import StorageError
 from det_core.interfaces.object_store import TransientError
 from det_core.storage import ObjectStorage, check_storage
+from tests.comm.job import free_port
 
 from .tap import Answer, Request, Tap, json_answer, refusal
 
@@ -140,8 +140,7 @@ def test_a_server_that_does_not_answer_is_given_up(
 
 
 def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch, make_bucket: Callable[..., GCSBucket]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    address = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
     bucket = make_bucket()
     with pytest.raises(TransientError, match=f"cannot reach {address}"):
