@@ -20,7 +20,7 @@ SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
 PARTS := cli runner tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
-SUITES := $(filter core $(filter-out packaging,$(PARTS)) $(PLUGINS),\
+SUITES := $(filter core $(PARTS) $(PLUGINS),\
 	ray horovod core cli runner tracking torch_distributed torch server slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))

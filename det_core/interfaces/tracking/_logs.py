@@ -29,7 +29,7 @@ class LogStore(ABC):
 
         Args:
             after: include only ids greater than this.
-            before: include only ids less than this, or all if it is None.
+            before: include only ids less than this.
             limit: maximum number of lines.
             newest: whether the limit keeps the last lines instead of the first ones.
         """

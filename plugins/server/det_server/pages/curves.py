@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from itertools import chain
 
 from starlette.requests import Request
@@ -60,8 +59,10 @@ def _curves(request: Request) -> tuple[str, str, Mapping[int, Points]]:
     until = parse_number(query.get("until", ""), default=MAX_STEPS, most=MAX_STEPS)
     if (after, until) == (-1, MAX_STEPS):
         return group, metric, site_of(request).curves.read(trial_ids, metric, group=group, points=int(points))
-    read = partial(store_of(request).curves, trial_ids, metric, group=group, points=int(points), extremes=True)
-    return group, metric, read(after=after, until=until)
+    part = store_of(request).curves(
+        trial_ids, metric, group=group, points=int(points), extremes=True, after=after, until=until
+    )
+    return group, metric, part
 
 
 ROUTES = [

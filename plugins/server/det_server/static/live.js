@@ -63,18 +63,22 @@ async function refresh() {
     for (const one of opened) document.getElementById(one)?.querySelector("details")?.setAttribute("open", "");
     Object.assign(region.dataset, newer.dataset);
   }
-  const isWhole = outdated.has("trials");
+  if (outdated.has("trials")) followTable(fresh);
   outdated.clear();
-  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".chart[id], [data-names-src]"))) {
-    const { src, namesSrc } = fresh.getElementById(part.id)?.dataset ?? {};
-    if (isWhole) Object.assign(part.dataset, src && { src }, namesSrc && { namesSrc }); // so that colours are those of the table
-  }
   if (fresh.body.dataset.events && fresh.body.dataset.events !== document.body.dataset.events) {
     document.body.dataset.events = fresh.body.dataset.events;
     source?.close();
     open();
   }
   document.dispatchEvent(new CustomEvent("det:refreshed"));
+}
+
+/** Let the charts ask for the trials of the fresh table, so that they are the same and have the same colours. @param {Document} fresh */
+function followTable(fresh) {
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".chart[id], [data-names-src]"))) {
+    const { src, namesSrc } = fresh.getElementById(part.id)?.dataset ?? {};
+    Object.assign(part.dataset, src && { src }, namesSrc && { namesSrc });
+  }
 }
 
 /** Whether a region must be replaced. Charts are not, unless they have other names. @param {HTMLElement} region @param {HTMLElement} newer */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from det_core.interfaces.account_records import Role
-from det_core.interfaces.records import LogLine, MetricsReport, SystemMetrics
+from det_core.interfaces.records import LogLine, MetricsReport, Run, SystemMetrics
 from det_core.interfaces.tracking import TrackingStore
 
 from ..seeded_store import HOSTILE, Seeded
@@ -309,63 +310,65 @@ def test_the_zoom_of_a_chart_is_in_the_url(windows: Windows, seeded: Seeded) -> 
         assert page.evaluate(shown) == whole
 
 
-def test_earlier_lines_of_logs_are_shown(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
-    site, _ = served_seed
-    experiment = site.store.create_experiment(config={"name": "talkative"}).id
+@pytest.fixture
+def new_run(served_seed: tuple[ServedSite, Seeded]) -> Iterator[Run]:
+    """Start a trial in an experiment that is deleted after the test."""
+    store = served_seed[0].store
+    experiment = store.create_experiment(config={"name": "of one test"}).id
     try:
-        trial = site.store.create_trial(experiment, hparams={}, seed=1).id
-        run = site.store.start_run(trial, allocation_id="talkative").run_id
-
-        def say(*texts: str) -> None:
-            which = {"trial_id": trial, "run_id": run, "rank": 0, "stdtype": "stdout"}
-            now = datetime.now(timezone.utc)
-            site.store.add_logs([LogLine(**which, log=text, time=now) for text in texts])
-
-        texts = [f"line {number}" for number in range(1200)]
-        say(*texts)
-        with windows.visit() as visit:
-            page = visit.open(f"/trials/{trial}")
-            lines, button = page.locator(".log li"), page.get_by_role("button", name="Earlier lines")
-            assert lines.all_inner_texts() == texts[700:]
-            button.click()
-            page.locator(".log li", has_text="line 200").wait_for()
-            assert lines.all_inner_texts() == texts[200:]
-            assert not page.get_by_label("follow").is_checked()
-            button.click()
-            page.locator(".log li", has_text=re.compile("^line 0$")).wait_for()
-            button.wait_for(state="hidden")
-            say("the newest")
-            page.locator(".log li", has_text="the newest").wait_for()
-            assert lines.all_inner_texts() == [*texts, "the newest"]
+        yield store.start_run(store.create_trial(experiment, hparams={}, seed=1).id, allocation_id="one")
     finally:
-        site.store.delete_experiment(experiment)
+        store.delete_experiment(experiment)
 
 
-def test_a_zoomed_chart_shows_every_report(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
+def test_earlier_lines_of_logs_are_shown(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded], new_run: Run
+) -> None:
     site, _ = served_seed
-    experiment = site.store.create_experiment(config={"name": "long"}).id
-    try:
-        trial = site.store.create_trial(experiment, hparams={}, seed=1).id
-        run = site.store.start_run(trial, allocation_id="long").run_id
-        which = {"trial_id": trial, "run_id": run, "group": "training"}
-        losses = {step: float(step * 7919 % 1000) for step in range(3000)}
-        site.store.report_metrics(
-            [MetricsReport(**which, steps_completed=step, metrics={"loss": loss}) for step, loss in losses.items()]
-        )
-        with windows.visit() as visit:
-            page = visit.open(f"/trials/{trial}")
-            figure = page.locator("figure[data-state=drawn]", has_text="loss")
-            figure.locator("summary").click()
-            source = figure.get_attribute("data-src")
-            (whole,) = page.evaluate("async (source) => (await (await fetch(source)).json()).series", source)
-            elsewhere = [step for step in whole["x"] if not 1000 <= step <= 1020]
-            assert len(elsewhere) + 21 > len(whole["x"])
-            page.goto(f"{page.url}?zoom.{figure.get_attribute('id')}=999.5~1020.5")
-            figure.locator("summary").click()
-            figure.get_by_role("cell", name=str(len(elsewhere) + 21), exact=True).wait_for()
-            assert page.evaluate("document.querySelector('figure').dataset.range") == "999.5 to 1021"
-    finally:
-        site.store.delete_experiment(experiment)
+
+    def say(*texts: str) -> None:
+        which = {"trial_id": new_run.trial_id, "run_id": new_run.run_id, "rank": 0, "stdtype": "stdout"}
+        now = datetime.now(timezone.utc)
+        site.store.add_logs([LogLine(**which, log=text, time=now) for text in texts])
+
+    texts = [f"line {number}" for number in range(1200)]
+    say(*texts)
+    with windows.visit() as visit:
+        page = visit.open(f"/trials/{new_run.trial_id}")
+        lines, button = page.locator(".log li"), page.get_by_role("button", name="Earlier lines")
+        assert lines.all_inner_texts() == texts[700:]
+        button.click()
+        page.locator(".log li", has_text="line 200").wait_for()
+        assert lines.all_inner_texts() == texts[200:]
+        assert not page.get_by_label("follow").is_checked()
+        button.click()
+        page.locator(".log li", has_text=re.compile("^line 0$")).wait_for()
+        button.wait_for(state="hidden")
+        say("the newest")
+        page.locator(".log li", has_text="the newest").wait_for()
+        assert lines.all_inner_texts() == [*texts, "the newest"]
+
+
+def test_a_zoomed_chart_shows_every_report(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded], new_run: Run
+) -> None:
+    which = {"trial_id": new_run.trial_id, "run_id": new_run.run_id, "group": "training"}
+    losses = {step: float(step * 7919 % 1000) for step in range(3000)}
+    served_seed[0].store.report_metrics(
+        [MetricsReport(**which, steps_completed=step, metrics={"loss": loss}) for step, loss in losses.items()]
+    )
+    with windows.visit() as visit:
+        page = visit.open(f"/trials/{new_run.trial_id}")
+        figure = page.locator("figure[data-state=drawn]", has_text="loss")
+        figure.locator("summary").click()
+        source = figure.get_attribute("data-src")
+        (whole,) = page.evaluate("async (source) => (await (await fetch(source)).json()).series", source)
+        elsewhere = [step for step in whole["x"] if not 1000 <= step <= 1020]
+        assert len(elsewhere) + 21 > len(whole["x"])
+        page.goto(f"{page.url}?zoom.{figure.get_attribute('id')}=999.5~1020.5")
+        figure.locator("summary").click()
+        figure.get_by_role("cell", name=str(len(elsewhere) + 21), exact=True).wait_for()
+        assert page.evaluate("document.querySelector('figure').dataset.range") == "999.5 to 1021"
 
 
 @pytest.mark.parametrize("path", ["", "/search"])
