@@ -33,7 +33,7 @@ MORE := slow or campaign
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target
 PYTEST := $(BIN)/pytest --durations=8
 
-.PHONY: demo test test-more set-up unit gpu soak lint docs docs-serve bench dist release check-release audit debian clean
+.PHONY: demo test test-more set-up unit gpu soak mutants lint docs docs-serve bench dist release check-release audit debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
@@ -73,10 +73,15 @@ gpu: $(VENV)/.dev
 	$(PYTEST) -m gpu tests/core $(foreach suite,torch torch_distributed deepspeed,$(call tests_of,$(suite)))
 	$(BIN)/python benchmarks/gpu_loop.py
 
+# The share of small changes of the code that tests notice, and what each test costs: hours. ARGS=run resumes after a kill.
+mutants: export OMP_NUM_THREADS := 1
+mutants: set-up $(VENV)/.horovod $(MLFLOW)/.installed $(AXE)
+	for command in $(or $(ARGS),trace run); do $(BIN)/python tools/mutants $$command $(foreach suite,$(filter-out packaging,$(SUITES)),"$(call tests_in,$(suite))"); done
+
 # The same campaigns as in the tests, with their full count of seeds.
 soak: debian $(VENV)/.horovod $(MLFLOW)/.installed
 	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(filter-out $(PARTS),$(SUITES)),$(call tests_of,$(suite))); do \
-		$(BIN)/pytest -m campaign $$tests; done
+		$(BIN)/pytest -m "campaign or soak" $$tests; done
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)

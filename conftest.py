@@ -82,12 +82,16 @@ def slots_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if is_soak() and item.nodeid.startswith(MATRICES):
             item.add_marker(pytest.mark.campaign)
         if any(part in item.nodeid for part in REPEATED.get(item.nodeid.partition("::")[0], ())):
             item.add_marker(pytest.mark.slow)
+    if not is_soak():
+        left_out = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

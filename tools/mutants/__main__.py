@@ -1,0 +1,174 @@
+"""Measure what the tests notice: ``make mutants``, or ``python tools/mutants COMMAND [SUITE ...]``.
+
+A mutant is a small change of the source code that a test should notice. The sample of mutants is ``sample.json``.
+A suite is a text with the paths and options of pytest that select its tests in ``make test``.
+
+sample   draw a new sample of 200 mutants
+locate   find the places of the mutants again after the code has changed
+trace    run all suites once, and record which lines each test runs, in all of its processes, and its CPU seconds
+run      run, for each mutant without a result, the tests that run its statement, until one fails; resumes after a kill
+report   print what was killed by which tests, and what was killed in ``results.json`` but is not any more
+accept   write the results to ``results.json``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shlex
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from _environment import ROOT, WORK, copy_tree, make_environment, start_tests
+from _mutant_run import MutantWorker
+from _test_costs import covering_tests, read_costs
+from mutations import Mutant, draw_sample, find_mutants, locate_again
+
+HERE = Path(__file__).parent
+SAMPLE, ACCEPTED = HERE / "sample.json", HERE / "results.json"
+COSTS, RESULTS = WORK / "costs", WORK / "results.jsonl"
+PACKAGES = (
+    "det_core", "plugins/torch/det_torch", "plugins/server/det_server",
+    "plugins/storage_s3/det_storage_s3", "plugins/storage_gcs/det_storage_gcs",
+)  # fmt: skip
+WITHOUT = ("det_core/cli/templates/",)
+COUNT, SEED = 200, 32
+SIDE_BY_SIDE = 3
+WORKERS = 2
+
+
+def sample(suites: Sequence[str]) -> int:
+    mutants = draw_sample(find_mutants(ROOT, PACKAGES, WITHOUT), COUNT, SEED)
+    _write_sample(mutants)
+    print(f"{len(mutants)} mutants: {dict(Counter(mutant.kind for mutant in mutants))}")
+    return 0
+
+
+def locate(suites: Sequence[str]) -> int:
+    candidates = find_mutants(ROOT, PACKAGES, WITHOUT)
+    found = {mutant: locate_again(mutant, candidates) for mutant in read_sample()}
+    _write_sample([new for new in found.values() if new])
+    for gone in (mutant for mutant, new in found.items() if not new):
+        print(f"gone: {gone.key}: {gone.before!r} -> {gone.after!r}")
+    return 0
+
+
+def read_sample() -> list[Mutant]:
+    """Return the mutants of the sample."""
+    return [Mutant(**entry) for entry in json.loads(SAMPLE.read_text())]
+
+
+def _write_sample(mutants: Iterable[Mutant]) -> None:
+    SAMPLE.write_text(json.dumps([asdict(mutant) for mutant in mutants], indent=1) + "\n")
+
+
+def trace(suites: Sequence[str]) -> int:
+    tree, traces = WORK / "tree", WORK / "traces"
+    shutil.rmtree(WORK, ignore_errors=True)
+    COSTS.mkdir(parents=True)
+    copy_tree(tree)
+    python = make_environment(tree, WORK / "venv")
+    traces.mkdir()
+
+    def run(suite: str) -> None:
+        started, name = time.monotonic(), _suite_name(suite)
+        arguments = ["-m", "not (slow or campaign)", "-q", *shlex.split(suite)]
+        variables = {"DET_MUTANT_COSTS": str(COSTS / f"{name}.jsonl")}
+        code = start_tests(python, tree, arguments, variables, COSTS / f"{name}.log").wait()
+        print(f"{name}: exit code {code} after {time.monotonic() - started:.0f} s", flush=True)
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
+        list(threads.map(run, suites))
+    from coverage import Coverage
+
+    coverage = Coverage(data_file=str(WORK / "coverage"), config_file=False)
+    coverage.combine([str(traces)], keep=False)
+    coverage.save()
+    traces.rmdir()
+    return 0
+
+
+def _suite_name(suite: str) -> str:
+    return suite.split()[0].replace("/", "-")
+
+
+def run(suites: Sequence[str]) -> int:
+    costs = {name: read_costs(COSTS / f"{_suite_name(name)}.jsonl") for name in suites}
+    done = {entry["key"] for entry in _results()}
+    waiting = [mutant for mutant in read_sample() if mutant.key not in done]
+    tests = covering_tests(WORK / "coverage", WORK / "tree", waiting)
+    work: Any = multiprocessing.Queue()
+    for mutant in waiting:
+        work.put((mutant, tests[mutant]))
+    for _ in range(WORKERS):
+        work.put(None)
+    workers = [multiprocessing.Process(target=_work, args=(number, work, costs)) for number in range(WORKERS)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return int(any(worker.exitcode for worker in workers)) or report(suites)
+
+
+def _work(number: int, work: Any, costs: Any) -> None:
+    tree = WORK / f"tree-{number}"
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(WORK / "tree", tree, symlinks=True)
+    worker = MutantWorker(make_environment(tree, WORK / f"venv-{number}"), tree, costs)
+    while item := work.get():
+        result = worker.test_mutant(*item)
+        with RESULTS.open("a") as results:
+            results.write(json.dumps(result) + "\n")
+        print(f"{result['key']}: {result['result']} by {result['by']}, {result['cpu']} s", flush=True)
+
+
+def _results() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def report(suites: Sequence[str]) -> int:
+    results = {entry["key"]: entry["result"] for entry in _results()}
+    accepted = json.loads(ACCEPTED.read_text()) if ACCEPTED.exists() else {}
+    mutants = {mutant.key: mutant for mutant in read_sample() if mutant.key in results}
+    count = Counter(results[key] for key in mutants)
+    total = max(len(mutants), 1)
+    for key, mutant in mutants.items():
+        if results[key] == "survived":
+            lost = " (was killed before)" if accepted.get(key, "survived") != "survived" else ""
+            print(f"survived{lost}: {key}: {mutant.before!r} -> {mutant.after!r}")
+    print(
+        f"{len(mutants)} mutants: {100 * count['unit'] / total:.1f} % killed by unit tests, "
+        f"{100 * (total - count['survived']) / total:.1f} % by make test"
+    )
+    return 0
+
+
+def accept(suites: Sequence[str]) -> int:
+    results = {entry["key"]: entry["result"] for entry in _results()}
+    keys = [mutant.key for mutant in read_sample()]
+    ACCEPTED.write_text(json.dumps({key: results[key] for key in keys if key in results}, indent=1) + "\n")
+    return 0
+
+
+COMMANDS = {command.__name__: command for command in (sample, locate, trace, run, report, accept)}
+
+
+def main() -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="paths and options of pytest")
+    options = parser.parse_args()
+    return COMMANDS[options.command](options.suites)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
