@@ -1,4 +1,4 @@
-"""Commands, make targets, files and tests that the documents name exist."""
+"""Make targets, files and tests that the documents name exist."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from det_core.cli import main
 from tools.public_api import PACKAGES
 
 ROOT = Path(__file__).parent.parent
@@ -18,32 +15,10 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.
 TEXT = "\n".join(path.read_text() for path in DOCUMENTS)
 
 
-def blocks() -> str:
-    """Return the text of all fenced blocks that name no language."""
-    fenced = re.findall(r"^```([^\n]*)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    return "\n".join(code for language, code in fenced if not language)
-
-
-COMMANDS = sorted(
-    {
-        match.group()
-        for line in blocks().splitlines()
-        for part in line.partition("#")[0].split("·")
-        if (match := re.match(r"det [a-z][a-z-]*( [a-z][a-z-]*(?= |$))?", part.strip()))
-    }
-)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word for word in command.split()[1:] if "." not in word]
-    assert main([*words, "--help"]) == 0
-    assert "usage: det" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z]+)", TEXT))))
-def test_make_targets_exist(target: str) -> None:
-    subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True, timeout=30)
+def test_make_targets_exist() -> None:
+    targets = sorted(set(re.findall(r"\bmake ([a-z]+)", TEXT)))
+    assert len(targets) > 5
+    subprocess.run(["make", "-n", *targets], cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=100)
 
 
 def anchors(page: Path) -> set[str]:

@@ -43,23 +43,23 @@ OWN_TESTS = {
     "plugins/torch/README.md": "plugins/torch/tests/test_readme.py",
 }
 """Pages whose blocks need more than the runner of pages, and the tests that run all blocks of these languages."""
-QUICK = ("docs/cli.md", "docs/reference/", "docs/faq.md", "plugins/")
-"""Beginnings of the names of pages that take seconds. All others are tested in ``make test-more`` only."""
+QUICK = re.compile(r"docs/(cli|faq|reference/.*)\.md|plugins/(?!estimator).*")
+"""Names of pages that take less than a second. All others are tested in ``make test-more`` only."""
 
 
 def commands() -> list[tuple[str, str]]:
     """Return the command lines of det in blocks of all pages, with the page."""
     found = []
-    for name, page in PAGES.items():
-        for block in blocks_of(page):
+    for name in (*PAGES, "ARCHITECTURE.md", "CONTRIBUTING.md"):
+        for block in blocks_of(ROOT / name):
             lines = block.code.replace("\\\n", " ").splitlines() if block.language in ("", "bash") else []
             parts = (part.strip() for line in lines for part in re.split(r" · |\||&&|;", line.partition(" #")[0]))
-            found += [(name, re.split(r" [>&]| 2>", part)[0]) for part in parts if re.match(r"det [a-z]", part)]
+            found += [(name, re.split(r" [>&]| 2>", part)[0]) for part in parts if re.match(r"det [a-z-]", part)]
     return sorted(set(found))
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.integration, *([] if name.startswith(QUICK) else [pytest.mark.slow])]
+    return [pytest.mark.integration, *([] if QUICK.fullmatch(name) else [pytest.mark.slow])]
 
 
 RUN_HERE = [
