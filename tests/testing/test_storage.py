@@ -1,28 +1,45 @@
-"""Every test of the storage suite catches a store with a defect."""
+"""Every test of the storage suite notices a store with a defect."""
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 
-from det_core.testing.storage import StorageCompliance
-from tests.testing.broken_stores import CAUGHT_BY
-from tests.testing.failing_tests import find_failures, list_defects
-
-CAUGHT = list_defects(CAUGHT_BY)
-
-
-@pytest.fixture(scope="module")
-def failed() -> set[tuple[str, str]]:
-    """Run the tests that should fail, and return those that did as (store, test)."""
-    return find_failures("broken_stores", CAUGHT)
+from det_core.storage.config import DirectoryConfig
+from det_core.testing.storage import Damage, Opener, StorageCompliance
+from tests.storage.damaged_files import change_files_of
+from tests.testing.broken_stores import CAUGHT_BY, Sound
+from tests.testing.defects import caught_tests, list_tests, make_defect_tests
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize(("store", "test"), CAUGHT)
-def test_a_defect_is_caught(failed: set[tuple[str, str]], store: str, test: str) -> None:
-    assert (store, test) in failed
+class BrokenStores(StorageCompliance):
+    store: type[Sound]
+
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> Opener:
+        return partial(self.store, DirectoryConfig(container_path=tmp_path / "store"))
+
+    @pytest.fixture
+    def broken(self, tmp_path: Path) -> Opener:
+        (tmp_path / "file").touch()
+        return partial(self.store, DirectoryConfig(container_path=tmp_path / "file" / "store"))
+
+    @pytest.fixture
+    def damage(self, tmp_path: Path) -> Damage:
+        return change_files_of(tmp_path / "store")
 
 
-def test_every_test_of_the_suite_catches_a_defect() -> None:
-    tests = {name for name in dir(StorageCompliance) if name.startswith("test_")}
-    assert {f"test_{test}" for caught in CAUGHT_BY.values() for test in caught} == tests
+globals().update(
+    make_defect_tests(
+        BrokenStores,
+        CAUGHT_BY,
+        lambda store: {"store": store},
+        integration={"processes_do_not_disturb_each_other"},
+    )
+)
+
+
+def test_every_test_of_the_suite_notices_a_defect() -> None:
+    assert caught_tests(CAUGHT_BY) == list_tests(StorageCompliance)
