@@ -1,6 +1,6 @@
 """Search methods with one defect each, and the tests of the suite that catch it.
 
-test_search_method.py registers them as a plugin and runs them.
+test_search_method.py registers them as a plugin and runs the tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import det_core
 from det_core.config import PositiveLength, sample_hyperparameters
 from det_core.interfaces.search_method import INVALID_HP, WORST, Action, Close, Create, SearchMethod, Train
 from det_core.specs import SearchMethodSpec
-from det_core.testing.search_method import SearchMethodCompliance
 
 
 class Config(BaseModel):
@@ -207,18 +206,18 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     SeedsWithAHash: ["another_process_gives_the_same_actions"],
     ForgetsTheBest: ["a_snapshot_after_any_event_changes_nothing"],
     CountsSnapshots: ["a_snapshot_after_any_event_changes_nothing"],
-    LeavesStoppedTrials: ["every_trial_is_closed"],
-    ReplacesForever: ["every_trial_is_closed"],
-    WaitsForTheInvalid: ["every_action_is_possible"],
-    ReusesIds: ["every_action_is_possible"],
-    ClosesTheExited: ["every_action_is_possible"],
-    TrainsToTheSameLength: ["every_action_is_possible"],
-    OrdersFractions: ["every_action_is_possible"],
+    LeavesStoppedTrials: ["every_trial_is_closed[options0-all succeed]"],
+    ReplacesForever: ["every_trial_is_closed[options0-all fail]"],
+    WaitsForTheInvalid: ["every_action_is_possible[options0-all are invalid-order]"],
+    ReusesIds: ["every_action_is_possible[options0-mixed-request_id]"],
+    ClosesTheExited: ["every_action_is_possible[options0-mixed-order]"],
+    TrainsToTheSameLength: ["every_action_is_possible[options0-all succeed-length]"],
+    OrdersFractions: ["every_action_is_possible[options0-all succeed-length]"],
     AddsASet: ["actions_are_json"],
     TurnsListsIntoTuples: ["actions_are_json"],
     LeavesTheRange: ["hyperparameters_are_in_the_space"],
     ForgetsConstants: ["hyperparameters_are_in_the_space"],
-    AddsMetrics: ["any_metric_is_accepted"],
+    AddsMetrics: ["any_metric_is_accepted[options0-True]"],
     CountsExitedTwice: ["progress_never_decreases"],
     ForgetsProgress: ["progress_never_decreases"],
     TakesFromTheSpace: ["arguments_are_left_unchanged"],
@@ -237,8 +236,4 @@ def det_search_methods() -> Iterator[SearchMethodSpec]:
 
 
 for _method in (Sound, *CAUGHT_BY):
-    _options = {"max_trials": 6} if _method is HasNoLength else {"max_trials": 6, "max_length": {"batches": 10}}
     globals()[f"_{_method.__name__}Config"] = _method.config_model
-    globals()[f"Test{_method.__name__}"] = type(
-        f"Test{_method.__name__}", (SearchMethodCompliance,), {"name": _method.__name__, "options": (_options,)}
-    )

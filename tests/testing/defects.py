@@ -26,13 +26,13 @@ def make_defect_tests(
 ) -> dict[str, type]:
     """Return a test class for each implementation, with the tests of the suite that must fail for it.
 
-    CI runs each test of the suite with the first implementation that it must notice. The soak runs all.
+    CI runs a test that starts processes with the first implementation that it must notice only. The soak runs all.
 
     Args:
         suite: the compliance suite.
         caught_by: the implementations and the tests.
         describe: returns the attributes of the suite that describe an implementation.
-        integration: tests that start processes.
+        integration: names of the tests that start processes.
     """
     made, noticed = {}, set()
     for implementation, tests in caught_by.items():
@@ -42,10 +42,8 @@ def make_defect_tests(
             setattr(made[name], test, None)  # not collected
         for test in {name.partition("[")[0]: None for name in made[name].caught}:
             must_fail = _require_failure(getattr(suite, test))
-            if test in noticed:
-                must_fail = pytest.mark.soak(must_fail)
-            if test.removeprefix("test_") in integration:
-                must_fail = pytest.mark.integration(must_fail)
+            if test in integration:
+                must_fail = pytest.mark.integration(pytest.mark.soak(must_fail) if test in noticed else must_fail)
             setattr(made[name], test, must_fail)
             noticed.add(test)
     return made

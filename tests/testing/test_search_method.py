@@ -1,35 +1,37 @@
-"""Every test of the suite for search methods catches a search method with a defect."""
+"""Every test of the suite for search methods notices a search method with a defect."""
 
 from __future__ import annotations
+
+from typing import Any, ClassVar
 
 import pytest
 
 from det_core.testing.search_method import SearchMethodCompliance
-from tests.testing.broken_search_methods import CAUGHT_BY
-from tests.testing.failing_tests import find_failures, list_defects
-from tests.testing.plugin_sites import plugin_environment
+from tests.testing import broken_search_methods
+from tests.testing.broken_search_methods import CAUGHT_BY, HasNoLength, Sound
+from tests.testing.defects import caught_tests, list_tests, make_defect_tests
 
-CAUGHT = list_defects(CAUGHT_BY)
+pytestmark = pytest.mark.usefixtures("registered")
 
-
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
-    """Run the tests that should fail, and return those that did as (method, test)."""
-    env = plugin_environment(tmp_path_factory.mktemp("site"), "tests.testing.broken_search_methods")
-    return find_failures("broken_search_methods", CAUGHT, "Sound", env=env)
+PLUGIN = broken_search_methods.__name__
+OPTIONS: dict[str, Any] = {"max_trials": 6, "max_length": {"batches": 10}}
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize(("method", "test"), CAUGHT)
-def test_a_defect_is_caught(failed: set[tuple[str, str]], method: str, test: str) -> None:
-    assert (method, test) in failed
+def describe(method: type[Sound]) -> dict[str, Any]:
+    """Return the attributes of the suite for a search method."""
+    options = {"max_trials": 6} if method is HasNoLength else OPTIONS
+    return {"name": method.__name__, "options": (options,)}
 
 
-@pytest.mark.integration
-def test_a_method_without_a_defect_passes(failed: set[tuple[str, str]]) -> None:
-    assert [test for method, test in failed if method == "Sound"] == []
+INTEGRATION = {"test_another_process_gives_the_same_actions"}
+globals().update(make_defect_tests(SearchMethodCompliance, CAUGHT_BY, describe, integration=INTEGRATION))
 
 
-def test_every_test_of_the_suite_catches_a_defect() -> None:
-    tests = {name for name in dir(SearchMethodCompliance) if name.startswith("test_")}
-    assert {f"test_{test}" for caught in CAUGHT_BY.values() for test in caught} == tests
+@pytest.mark.soak
+class TestSound(SearchMethodCompliance):
+    name = "Sound"
+    options: ClassVar = (OPTIONS,)
+
+
+def test_every_test_of_the_suite_notices_a_defect() -> None:
+    assert caught_tests(CAUGHT_BY) == list_tests(SearchMethodCompliance)

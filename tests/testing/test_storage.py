@@ -31,14 +31,8 @@ class BrokenStores(StorageCompliance):
         return change_files_of(tmp_path / "store")
 
 
-globals().update(
-    make_defect_tests(
-        BrokenStores,
-        CAUGHT_BY,
-        lambda store: {"store": store},
-        integration={"processes_do_not_disturb_each_other"},
-    )
-)
+INTEGRATION = {"test_processes_do_not_disturb_each_other"}
+globals().update(make_defect_tests(BrokenStores, CAUGHT_BY, lambda store: {"store": store}, integration=INTEGRATION))
 
 
 def test_every_test_of_the_suite_notices_a_defect() -> None:
