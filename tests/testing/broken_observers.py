@@ -1,6 +1,6 @@
 """Observers with one defect each, and the tests of the suite that catch it.
 
-test_observer.py registers them as a plugin and runs them.
+test_observer.py registers them as a plugin and runs the tests.
 """
 
 from __future__ import annotations
@@ -8,23 +8,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+import unittest.mock  # noqa: F401  (adds more modules than the budget allows)
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
 import det_core
 from det_core import events
-from det_core.core import _observer_thread, event_stream
 from det_core.interfaces.observer import Observer, ObserverContext
 from det_core.specs import ObserverSpec
-from det_core.testing.observer import ObserverCompliance, _delivery_tests  # imports pytest, which exceeds the budget
-
-# Observers that hang are abandoned sooner.
-event_stream.END_TIMEOUT = _delivery_tests._FLUSH_TIMEOUT = 3.0
-_observer_thread.LINGER = 0.1
 
 PIN = "four-secret-digits"
 
@@ -172,10 +166,10 @@ class TakesFromMetrics(Sound):
         event.metrics.pop("loss", None)  # type: ignore[attr-defined]
 
 
-class WaitsForever(Sound):
+class WaitsTooLong(Sound):
     def flush(self) -> None:
-        while self.config.hangs:
-            time.sleep(0.1)
+        if self.config.hangs:
+            time.sleep(30)
         super().flush()
 
 
@@ -202,7 +196,7 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     IgnoresOptions: ["an_unknown_option_is_refused"],
     ShowsThePin: ["secret_options_are_secrets"],
     SendsThePin: ["no_secret_arrives"],
-    FailsForModels: ["every_event_is_accepted"],
+    FailsForModels: ["every_event_is_accepted[client]"],
     RefusesNaN: ["unusual_values_are_accepted"],
     SendsTwice: ["each_event_arrives_once"],
     SendsModelsTwice: ["each_event_arrives_once"],
@@ -213,7 +207,7 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     LocksTheDestination: ["a_restarted_trial_continues"],
     SendsOneByOne: ["many_reports_keep_up"],
     TakesFromMetrics: ["events_are_left_unchanged"],
-    WaitsForever: ["an_unreachable_destination_is_harmless"],
+    WaitsTooLong: ["an_unreachable_destination_is_harmless"],
     ClosesWhatItNeverOpened: ["it_can_be_closed_without_events"],
     LeavesFilesOpen: ["close_releases_what_open_acquired"],
 }
@@ -227,25 +221,5 @@ def det_observers() -> Iterator[ObserverSpec]:
         yield ObserverSpec(name=observer.__name__, target=target, config_model=config_model)
 
 
-class _Suite(ObserverCompliance):
-    secrets = ("pin",)
-
-    @pytest.fixture
-    def options(self, tmp_path: Path) -> Mapping[str, Any]:
-        return {"directory": str(tmp_path / "lines"), "pin": PIN}
-
-    @pytest.fixture
-    def arrived(self, tmp_path: Path) -> Callable[[], str]:
-        return lambda: "".join(path.read_text() for path in (tmp_path / "lines").glob("lines"))
-
-    @pytest.fixture
-    def unreachable(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**options, "hangs": True}
-
-
 for _observer in (Sound, *CAUGHT_BY):
     globals()[f"_{_observer.__name__}Config"] = _observer.config_model
-    _attributes = {name: getattr(_observer, name) for name in ("module_budget", "arriving")}
-    globals()[f"Test{_observer.__name__}"] = type(
-        f"Test{_observer.__name__}", (_Suite,), {"name": _observer.__name__, **_attributes}
-    )

@@ -1,57 +1,66 @@
-"""Every test of the suite for observers catches an observer with a defect."""
+"""Every test of the suite for observers notices an observer with a defect."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from det_core.testing.observer import ObserverCompliance
-from tests.testing.broken_observers import CAUGHT_BY
-from tests.testing.plugin_sites import plugin_environment
+from det_core.core import _observer_thread, event_stream
+from det_core.testing.observer import ObserverCompliance, _delivery_tests
+from tests.testing import broken_observers
+from tests.testing.broken_observers import CAUGHT_BY, PIN, Sound
+from tests.testing.defects import caught_tests, list_tests, make_defect_tests
 
-ROOT = Path(__file__).parents[2]
-BROKEN = "tests/testing/broken_observers.py"
+pytestmark = pytest.mark.usefixtures("registered")
 
-
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
-    """Run the tests that should fail, and return those that did as (observer, test)."""
-    environment = plugin_environment(tmp_path_factory.mktemp("site"), "tests.testing.broken_observers")
-    chosen = [
-        f"{BROKEN}::Test{observer.__name__}::test_{test}" for observer, tests in CAUGHT_BY.items() for test in tests
-    ]
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider"]
-    ran = subprocess.run(
-        [*command, *chosen, f"{BROKEN}::TestSound"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert ran.returncode == 1, ran.stdout + ran.stderr
-    return set(re.findall(r"^FAILED \S+::Test(\w+)::test_(\w+)", ran.stdout, re.MULTILINE))
+PLUGIN = broken_observers.__name__
 
 
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("observer", "test"), [(observer.__name__, test) for observer, tests in CAUGHT_BY.items() for test in tests]
-)
-def test_a_defect_is_caught(failed: set[tuple[str, str]], observer: str, test: str) -> None:
-    assert (observer, test) in failed
+class BrokenObservers(ObserverCompliance):
+    secrets = ("pin",)
+
+    @pytest.fixture(autouse=True)
+    def _hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Abandon observers that hang sooner."""
+        monkeypatch.setattr(_observer_thread, "LINGER", 0.1)
+        monkeypatch.setattr(event_stream, "END_TIMEOUT", 3.0)
+        monkeypatch.setattr(_delivery_tests, "_FLUSH_TIMEOUT", 3.0)
+
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> Mapping[str, Any]:
+        return {"directory": str(tmp_path / "lines"), "pin": PIN}
+
+    @pytest.fixture
+    def arrived(self, tmp_path: Path) -> Callable[[], str]:
+        return lambda: "".join(path.read_text() for path in (tmp_path / "lines").glob("lines"))
+
+    @pytest.fixture
+    def unreachable(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**options, "hangs": True}
 
 
-@pytest.mark.integration
-@pytest.mark.slow
-def test_an_observer_without_a_defect_passes(failed: set[tuple[str, str]]) -> None:
-    assert [test for observer, test in failed if observer == "Sound"] == []
+def describe(observer: type[Sound]) -> dict[str, Any]:
+    """Return the attributes of the suite for an observer."""
+    return {
+        "name": observer.__name__,
+        "module_budget": observer.module_budget,
+        "arriving": observer.arriving,
+    }
 
 
-def test_every_test_of_the_suite_catches_a_defect() -> None:
-    tests = {name for name in dir(ObserverCompliance) if name.startswith("test_")}
-    assert {f"test_{test}" for caught in CAUGHT_BY.values() for test in caught} == tests
+INTEGRATION = {"test_the_plugin_module_is_quick_to_import"}
+globals().update(make_defect_tests(BrokenObservers, CAUGHT_BY, describe, integration=INTEGRATION))
+
+
+@pytest.mark.soak
+class TestSound(BrokenObservers):
+    name = "Sound"
+    module_budget = Sound.module_budget
+    arriving = Sound.arriving
+
+
+def test_every_test_of_the_suite_notices_a_defect() -> None:
+    assert caught_tests(CAUGHT_BY) == list_tests(ObserverCompliance)
