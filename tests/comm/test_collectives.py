@@ -14,11 +14,9 @@ from det_core.core import DistributedContext
 
 from . import job
 
-pytestmark = pytest.mark.integration
-
 LAYOUTS = pytest.mark.parametrize("machines", [(1,), (2,), (4,), (2, 2), (1, 1, 1), (3, 1, 2)], ids=str)
 TCP = pytest.mark.parametrize("force_tcp", [False, True], ids=["", "tcp"])
-SIZES = pytest.mark.parametrize("size", [0, 1, 30_000, 60_000, 70_000, 3_000_000])
+SIZES = pytest.mark.parametrize("size", [1, 60_000, 70_000, 3_000_000])
 
 
 def open_files() -> int:
@@ -101,7 +99,7 @@ def test_a_broadcast_does_not_wait(name: str) -> None:
     sent = threading.Event()
 
     def work(context: DistributedContext) -> None:
-        assert context.rank == 0 or sent.wait(10)
+        assert context.rank == 0 or sent.wait(60)
         getattr(context, name)(1)
         sent.set()
 
@@ -110,15 +108,15 @@ def test_a_broadcast_does_not_wait(name: str) -> None:
 
 @TCP
 def test_the_chief_may_be_far_ahead(force_tcp: bool) -> None:
-    count = 100_000
+    count, padding = 2000, bytes(10_000)
 
     def work(context: DistributedContext) -> bool:
         if context.rank == 0:
             for step in range(count):
-                context.broadcast(step)
+                context.broadcast((step, padding))
             return True
-        time.sleep(0.5)
-        return all(context.broadcast(None) == step for step in range(count))
+        time.sleep(0.3)
+        return all(context.broadcast(None) == (step, padding) for step in range(count))
 
     assert job.threads(job.layout(2), work, force_tcp=force_tcp) == [True, True]
 
@@ -133,6 +131,7 @@ def test_a_message_sent_before_closing_arrives() -> None:
         assert job.threads(job.layout(3), work, force_tcp=force_tcp) == [list(range(100))] * 3
 
 
+@pytest.mark.soak
 def test_200_megabytes_arrive() -> None:
     payload = os.urandom(1 << 20) * 200
 
@@ -144,7 +143,7 @@ def test_200_megabytes_arrive() -> None:
 
 @LAYOUTS
 def test_each_channel_has_its_own_order(machines: tuple[int, ...]) -> None:
-    count = 200
+    count = 50
 
     def work(context: DistributedContext) -> None:
         channel, other = context.channel(), context.channel()
@@ -212,7 +211,7 @@ def test_notices_reach_the_chief(machines: tuple[int, ...], force_tcp: bool) -> 
         thread.start()
         thread.join()
         if context.rank == 0:
-            complete.wait(10)
+            complete.wait(60)
         context.allgather(None)
         return heard
 
@@ -247,7 +246,7 @@ def test_no_descriptor_stays_open() -> None:
 
     for force_tcp in (False, True):
         job.threads(job.layout(2, 2), work, force_tcp=force_tcp)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while open_files() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert open_files() == before
