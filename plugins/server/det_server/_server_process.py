@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from det_core.errors import DetError
 from det_core.interfaces.account_records import Role
@@ -17,6 +18,11 @@ from det_server._access import Access, AccountAccess, LocalAccess
 from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, host_in_url, is_loopback
 from det_server._own_store import open_own_store
 from det_server._signatures import load_signing_key
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from det_server._site import Site
 
 _LAST_PORT = 65535
 
@@ -55,7 +61,7 @@ def run_server(options: ServerOptions) -> int:
         DetError: the options would expose the store, or the server cannot start.
     """
     check_exposure(options)
-    hosts = _allowed_hosts(options)
+    hosts = list_allowed_hosts(options)
     with open_own_store(options.store) as store, _listen(options) as listener:
         access = _choose_access(options, store)
         _serve(options, store, access, hosts, listener)
@@ -90,7 +96,7 @@ def check_exposure(options: ServerOptions) -> None:
         )
 
 
-def _allowed_hosts(options: ServerOptions) -> AllowedHosts:
+def list_allowed_hosts(options: ServerOptions) -> AllowedHosts:
     """Return the names under which browsers may reach the server."""
     if options.proxy_hosts:
         return AllowedHosts("https", options.proxy_hosts)
@@ -128,19 +134,26 @@ def _choose_access(options: ServerOptions, store: TrackingStore) -> Access:
 def _serve(
     options: ServerOptions, store: TrackingStore, access: Access, hosts: AllowedHosts, listener: socket.socket
 ) -> None:
-    from det_server._application import make_application
     from det_server._http_server import make_server
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="det server: %(message)s")
+    site, app = make_site(options, store, access, hosts, listener.getsockname()[1])
+    server = make_server(app, certificate=options.certificate, on_started=lambda: _announce(options, site.url, access))
+    server.run(sockets=[listener])
+
+
+def make_site(
+    options: ServerOptions, store: TrackingStore, access: Access, hosts: AllowedHosts, port: int
+) -> tuple[Site, ASGIApp]:
+    """Return the parts that all requests share, and the application of a server at a port."""
+    from det_server._application import make_application
     from det_server._live_changes import LiveChanges
     from det_server._runner_keeper import RunnerKeeper
     from det_server._site import Site
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="det server: %(message)s")
-    port = listener.getsockname()[1]
     url = _public_url(options, hosts, port)
     site = Site(store=store, url=url, access=access, changes=LiveChanges(store), keeper=RunnerKeeper(store))
-    app = make_application(site, hosts, behind_proxy=bool(options.proxy_hosts), cookie=f"det-{port}")
-    server = make_server(app, certificate=options.certificate, on_started=lambda: _announce(options, url, access))
-    server.run(sockets=[listener])
+    return site, make_application(site, hosts, behind_proxy=bool(options.proxy_hosts), cookie=f"det-{port}")
 
 
 def _public_url(options: ServerOptions, hosts: AllowedHosts, port: int) -> str:

@@ -1,4 +1,4 @@
-"""Fixtures that serve a tracking store, with and without users."""
+"""Fixtures for a site over a tracking store, with and without users."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from argon2 import PasswordHasher
+from det_server import _passwords
 
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.tracking import open_store
 
-from .serving import ServedSite, account_access, local_access, served
+from .serving import ServedSite, account_access, local_access, served, site_without_server
 
 KEPT = ("DET_HOME", "DET_SLOTS_DIR", "DET_SOAK")
 """Variables of the tests themselves."""
@@ -38,16 +40,28 @@ def store(det_home: Path) -> Iterator[TrackingStore]:
 
 
 @pytest.fixture
-def local(store: TrackingStore) -> Iterator[ServedSite]:
-    """Serve the store without users, as on a laptop."""
+def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash passwords at the least cost, because each takes a sixth of a second otherwise."""
+    monkeypatch.setattr(_passwords, "_hasher", lambda: PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+
+
+@pytest.fixture
+def local(store: TrackingStore) -> ServedSite:
+    """Return a site without users, as on a laptop."""
+    return site_without_server(store, local_access)
+
+
+@pytest.fixture
+def served_local(store: TrackingStore) -> Iterator[ServedSite]:
+    """Serve a site without users."""
     with served(store, local_access) as site:
         yield site
 
 
 @pytest.fixture
-def team(store: TrackingStore) -> Iterator[ServedSite]:
-    """Serve the store with the users ``root`` (an admin), ``ann`` (a user) and ``vic`` (a viewer)."""
-    with served(store, account_access) as site:
-        for name, role in (("root", Role.ADMIN), ("ann", Role.USER), ("vic", Role.VIEWER)):
-            site.add_user(name, role)
-        yield site
+def team(store: TrackingStore, quick_passwords: None) -> ServedSite:
+    """Return a site with the users ``root`` (an admin), ``ann`` (a user) and ``vic`` (a viewer)."""
+    site = site_without_server(store, account_access)
+    for name, role in (("root", Role.ADMIN), ("ann", Role.USER), ("vic", Role.VIEWER)):
+        site.add_user(name, role)
+    return site

@@ -1,7 +1,8 @@
-"""Servers for tests, and a client that sends exactly what a test says."""
+"""Sites and servers for tests, and a client that sends exactly what a test says."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import http.client
 import json
@@ -14,25 +15,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.message import Message
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 from det_server._access import Access, AccountAccess, LocalAccess
-from det_server._application import make_application
-from det_server._hosts import LOOPBACK_NAMES, AllowedHosts
 from det_server._http_server import make_server
-from det_server._live_changes import LiveChanges
 from det_server._passwords import hash_password
-from det_server._runner_keeper import RunnerKeeper
+from det_server._server_process import ServerOptions, list_allowed_hosts, make_site
 from det_server._site import Site
+from starlette.types import ASGIApp
 
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.tracking import TrackingStore
 
 PASSWORD = "correct horse battery"
 LIMIT = 60
+_PORT = 8080
+"""Port of sites that no server serves."""
 T = TypeVar("T")
 _hash = functools.cache(hash_password)
 """Hash of a password, which takes long, once for all tests."""
@@ -52,7 +54,7 @@ class Answer:
     """Response to a request."""
 
     status: int
-    headers: http.client.HTTPMessage
+    headers: Message
     body: bytes
 
     @property
@@ -76,10 +78,12 @@ class Client:
 
     address: tuple[str, int]
     headers: dict[str, str] = field(default_factory=dict)
+    app: ASGIApp | None = None
+    """Application that is called instead of sending requests to the address."""
 
     def with_headers(self, **headers: str) -> Client:
-        return Client(
-            self.address, {**self.headers, **{name.replace("_", "-"): text for name, text in headers.items()}}
+        return replace(
+            self, headers={**self.headers, **{name.replace("_", "-"): text for name, text in headers.items()}}
         )
 
     def request(
@@ -87,6 +91,8 @@ class Client:
     ) -> Answer:
         merged: dict[str, str | None] = {"Host": f"{self.address[0]}:{self.address[1]}", **self.headers}
         merged.update(headers or {})
+        if self.app is not None:
+            return asyncio.run(_call(self.app, self.address, method, path, body, merged))
         connection = http.client.HTTPConnection(*self.address, timeout=LIMIT)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -130,9 +136,54 @@ class Client:
         return self.request("POST", path, json.dumps(body or {}).encode(), {"Content-Type": "application/json"})
 
 
+async def _call(
+    app: ASGIApp,
+    address: tuple[str, int],
+    method: str,
+    target: str,
+    body: bytes | None,
+    headers: Mapping[str, str | None],
+) -> Answer:
+    """Call an application as a server does that has received a request."""
+    path, _, query = target.partition("?")
+    sent = {name: text for name, text in headers.items() if text is not None}
+    if body is not None:
+        sent.setdefault("Content-Length", str(len(body)))
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method,
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode("latin-1"), text.encode("latin-1")) for name, text in sent.items()],
+        "client": ("127.0.0.1", 1),
+        "server": address,
+    }
+    received = iter([{"type": "http.request", "body": body or b""}])
+    answer = Answer(0, Message(), b"")
+
+    async def receive() -> Any:
+        return next(received, None) or await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            answer.status = message["status"]
+            for name, text in message["headers"]:
+                answer.headers[name.decode("latin-1")] = text.decode("latin-1")
+        elif method != "HEAD":
+            answer.body += message.get("body", b"")
+
+    await app(scope, receive, send)
+    return answer
+
+
 @dataclass
 class ServedSite:
-    """Server in a thread of this process."""
+    """Site with its store, and clients of it."""
 
     site: Site
     client: Client
@@ -174,22 +225,36 @@ class ServedSite:
         return self.client.with_headers(Authorization=f"Bearer {token}")
 
 
+def _make_site(
+    store: TrackingStore, make_access: Callable[[TrackingStore], Access], port: int, *proxy_hosts: str
+) -> tuple[Site, ASGIApp]:
+    options = ServerOptions(
+        store=None,
+        host="127.0.0.1",
+        port=port,
+        users=False,
+        tls_cert=None,
+        tls_key=None,
+        proxy_hosts=proxy_hosts,
+        browser=False,
+    )
+    return make_site(options, store, make_access(store), list_allowed_hosts(options), port)
+
+
+def site_without_server(
+    store: TrackingStore, make_access: Callable[[TrackingStore], Access], *proxy_hosts: str
+) -> ServedSite:
+    """Return a site whose clients call its application."""
+    site, app = _make_site(store, make_access, _PORT, *proxy_hosts)
+    return ServedSite(site, Client(("127.0.0.1", _PORT), app=app), f"det-{_PORT}")
+
+
 @contextmanager
-def served(
-    store: TrackingStore, make_access: Callable[[TrackingStore], Access], *, behind_proxy: bool = False
-) -> Iterator[ServedSite]:
+def served(store: TrackingStore, make_access: Callable[[TrackingStore], Access]) -> Iterator[ServedSite]:
     """Serve a store in a thread during the block."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        site = Site(
-            store=store,
-            url=f"http://127.0.0.1:{port}",
-            access=make_access(store),
-            changes=LiveChanges(store),
-            keeper=RunnerKeeper(store),
-        )
-        hosts = AllowedHosts("http", LOOPBACK_NAMES)
-        app = make_application(site, hosts, behind_proxy=behind_proxy, cookie=f"det-{port}")
+        site, app = _make_site(store, make_access, port)
         started = threading.Event()
         server = make_server(app, on_started=started.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

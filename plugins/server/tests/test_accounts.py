@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +16,10 @@ from det_server._signatures import Signer, load_signing_key
 
 from det_core.interfaces.account_records import Role, TokenScope
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import open_store
 from det_core.tracking.remote import READING_METHODS
 
-from .serving import PASSWORD, ServedSite
+from .serving import PASSWORD, ServedSite, account_access, site_without_server
 
 METHODS = TrackingStore.__abstractmethods__ - {"close"}
 
@@ -280,6 +282,18 @@ def test_a_changed_password_begins_a_new_session_and_ends_the_others(team: Serve
     assert other.get("/experiments").status == ann.get("/experiments").status == 303
     assert ann.with_headers(Cookie=answer.cookie).get("/experiments").status == 200
     assert team.log_in("ann", "a new password")
+
+
+def test_two_servers_share_the_accounts_of_a_store(team: ServedSite) -> None:
+    with open_store() as store:
+        other = site_without_server(store, account_access)
+        program = team.program("ann")
+        assert replace(program, app=other.client.app).get("/api/info").json["user"] == "ann"
+        session = team.log_in("ann")
+        assert replace(session, app=other.client.app).post("/logout").status == 303
+        assert session.get("/experiments").status == 303
+        replace(program, app=other.client.app).call("/api/logout")
+        assert program.get("/api/info").status == 401
 
 
 def test_a_local_server_has_no_accounts(local: ServedSite) -> None:

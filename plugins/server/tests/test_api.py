@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from det_core.errors import RecordNotFound, TrackingError
+from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.version import __version__
 
-from .serving import Client, ServedSite
+from .serving import ServedSite, account_access, served
 
 
 def test_info(local: ServedSite, team: ServedSite) -> None:
@@ -33,8 +35,8 @@ def test_info(local: ServedSite, team: ServedSite) -> None:
 # Calls of the store
 
 
-def test_a_store_is_used_through_a_server(local: ServedSite) -> None:
-    link = f"{local.site.url}/?token={local.site.access.link_token}"  # type: ignore[attr-defined]
+def test_a_store_is_used_through_a_server(served_local: ServedSite) -> None:
+    link = f"{served_local.site.url}/?token={served_local.site.access.link_token}"  # type: ignore[attr-defined]
     with open_store(link) as remote:
         experiment = remote.create_experiment(config={"name": "far away"})
         trial = remote.create_trial(experiment.id, hparams={"lr": 0.1}, seed=0)
@@ -45,8 +47,8 @@ def test_a_store_is_used_through_a_server(local: ServedSite) -> None:
         remote.report_metrics([report])
         with pytest.raises(RecordNotFound, match="experiment 99"):
             remote.experiment(99)
-        assert remote.cluster_id == local.store.cluster_id
-    (stored,) = local.store.metrics(trial.id)
+        assert remote.cluster_id == served_local.store.cluster_id
+    (stored,) = served_local.store.metrics(trial.id)
     assert stored.steps_completed == 3 and stored.metrics["loss"] != stored.metrics["loss"]
 
 
@@ -108,12 +110,13 @@ def test_records_belong_to_their_caller_and_actions_are_recorded(team: ServedSit
         b'{"experiment_id": 1, "unknown": 2}',
         b'{"experiment_id": 1e400}',
         b"[" * 100_000,
-        gzip.compress(b" " * (300 << 20)),
+        gzip.compress(b" " * (2 << 20)),
         pickle.dumps({"experiment_id": 1}),
     ],
     ids=lambda body: body[:20].decode("latin-1"),
 )
-def test_malformed_calls_are_errors(local: ServedSite, body: bytes) -> None:
+def test_malformed_calls_are_errors(local: ServedSite, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    monkeypatch.setattr("det_core.tracking.remote._calls.MAX_BODY_BYTES", 1 << 20)
     answer = local.commands.request("POST", "/api/store/experiment", body)
     assert answer.status == 200 and answer.json["raised"][0] in ("TrackingError", "RecordNotFound")
     assert local.commands.get("/api/info").status == 200
@@ -130,12 +133,12 @@ def test_incompatible_releases_are_told_which_side_to_upgrade(local: ServedSite,
     assert local.commands.get("/api/info", det_version=patch).status == 200
 
 
-def test_answers_do_not_wait_for_acknowledgements(local: ServedSite) -> None:
-    connection = http.client.HTTPConnection(*local.client.address, timeout=60)
+def test_answers_do_not_wait_for_acknowledgements(served_local: ServedSite) -> None:
+    connection = http.client.HTTPConnection(*served_local.client.address, timeout=60)
     seconds = []
     for _ in range(60):
         begin = time.perf_counter()
-        connection.request("GET", "/api/info", headers=local.commands.headers)
+        connection.request("GET", "/api/info", headers=served_local.commands.headers)
         connection.getresponse().read()
         seconds.append(time.perf_counter() - begin)
     connection.close()
@@ -247,8 +250,9 @@ class _Evil:
         return raise_error, ("raise AssertionError('unpickled')",)
 
 
-def test_a_client_reports_what_a_server_refuses(team: ServedSite) -> None:
-    client: Client = team.program("vic")
-    token = client.headers["Authorization"].removeprefix("Bearer ")
-    with open_store(f"{team.site.url}/?token={token}") as remote, pytest.raises(TrackingError, match="VIEWER"):
-        remote.create_experiment(config={"name": "x"})
+def test_a_client_reports_what_a_server_refuses(store: TrackingStore, quick_passwords: None) -> None:
+    with served(store, account_access) as site:
+        site.add_user("vic", Role.VIEWER)
+        token = site.program("vic").headers["Authorization"].removeprefix("Bearer ")
+        with open_store(f"{site.site.url}/?token={token}") as remote, pytest.raises(TrackingError, match="VIEWER"):
+            remote.create_experiment(config={"name": "x"})

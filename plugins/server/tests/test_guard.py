@@ -117,8 +117,8 @@ def test_own_names_are_accepted(local: ServedSite, host: str) -> None:
     assert local.commands.get("/api/info", Host=host.format(port=local.client.address[1])).status == 200
 
 
-def test_a_request_without_or_with_two_host_headers_is_refused(local: ServedSite) -> None:
-    address = local.client.address
+def test_a_request_without_or_with_two_host_headers_is_refused(served_local: ServedSite) -> None:
+    address = served_local.client.address
     for lines in (b"", b"Host: 127.0.0.1:%d\r\nHost: evil.example\r\n" % address[1]):
         with socket.create_connection(address, timeout=10) as connection:
             connection.sendall(b"GET /experiments HTTP/1.1\r\n" + lines + b"\r\n")

@@ -22,17 +22,16 @@ from det_core.tracking import open_store
 
 from .seeded_pages import page_paths
 from .seeded_store import HOSTILE, Seeded, seed_store
-from .serving import Client, ServedSite, local_access, served
+from .serving import Client, ServedSite, local_access, site_without_server
 
 
 @pytest.fixture(scope="module")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Seeded, Client]]:
-    """Serve a seeded store to all tests of the module, which only read."""
+    """Return a seeded store to all tests of the module, which only read."""
     directory = tmp_path_factory.mktemp("seeded")
     with open_store(f"sqlite:///{directory}/det.db") as store:
         ids = seed_store(store, trials=8, batches=640)
-        with served(store, local_access) as site:
-            yield ids, site.owner
+        yield ids, site_without_server(store, local_access).owner
 
 
 class Page(HTMLParser):

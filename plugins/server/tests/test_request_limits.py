@@ -28,9 +28,9 @@ def test_bodies_of_unknown_length_are_refused(local: ServedSite) -> None:
         assert local.commands.request("POST", "/api/experiments", None, headers).status in (400, 411)
 
 
-def test_nobody_can_upload_without_credentials(local: ServedSite) -> None:
-    with socket.create_connection(local.client.address, timeout=10) as connection:
-        head = f"POST /api/experiments HTTP/1.1\r\nHost: 127.0.0.1:{local.client.address[1]}\r\n"
+def test_nobody_can_upload_without_credentials(served_local: ServedSite) -> None:
+    with socket.create_connection(served_local.client.address, timeout=10) as connection:
+        head = f"POST /api/experiments HTTP/1.1\r\nHost: 127.0.0.1:{served_local.client.address[1]}\r\n"
         connection.sendall(f"{head}Content-Length: {100 << 20}\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 401")
 
@@ -46,17 +46,19 @@ def test_bodies_in_memory_are_bounded_together() -> None:
         pass
 
 
-def test_large_headers_are_refused(local: ServedSite) -> None:
+def test_large_headers_are_refused(served_local: ServedSite) -> None:
     with contextlib.suppress(ConnectionError):
-        assert local.client.get("/", X_Large="x" * (HEADER_BYTES + (1 << 20))).status in (400, 431)
-    assert local.commands.get("/api/info").status == 200
+        assert served_local.client.get("/", X_Large="x" * (HEADER_BYTES + (1 << 20))).status in (400, 431)
+    assert served_local.commands.get("/api/info").status == 200
 
 
-def test_a_client_that_never_sends_its_headers_is_dropped(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_sends_its_headers_is_dropped(
+    served_local: ServedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("det_server._http_server.HEADER_SECONDS", 0.5)
-    host = f"Host: 127.0.0.1:{local.client.address[1]}\r\n".encode()
+    host = f"Host: 127.0.0.1:{served_local.client.address[1]}\r\n".encode()
     starts = (b"", b"GET /exp", b"GET / HTTP/1.1\r\n" + host, b"GET / HTTP/1.1\r\n" + host + b"\r\nGET / HT")
-    connections = [socket.create_connection(local.client.address, timeout=20) for _ in starts]
+    connections = [socket.create_connection(served_local.client.address, timeout=20) for _ in starts]
     for connection, start in zip(connections, starts, strict=True):
         connection.sendall(start)
     for connection in connections[:-1]:
@@ -92,20 +94,23 @@ def test_a_body_that_never_comes_is_given_up(store: TrackingStore, monkeypatch: 
             assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_the_number_of_connections_is_bounded(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_connections_is_bounded(served_local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_server._http_server.MAX_CONNECTIONS", 5)
-    kept = [socket.create_connection(local.client.address, timeout=10) for _ in range(5)]
-    with socket.create_connection(local.client.address, timeout=10) as refused, contextlib.suppress(ConnectionError):
+    kept = [socket.create_connection(served_local.client.address, timeout=10) for _ in range(5)]
+    with (
+        socket.create_connection(served_local.client.address, timeout=10) as refused,
+        contextlib.suppress(ConnectionError),
+    ):
         assert refused.recv(1) == b""
     for connection in kept:
         connection.close()
 
 
-def test_a_websocket_is_refused(local: ServedSite) -> None:
+def test_a_websocket_is_refused(served_local: ServedSite) -> None:
     upgrade = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "eA==",
     }
-    assert local.client.request("GET", "/live", headers=upgrade).status == 401
+    assert served_local.client.request("GET", "/live", headers=upgrade).status == 401

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
+import socket
 import ssl
 import stat
 import subprocess
@@ -26,7 +25,7 @@ from det_core.interfaces.account_records import Role
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.access_tokens import find_token
 
-from .serving import LIMIT, PASSWORD, Client, ServerProcess, running_server, wait_for
+from .serving import LIMIT, PASSWORD, ServerProcess, account_access, running_server, site_without_server, wait_for
 
 CERTIFICATE = ("--tls-cert", "cert.pem", "--tls-key", "key.pem")
 
@@ -133,11 +132,10 @@ def _listening(server: ServerProcess) -> list[Any]:
     return [connection.laddr for connection in connections if connection.status == "LISTEN"]
 
 
-@pytest.mark.integration
 def test_a_taken_port_is_an_error(det_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with running_server() as server:
-        assert main(["server", "--no-browser", "--port", str(server.client.address[1])]) == 1
-        assert "choose another port" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["server", "--no-browser", "--port", str(taken.getsockname()[1])]) == 1
+    assert "choose another port" in capsys.readouterr().err
 
 
 @pytest.mark.integration
@@ -155,8 +153,12 @@ def test_a_local_server_prints_its_url_and_lets_this_user_in(det_home: Path) -> 
         assert [address.ip for address in _listening(server)] == ["127.0.0.1"]
         for path in det_home.rglob("*"):
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name == "tokens.lock", path
+        server.client.get(f"/experiments?token={server.token}")
+        server.client.get(f"/no-such-page?token={server.token}", Host="evil.example")
         server.process.terminate()
-        assert server.process.wait(LIMIT) == 143
+        _, log = server.process.communicate(timeout=LIMIT)
+        assert server.process.returncode == 143
+        assert server.token not in log and token not in log
     with running_server() as again:
         assert again.token != server.token
         assert again.client.get(f"/?token={server.token}").status == 401
@@ -164,6 +166,7 @@ def test_a_local_server_prints_its_url_and_lets_this_user_in(det_home: Path) -> 
 
 
 @pytest.mark.integration
+@pytest.mark.soak
 def test_a_server_starts_in_a_second(det_home: Path) -> None:
     used = []
     for _ in range(3):  # other processes of this machine slow some of them down
@@ -173,6 +176,7 @@ def test_a_server_starts_in_a_second(det_home: Path) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.soak
 def test_an_idle_server_costs_nothing(det_home: Path) -> None:
     with running_server() as server:
         process = psutil.Process(server.process.pid)
@@ -237,19 +241,19 @@ def test_a_certificate_that_browsers_would_refuse_is_refused_at_the_start(
     assert "cannot be used for TLS" in capsys.readouterr().err
 
 
-@pytest.mark.integration
-def test_behind_a_proxy_the_reported_address_counts_and_the_name_is_that_of_the_proxy(store: TrackingStore) -> None:
-    store.create_user("root", role=Role.ADMIN, password=hash_password(PASSWORD))
-    with running_server("--users", "--proxy-host", "det.example.org") as server:
-        assert server.link == "https://det.example.org"
-        (port,) = (address.port for address in _listening(server))
-        client = Client(("127.0.0.1", port), {"Host": "det.example.org"})
-        assert client.get("/login", Host=f"127.0.0.1:{port}").status == 403
-        login = {"user": "root", "password": PASSWORD}
-        origin = {"Origin": "https://det.example.org"}
-        answer = client.post("/login", login, X_Forwarded_For="203.0.113.9, 198.51.100.7", **origin)
-        assert answer.status == 303 and "Secure" in answer.headers["set-cookie"]
-        assert store.actions()[0].address == "198.51.100.7"
+def test_behind_a_proxy_the_reported_address_counts_and_the_name_is_that_of_the_proxy(
+    store: TrackingStore, quick_passwords: None
+) -> None:
+    site = site_without_server(store, account_access, "det.example.org")
+    site.add_user("root", Role.ADMIN)
+    assert site.site.url == "https://det.example.org"
+    client = site.client.with_headers(Host="det.example.org")
+    assert client.get("/login", Host="127.0.0.1:8080").status == 403
+    login = {"user": "root", "password": PASSWORD}
+    origin = {"Origin": "https://det.example.org"}
+    answer = client.post("/login", login, X_Forwarded_For="203.0.113.9, 198.51.100.7", **origin)
+    assert answer.status == 303 and "Secure" in answer.headers["set-cookie"]
+    assert store.actions()[0].address == "198.51.100.7"
 
 
 def test_the_browser_gets_no_token_as_an_argument(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,25 +265,3 @@ def test_the_browser_gets_no_token_as_an_argument(det_home: Path, monkeypatch: p
     file = Path(url.removeprefix("file://"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "url=http://127.0.0.1:8080/?token=t0ken&amp;x=1" in file.read_text()
-
-
-@pytest.mark.integration
-def test_two_servers_serve_one_store(store: TrackingStore) -> None:
-    store.create_user("root", role=Role.ADMIN, password=hash_password(PASSWORD))
-    with running_server("--users") as one, running_server("--users") as other:
-        token = one.client.call("/api/login", {"user": "root", "password": PASSWORD}).json["token"]
-        for server in (one, other):
-            assert server.client.get("/api/info", Authorization=f"Bearer {token}").json["user"] == "root"
-        other.client.request("POST", "/api/logout", b"{}", {"Authorization": f"Bearer {token}"})
-        assert one.client.get("/api/info", Authorization=f"Bearer {token}").status == 401
-
-
-def test_tokens_are_in_no_log(det_home: Path) -> None:
-    with running_server() as server:
-        server.client.get(f"/experiments?token={server.token}")
-        server.client.get(f"/no-such-page?token={server.token}", Host="evil.example")
-        server.process.terminate()
-        _, errors = server.process.communicate(timeout=LIMIT)
-    assert server.token not in errors
-    assert json.loads((det_home / "tokens.json").read_text())
-    assert os.environ["DET_HOME"] == str(det_home)

@@ -65,6 +65,36 @@ def test_scripts_never_parse_text_as_markup_or_code(script: Path) -> None:
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_contrast_and_differ(scheme: str) -> None:
+    """The palette has a contrast of 3 to the background, and text of 4.5."""
+    light, dark = (STATIC_DIRECTORY / "det.css").read_text().split("@media (prefers-color-scheme: dark)")
+    text = light if scheme == "light" else dark.partition("*")[0]
+    colors = {name: _rgb(color) for name, color in re.findall(r"--([\w-]+): #(\w+);", text)}
+    curves = [colors[f"c{rank}"] for rank in range(10)]
+    for color in curves:
+        assert _contrast(color, colors["bg"]) >= 3, f"{scheme} {color}"
+    for name in ("fg", "soft", "accent", "bad"):
+        assert _contrast(colors[name], colors["bg"]) >= 4.5, f"{scheme} {name}"
+    assert len(set(curves)) == 10
+
+
+def _rgb(digits: str) -> tuple[int, int, int]:
+    digits = "".join(digit * 2 for digit in digits) if len(digits) == 3 else digits
+    return int(digits[:2], 16), int(digits[2:4], 16), int(digits[4:], 16)
+
+
+def _contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
+    """Return the contrast of two colours by WCAG 2.2."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(color: tuple[int, int, int]) -> float:
+    linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in color]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def test_urls_of_assets_change_with_their_contents_and_are_kept(local: ServedSite) -> None:
     digest = hashlib.sha256((STATIC_DIRECTORY / "det.css").read_bytes()).hexdigest()
     assert asset_url("det.css") == f"/static/det.css?v={digest[:12]}"

@@ -15,7 +15,7 @@ from tests.postgresql import running_postgresql
 
 from .serving import PASSWORD, Client, running_server
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture

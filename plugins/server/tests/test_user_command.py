@@ -18,7 +18,10 @@ from .serving import PASSWORD
 
 
 def test_users_on_the_command_line(
-    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: TrackingStore,
+    quick_passwords: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{PASSWORD}\n"))
     assert main(["user", "create", "ann", "--role", "admin", "--password-stdin"]) == 0

@@ -49,10 +49,14 @@ class Visit:
         self.wait_until_drawn()
         return self.page
 
+    def wait_until_live(self) -> None:
+        """Wait until the page has received its rows, so that it shows all later changes."""
+        self.page.wait_for_function("() => window.hasRows", timeout=LIMIT * 1000)
+
     def wait_until_drawn(self) -> None:
         waiting = """() => [...document.querySelectorAll('.chart[data-src]')].every(
             (one) => one.dataset.state || one.getBoundingClientRect().top > innerHeight + 200)
-            && ['drawn', undefined].includes(document.querySelector('#search')?.dataset.state ?? 'drawn')"""
+            && !document.querySelector('#search:not([data-state=drawn])')"""
         self.page.wait_for_function(waiting, timeout=LIMIT * 1000)
 
 
@@ -73,6 +77,7 @@ class Windows:
         context.add_cookies([{"name": name, "value": value, "url": self.site.site.url}])
         page = context.new_page()
         page.set_default_timeout(LIMIT * 1000)
+        page.add_init_script("addEventListener('det:rows', () => (window.hasRows = true), true)")
         visit = Visit(page, self.site.site.url)
         page.on(
             "console",
@@ -93,7 +98,7 @@ class Windows:
             context.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     sync_api = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -107,7 +112,7 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served_seed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedSite, Seeded]]:
     """Serve a seeded store. Tests may add to the running experiment only."""
     directory = tmp_path_factory.mktemp("seeded")
@@ -127,7 +132,7 @@ def seeded(served_seed: tuple[ServedSite, Seeded]) -> Seeded:
     return served_seed[1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def find_violations() -> Callable[[Page], list[str]]:
     """Return a function that returns the serious findings of axe on a page."""
     if not AXE.is_file():

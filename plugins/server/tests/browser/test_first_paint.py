@@ -19,7 +19,7 @@ from .conftest import Windows
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 EXPERIMENTS, TRIALS, REPORTS = 3000, 400, 200
 """Sizes that are recorded in half a minute.
