@@ -360,8 +360,7 @@ def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_pat
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-@pytest.mark.parametrize("options", [(), ("--log", "--metric", "accuracy")])
+@pytest.mark.parametrize(("suffix", "options"), [("png", ()), ("svg", ("--log", "--metric", "accuracy"))])
 @pytest.mark.usefixtures("matplotlib")
 def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
     target = tmp_path / f"curves.{suffix}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +24,14 @@ def names(directory: Path) -> set[str]:
 
 
 @pytest.mark.integration
-def test_the_next_commands_train_the_core_starter(det: Det, det_home: Path) -> None:
+def test_the_next_commands_train_the_core_starter(det: Det, monkeypatch: pytest.MonkeyPatch) -> None:
     *_, enter, check, run = det("init", "my project").out.splitlines()
     assert enter.split(maxsplit=1)[1] == "'my project'"
+    monkeypatch.chdir("my project")
     for line in (check, run):
-        command = [sys.executable, "-m", "det_core.cli", *shlex.split(line)[1:]]
-        done = subprocess.run(command, cwd="my project", capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert "best checkpoint" in done.stdout
+        result = det(*shlex.split(line)[1:])
+        assert result.code == 0, result.out + result.err
+    assert "best checkpoint" in result.out
     assert det("experiment", "list", "--json").json[0]["state"] == "COMPLETED"
 
 
