@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from det_core.cli import main
 from det_core.errors import ExperimentBusy, TrackingError
 from det_core.experimental import Determined
 from det_core.interfaces.records import State
@@ -24,6 +24,8 @@ from det_core.tracking import open_store
 from .serving import LIMIT, ServerProcess, running_server, wait_for
 
 pytestmark = pytest.mark.integration
+
+Det = Callable[..., str]
 
 SCRIPT = """\
 import os, time
@@ -85,20 +87,31 @@ def url_of(server: ServerProcess) -> str:
     return server.link.partition("/?")[0]
 
 
-def det(*words: object, code: int = 0, **options: Any) -> str:
-    """Run a command of the client and return its output."""
-    command = [sys.executable, "-m", "det_core.cli", *map(str, words)]
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        command, capture_output=True, text=True, timeout=3 * LIMIT, **options
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+@pytest.fixture
+def det(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that runs a command of the client, with these variables, and returns its output."""
+
+    def run(*words: object, code: int = 0, **variables: str) -> str:
+        capfd.readouterr()
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            ended = main([*map(str, words)])
+        output = "".join(capfd.readouterr())
+        assert ended == code, output
+        return output
+
+    return run
 
 
 def test_an_experiment_is_uploaded_and_trained_by_the_server(
-    server: ServerProcess, server_home: Path, there: TrackingStore, det_home: Path, code: Path
+    server: ServerProcess, server_home: Path, there: TrackingStore, det_home: Path, code: Path, det: Det
 ) -> None:
     url = url_of(server)
+    with pytest.raises(TrackingError, match=f"to log in: det login {url}"):
+        open_store(url)
+    with pytest.raises(TrackingError, match="to log in"):
+        open_store(f"{url}/?token=wrong")
     assert "to log in: det login" in det("-m", url, "experiment", "list", code=1)
     assert f"Logged in at {url} as" in det("login", server.link)
     text = det("-m", url, "experiment", "create", code / "const.yaml", code, "--follow")
@@ -119,7 +132,7 @@ def test_an_experiment_is_uploaded_and_trained_by_the_server(
 
 
 def test_the_sdk_starts_stops_and_resumes_on_the_server(
-    server: ServerProcess, there: TrackingStore, det_home: Path, code: Path
+    server: ServerProcess, there: TrackingStore, det_home: Path, code: Path, det: Det
 ) -> None:
     client = Determined(master=server.link)
     assert server.token not in repr(client)
@@ -136,21 +149,21 @@ def test_the_sdk_starts_stops_and_resumes_on_the_server(
     experiment.kill()
     assert experiment.wait() is State.CANCELED
     (checkpoint,) = there.checkpoints(experiment_id=1)
-    env = {**os.environ, "DET_MASTER": url_of(server), "DET_TOKEN": server.token}
+    variables = {"DET_MASTER": url_of(server), "DET_TOKEN": server.token}
     # An old experiment cannot be resumed, but one of its checkpoints can start another one.
     change = ("--config", "hyperparameters={steps: 2, seconds: 0}")
     det("login", server.link)
-    text = det("experiment", "continue", 1, "--checkpoint", checkpoint.uuid, *change, "--follow", env=env)
+    text = det("experiment", "continue", 1, "--checkpoint", checkpoint.uuid, *change, "--follow", **variables)
     assert "Created experiment 2" in text
     assert there.experiment(2).state is State.COMPLETED
     assert not (det_home / "det.db").exists()
 
 
 def test_a_runner_here_records_on_the_server_and_its_workers_get_no_token(
-    server: ServerProcess, there: TrackingStore, det_home: Path, code: Path
+    server: ServerProcess, there: TrackingStore, det_home: Path, code: Path, det: Det
 ) -> None:
     det("login", server.link)
-    text = det("-m", url_of(server), "run", code / "const.yaml", env={**os.environ, "DET_TOKEN": "mine"}, code=1)
+    text = det("-m", url_of(server), "run", code / "const.yaml", DET_TOKEN="mine", code=1)
     assert "to log in" in text
     det("-m", url_of(server), "run", code / "const.yaml")
     assert there.experiment(1).state is State.COMPLETED
@@ -161,7 +174,7 @@ def test_a_runner_here_records_on_the_server_and_its_workers_get_no_token(
     assert not (det_home / "det.db").exists()
 
 
-def test_a_killed_server_interrupts_no_training(server_home: Path, det_home: Path, code: Path) -> None:
+def test_a_killed_server_interrupts_no_training(server_home: Path, det_home: Path, code: Path, det: Det) -> None:
     config = {**CONFIG, "hyperparameters": {"steps": 60, "seconds": 0.05}}
     (code / "const.yaml").write_text(json.dumps(config))
     with ExitStack() as running:
@@ -186,10 +199,3 @@ def test_a_killed_server_interrupts_no_training(server_home: Path, det_home: Pat
 
 def reached(store: TrackingStore) -> int:
     return max((trial.steps_completed for trial in store.trials(1)), default=0)
-
-
-def test_a_server_cannot_be_used_without_its_token(server: ServerProcess, det_home: Path) -> None:
-    with pytest.raises(TrackingError, match=f"to log in: det login {url_of(server)}"):
-        open_store(url_of(server))
-    with pytest.raises(TrackingError, match="to log in"):
-        open_store(f"{url_of(server)}/?token=wrong")
