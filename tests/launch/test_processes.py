@@ -60,8 +60,8 @@ def test_lock_holders_are_ended_with_all_that_they_started(tmp_path: Path) -> No
         with pytest.raises(BlockingIOError):
             fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
         kill_lock_holders(path)
-        assert holder.wait(10) != 0
+        assert holder.wait(60) != 0
         wait_for(lambda: process_has_ended(child))
-        assert waiting.wait(10) == 0
+        assert waiting.wait(60) == 0
         fcntl.flock(ours, fcntl.LOCK_EX)
         kill_lock_holders(path)  # but not the process that asks
