@@ -43,7 +43,10 @@ with det_torch.init(hparams={"global_batch_size": 8}, exp_conf={"searcher": {"me
         ["-m", "det_core.launch", "deepspeed", "--slots", "2", "--", "train.py"],
         pytest.param(
             ["-m", "determined.launch.deepspeed", "python3", "train.py"],
-            marks=pytest.mark.skipif(find_spec("determined") is None, reason="needs det-compat"),
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(find_spec("determined") is None, reason="needs det-compat"),
+            ],
         ),
     ],
     ids=["det", "compat"],
