@@ -21,10 +21,10 @@ from det_core.storage.directory import DirectoryStorage
 from det_core.testing import campaign_seeds
 from det_core.tracking import open_store
 
-from . import workers
+from .workers import Ended, Workers, finish, limited
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
-SEEDS = campaign_seeds(few=10, many=200)
+SEEDS = campaign_seeds(few=1, many=200)
 LIMIT = 30
 """Seconds within which the surviving ranks must raise."""
 
@@ -62,20 +62,20 @@ with core.init(distributed=distributed, checkpoint_storage=base) as context:
 """
 
 
-def kill_when_ready(ranks: list[subprocess.Popen[str]], victim: int, delay: float) -> list[workers.Ended]:
+def kill_when_ready(ranks: list[subprocess.Popen[str]], victim: int, delay: float) -> list[Ended]:
     """Kill one rank some seconds after all are ready, and return how each ended."""
-    with workers.limited(ranks, LIMIT + 60):
+    with limited(ranks, LIMIT + 60):
         for rank in ranks:
             assert rank.stdout and rank.stderr
             assert rank.stdout.readline() == "ready\n", "\n".join(each.stderr.read() for each in ranks if each.stderr)
         time.sleep(delay)
         ranks[victim].kill()
-        return workers.finish(ranks, LIMIT)
+        return finish(ranks, LIMIT)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_rank_leaves_only_complete_checkpoints(
-    det_home: Path, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
+    det_home: Path, workers: Workers, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(seed)
     size, how = chance.choice([1, 2, 4]), chance.choice(["upload", "upload", "store_path", "restore"])

@@ -13,7 +13,7 @@ import pytest
 from det_core import core
 from det_core.core import single_process
 
-from . import workers
+from .workers import Workers
 
 ALONE = {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1}
 TORCHRUN = dict(
@@ -110,8 +110,8 @@ def test_the_chiefs_address_comes_from_the_argument_or_the_environment() -> None
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_every_method_works_in_real_processes(size: int) -> None:
+@pytest.mark.parametrize("size", [1, 4])
+def test_every_method_works_in_real_processes(workers: Workers, size: int) -> None:
     said = workers.run(
         size,
         """
@@ -136,7 +136,7 @@ def test_every_method_works_in_real_processes(size: int) -> None:
 
 
 @pytest.mark.integration
-def test_the_chief_receives_notices_outside_collectives() -> None:
+def test_the_chief_receives_notices_outside_collectives(workers: Workers) -> None:
     said = workers.run(
         3,
         """
@@ -145,7 +145,7 @@ def test_the_chief_receives_notices_outside_collectives() -> None:
         if rank == 0:
             begin = time.monotonic()
             distributed._listen(lambda text: text == "leave" and heard.set())
-            assert heard.wait(10)
+            assert heard.wait(60)
             print("heard")
         elif rank == 2:
             signal.signal(signal.SIGTERM, lambda *_: None)

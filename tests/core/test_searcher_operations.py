@@ -15,7 +15,7 @@ from det_core.interfaces.records import SearcherOperationRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
-from . import workers
+from .workers import Workers
 
 
 def searching(max_length: Any = 10, **searcher: Any) -> core.Context:
@@ -176,7 +176,6 @@ def test_modes_have_the_names_of_the_original() -> None:
         context.searcher.operations("EVERYBODY")  # type: ignore[arg-type]
 
 
-SIZES = pytest.mark.parametrize("size", [2, 4])
 SEARCHING = """
 config = {"searcher": {"name": "single", "metric": "loss", "max_length": 10}}
 def refused(function, *arguments):
@@ -189,11 +188,10 @@ with core.init(distributed=distributed, config=config) as context:
 """
 
 
-@SIZES
 @pytest.mark.integration
-def test_all_workers_get_the_operations_in_step(det_home: Path, size: int) -> None:
+def test_all_workers_get_the_operations_in_step(det_home: Path, workers: Workers) -> None:
     said = workers.run(
-        size,
+        2,
         SEARCHING
         + """
     lengths = []
@@ -208,17 +206,16 @@ def test_all_workers_get_the_operations_in_step(det_home: Path, size: int) -> No
     print(lengths, searcher.get_configured_units())
         """,
     )
-    assert said == ["[10] None\n"] * size
+    assert said == ["[10] None\n"] * 2
     with open_store() as store:
         record = store.searcher_operation(1)
         assert record == SearcherOperationRecord(length=10, completed=True, metric=0.5)
 
 
-@SIZES
 @pytest.mark.integration
-def test_only_the_chief_may_iterate_in_chief_only(det_home: Path, size: int) -> None:
+def test_only_the_chief_may_iterate_in_chief_only(det_home: Path, workers: Workers) -> None:
     workers.run(
-        size,
+        2,
         SEARCHING
         + """
     mode = core.SearcherMode.ChiefOnly
@@ -235,11 +232,10 @@ def test_only_the_chief_may_iterate_in_chief_only(det_home: Path, size: int) -> 
     )
 
 
-@SIZES
 @pytest.mark.integration
-def test_a_mistake_of_the_chief_reaches_all_workers(det_home: Path, size: int) -> None:
+def test_a_mistake_of_the_chief_reaches_all_workers(det_home: Path, workers: Workers) -> None:
     said = workers.run(
-        size,
+        2,
         SEARCHING
         + """
     print(refused(list, searcher.operations()))
@@ -250,7 +246,9 @@ def test_a_mistake_of_the_chief_reaches_all_workers(det_home: Path, size: int) -
 
 
 @pytest.mark.integration
-def test_an_error_that_only_the_chief_can_unpickle_reaches_all_workers_as_text(det_home: Path) -> None:
+def test_an_error_that_only_the_chief_can_unpickle_reaches_all_workers_as_text(
+    det_home: Path, workers: Workers
+) -> None:
     """Errors are sent as text, because the other workers may be unable to unpickle them."""
     said = workers.run(
         2,

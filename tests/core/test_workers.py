@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,13 @@ import pytest
 from det_core.interfaces.records import State
 from det_core.tracking import open_store
 
-from . import workers
+from .workers import Workers, finish
 
 pytestmark = pytest.mark.integration
-SIZES = pytest.mark.parametrize("size", [2, 4])
 
 
-@SIZES
-def test_all_workers_belong_to_one_trial(det_home: Path, size: int) -> None:
+def test_all_workers_belong_to_one_trial(det_home: Path, workers: Workers) -> None:
+    size = 4
     started = workers.start(
         size,
         """
@@ -32,7 +30,7 @@ def test_all_workers_belong_to_one_trial(det_home: Path, size: int) -> None:
         print(ids)
         """,
     )
-    ended = workers.finish(started)
+    ended = finish(started)
     assert [one.code for one in ended] == [0] * size, ended
     assert len({one.out for one in ended}) == 1
     assert "det: experiment 1 completed: 1 batch, " in ended[0].err
@@ -62,42 +60,45 @@ print(step)
 """
 
 
-@SIZES
-@pytest.mark.parametrize("mode", ["WorkersAskChief", "ChiefOnly"])
-def test_a_signal_to_any_worker_makes_all_stop_at_the_same_step(det_home: Path, size: int, mode: str) -> None:
-    for asked in {0, size - 1}:
-        started = workers.start(size, LOOP, mode)
-        for worker in started:
-            assert worker.stdout
-            assert worker.stdout.readline() == "ready\n"
-        started[asked].send_signal(signal.SIGTERM)
-        ended = workers.finish(started)
-        assert [one.code for one in ended] == [0] * size, ended
-        assert len({one.out for one in ended}) == 1
+@pytest.mark.parametrize(
+    ("size", "asked", "mode"),
+    [(2, 0, "WorkersAskChief"), (4, 3, "WorkersAskChief"), (2, 0, "ChiefOnly"), (2, 1, "ChiefOnly")],
+)
+def test_a_signal_to_any_worker_makes_all_stop_at_the_same_step(
+    det_home: Path, workers: Workers, size: int, asked: int, mode: str
+) -> None:
+    started = workers.start(size, LOOP, mode)
+    for worker in started:
+        assert worker.stdout
+        assert worker.stdout.readline() == "ready\n"
+    started[asked].send_signal(signal.SIGTERM)
+    ended = finish(started)
+    assert [one.code for one in ended] == [0] * size, ended
+    assert len({one.out for one in ended}) == 1
     with open_store() as store:
-        for experiment in store.experiments():
-            (trial,) = store.trials(experiment.id)
-            assert store.run(trial.id, 1).preemption_acknowledged
-            assert experiment.state is State.CANCELED
+        (experiment,) = store.experiments()
+        (trial,) = store.trials(experiment.id)
+        assert store.run(trial.id, 1).preemption_acknowledged
+        assert experiment.state is State.CANCELED
 
 
-@SIZES
-def test_workers_decide_independently_in_workers_ask_master(det_home: Path, size: int) -> None:
+def test_workers_decide_independently_in_workers_ask_master(det_home: Path, workers: Workers) -> None:
+    size = 2
     started = workers.start(size, LOOP, "WorkersAskMaster")
     for worker in started:
         assert worker.stdout
         assert worker.stdout.readline() == "ready\n"
     started[1].send_signal(signal.SIGTERM)
-    assert started[1].wait(30) == 0
+    assert started[1].wait(60) == 0
     assert [worker.poll() for index, worker in enumerate(started) if index != 1] == [None] * (size - 1)
     with open_store() as store:
         (experiment,) = store.experiments()
         store.set_experiment_state(experiment.id, State.PAUSED)  # all workers poll this state
-        assert [one.code for one in workers.finish(started)] == [0] * size
+        assert [one.code for one in finish(started)] == [0] * size
         assert store.experiment(experiment.id).state is State.PAUSED
 
 
-def test_only_the_chief_may_poll_in_chief_only(det_home: Path) -> None:
+def test_only_the_chief_may_poll_in_chief_only(det_home: Path, workers: Workers) -> None:
     workers.run(
         2,
         """
@@ -113,7 +114,7 @@ def test_only_the_chief_may_poll_in_chief_only(det_home: Path) -> None:
     )
 
 
-def test_invalid_hyperparameters_that_all_workers_find_are_recorded(det_home: Path) -> None:
+def test_invalid_hyperparameters_that_all_workers_find_are_recorded(det_home: Path, workers: Workers) -> None:
     workers.run(
         2,
         """
@@ -126,11 +127,10 @@ def test_invalid_hyperparameters_that_all_workers_find_are_recorded(det_home: Pa
         assert store.run(store.trials(experiment.id)[0].id, 1).early_exit == "EXITED_REASON_INVALID_HP"
 
 
-def test_a_worker_that_dies_ends_the_others(det_home: Path) -> None:
-    began = time.monotonic()
-    ended = workers.finish(
+def test_a_worker_that_dies_ends_the_others(det_home: Path, workers: Workers) -> None:
+    ended = finish(
         workers.start(
-            4,
+            3,
             """
             with core.init(distributed=distributed) as context:
                 distributed.allgather(rank)
@@ -141,8 +141,7 @@ def test_a_worker_that_dies_ends_the_others(det_home: Path) -> None:
             """,
         )
     )
-    assert time.monotonic() - began < 30
-    assert [one.code for one in ended] == [1, 1, -signal.SIGKILL, 1]
+    assert [one.code for one in ended] == [1, 1, -signal.SIGKILL]
     assert all("PeerLost" in one.err and "rank 2" in one.err for one in ended if one.code == 1)
     with open_store() as store:
         assert store.experiments()[0].state is State.ERROR

@@ -1,4 +1,4 @@
-"""Workers of one trial as real processes."""
+"""Workers of one trial as real processes, which are forks of a process that has imported det_core."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import textwrap
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+MODULES = ("det_core.core", "det_core.tracking._sql_store", "det_core.tracking._sqlite")
+"""Modules that all workers import."""
 HEAD = """
 import faulthandler, os, signal, sys, time
 faulthandler.register(signal.SIGUSR1)
@@ -34,25 +37,44 @@ class Ended:
     err: str
 
 
-def start(size: int, body: str, *arguments: str, **environ: str) -> list[subprocess.Popen[str]]:
-    """Start workers as torchrun would. Each executes `HEAD` and then ``body``."""
-    job = {"TORCHELASTIC_RUN_ID": uuid.uuid4().hex, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
-    host = {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-c", HEAD + textwrap.dedent(body), *arguments]
-    return [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **job, **host, **environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
+@dataclass(frozen=True)
+class Workers:
+    """Starter of workers.
+
+    Attributes:
+        forked: arguments of Python that make its process a fork.
+        directory: directory for the scripts of the workers.
+    """
+
+    forked: Sequence[str]
+    directory: Path
+
+    def start(self, size: int, body: str, *arguments: str, **environ: str) -> list[subprocess.Popen[str]]:
+        """Start workers as torchrun would. Each executes `HEAD` and then ``body``."""
+        job = {"TORCHELASTIC_RUN_ID": uuid.uuid4().hex, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+        host = {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
+        script = self.directory / f"{job['TORCHELASTIC_RUN_ID']}.py"
+        script.write_text(HEAD + textwrap.dedent(body))
+        return [
+            subprocess.Popen(
+                [sys.executable, *self.forked, str(script), *arguments],
+                env={**os.environ, **job, **host, **environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(size)
+        ]
+
+    def run(self, size: int, body: str, *arguments: str, **environ: str) -> list[str]:
+        """Run workers, check that all succeed, and return the output of each."""
+        ended = finish(self.start(size, body, *arguments, **environ))
+        assert [one.code for one in ended] == [0] * size, "\n".join(one.err for one in ended)
+        return [one.out for one in ended]
 
 
-def finish(workers: list[subprocess.Popen[str]], timeout: float = 60) -> list[Ended]:
+def finish(workers: list[subprocess.Popen[str]], timeout: float = 120) -> list[Ended]:
     """Wait for all workers, and kill them after ``timeout`` seconds."""
     with limited(workers, timeout):
         outputs = [worker.communicate() for worker in workers]
@@ -79,10 +101,3 @@ def limited(workers: list[subprocess.Popen[str]], seconds: float) -> Iterator[No
         for worker in workers:
             worker.kill()
             worker.wait()
-
-
-def run(size: int, body: str, *arguments: str, **environ: str) -> list[str]:
-    """Run workers, check that all succeed, and return the output of each."""
-    ended = finish(start(size, body, *arguments, **environ))
-    assert [one.code for one in ended] == [0] * size, "\n".join(one.err for one in ended)
-    return [one.out for one in ended]
