@@ -14,6 +14,7 @@ import ast
 import difflib
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,7 @@ def label(member: Any) -> str:
     return "".join(f"{kind} " for kind in _KINDS if kind in member.labels)
 
 
+@cache
 def load_modules() -> dict[str, dict[str, Any]]:
     """Return the public modules of each package, by their names."""
     loader = griffe.GriffeLoader(search_paths=SEARCH, allow_inspection=False)
