@@ -1,6 +1,6 @@
 """Frameworks with one defect each, and the tests of the suite that catch it.
 
-test_framework.py runs them.
+test_framework.py runs the tests.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import ClassVar
 
 import det_core
 from det_core.core import Context
 from det_core.errors import CheckpointCorrupt
 from det_core.interfaces.framework import Metrics
 from det_core.specs import FrameworkSpec
-from det_core.testing.framework import FrameworkCompliance
 from det_core.trial import TrialContext, TrialLoop
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "framework_plugin"))
 
 from det_descent import DescentAdapter
-from test_descent import Line, TestDescent
+from test_descent import Line  # imports pytest, which is not light
 
 FILE = "descent.json"
 
@@ -337,16 +335,6 @@ def run_trial(trial_class: type[Line], core: Context) -> None:
         TrialLoop(adapter(trial_class(context)), core, context).run()
 
 
-class _Compliance(FrameworkCompliance):
-    plugin = __name__
-    hyperparameters: ClassVar = TestDescent.hyperparameters
-    weights = TestDescent.weights
-
-
 NAMES = [adapter.__name__ for adapter in CAUGHT_BY]
 for _name in NAMES:
     globals()[f"{_name}Trial"] = type(f"{_name}Trial", (Line,), {"__module__": __name__})
-    globals()[f"Test{_name}"] = type(
-        f"Test{_name}", (_Compliance,), {"__module__": __name__, "trial_class": globals()[f"{_name}Trial"]}
-    )
-del TestDescent

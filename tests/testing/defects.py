@@ -37,10 +37,10 @@ def make_defect_tests(
     made, noticed = {}, set()
     for implementation, tests in caught_by.items():
         name = f"Test{implementation.__name__}"
-        made[name] = type(name, (suite,), {"caught": {f"test_{test}" for test in tests}, **describe(implementation)})
+        made[name] = type(name, (suite,), {"caught": [f"test_{test}" for test in tests], **describe(implementation)})
         for test in list_tests(suite):
             setattr(made[name], test, None)  # not collected
-        for test in {name.partition("[")[0]: None for name in made[name].caught}:
+        for test in dict.fromkeys(case.partition("[")[0] for case in made[name].caught):
             must_fail = _require_failure(getattr(suite, test))
             if test in integration:
                 must_fail = pytest.mark.integration(pytest.mark.soak(must_fail) if test in noticed else must_fail)

@@ -1,25 +1,24 @@
-"""Tests of the backend suite catch backends with defects."""
+"""Tests of the backend suite notice backends with defects."""
 
 from __future__ import annotations
 
 import pytest
 
-from det_core.testing import is_soak
+from det_core.testing.backend import BackendCompliance
 from tests.testing.broken_backends import CAUGHT_BY
-from tests.testing.failing_tests import find_failures, list_defects
+from tests.testing.defects import list_tests, make_defect_tests
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]
+pytestmark = pytest.mark.slow
 
-CAUGHT = list_defects(CAUGHT_BY)
-CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
-
-
-@pytest.fixture(scope="module")
-def failed() -> set[tuple[str, str]]:
-    """Run the tests that should fail, and return those that did as (backend, test)."""
-    return find_failures("broken_backends", CHOSEN)
+UNIT = {"test_a_process_of_somebody_else_has_no_rank"}
 
 
-@pytest.mark.parametrize(("backend", "test"), CHOSEN)
-def test_a_defect_is_caught(failed: set[tuple[str, str]], backend: str, test: str) -> None:
-    assert (backend, test.partition("[")[0]) in failed
+class BrokenBackends(BackendCompliance):
+    plugin = "broken_backends"
+    limit = 20.0
+
+
+INTEGRATION = list_tests(BackendCompliance) - UNIT
+globals().update(
+    make_defect_tests(BrokenBackends, CAUGHT_BY, lambda backend: {"name": backend.__name__}, integration=INTEGRATION)
+)

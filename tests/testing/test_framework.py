@@ -1,38 +1,44 @@
-"""Every test of the framework suite catches a framework with a defect."""
+"""Every test of the framework suite notices a framework with a defect."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
-from det_core.testing import is_soak
-from det_core.testing.framework import FrameworkCompliance
+from det_core.testing.framework import FrameworkCompliance, _stop_tests
 from det_core.trial import Trial
-from tests.testing.broken_frameworks import CAUGHT_BY
-from tests.testing.failing_tests import find_failures, list_defects
-
-CAUGHT = list_defects(CAUGHT_BY)
-CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
+from tests.testing import broken_frameworks
+from tests.testing.broken_frameworks import CAUGHT_BY, FILE
+from tests.testing.defects import caught_tests, list_tests, make_defect_tests
 
 
-@pytest.fixture(scope="module")
-def failed() -> set[tuple[str, str]]:
-    """Run the tests that should fail, and return those that did as (framework, test)."""
-    return find_failures("broken_frameworks", CHOSEN)
+class BrokenFrameworks(FrameworkCompliance):
+    plugin = broken_frameworks.__name__
+    hyperparameters: ClassVar = {"global_batch_size": 4, "learning_rate": 0.01}
+
+    @pytest.fixture(autouse=True)
+    def _hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Wait less long for threads that do not end."""
+        monkeypatch.setattr(_stop_tests, "_STOP_SECONDS", 1.0)
+
+    def weights(self, path: Path) -> Any:
+        return json.loads((path / FILE).read_text())["weights"]
 
 
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.campaign
-@pytest.mark.parametrize(("framework", "test"), CHOSEN)
-def test_a_defect_is_caught(failed: set[tuple[str, str]], framework: str, test: str) -> None:
-    assert (framework, test) in failed
+def describe(adapter: type) -> dict[str, Any]:
+    """Return the attributes of the suite for a framework."""
+    return {"trial_class": getattr(broken_frameworks, f"{adapter.__name__}Trial")}
 
 
-def test_every_test_of_the_suite_catches_a_defect() -> None:
-    tests = {name for name in dir(FrameworkCompliance) if name.startswith("test_")}
-    assert {f"test_{test.partition('[')[0]}" for _, test in CAUGHT} == tests
+INTEGRATION = {"test_killed_is_as_if_undisturbed", "test_the_plugin_is_light", "test_the_starter_trains"}
+globals().update(make_defect_tests(BrokenFrameworks, CAUGHT_BY, describe, integration=INTEGRATION))
+
+
+def test_every_test_of_the_suite_notices_a_defect() -> None:
+    assert caught_tests(CAUGHT_BY) == list_tests(FrameworkCompliance)
 
 
 def test_a_missing_or_local_trial_class_and_missing_weights_are_errors() -> None:

@@ -1,37 +1,46 @@
-"""Every test of the suite for launchers catches a launcher with a defect."""
+"""Every test of the suite for launchers notices a launcher with a defect."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
 
 import pytest
 
+from det_core.launch import node_agent
 from det_core.testing.launcher import LauncherCompliance
-from tests.testing.broken_launchers import CAUGHT_BY
-from tests.testing.failing_tests import find_failures, list_defects
-from tests.testing.plugin_sites import plugin_environment
+from tests.testing import broken_launchers
+from tests.testing.broken_launchers import CAUGHT_BY, Sound, launcher_name
+from tests.testing.defects import caught_tests, list_tests, make_defect_tests
 
-CAUGHT = list_defects(CAUGHT_BY)
-PROCESSES = 4
-"""Number of pytest processes, because launchers with a defect make tests wait."""
+pytestmark = pytest.mark.usefixtures("registered")
 
-
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
-    """Run the tests that should fail, and return those that did as (launcher, test)."""
-    env = plugin_environment(tmp_path_factory.mktemp("site"), "tests.testing.broken_launchers")
-    chosen = [CAUGHT[first::PROCESSES] for first in range(PROCESSES)]
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        found = pool.map(lambda some: find_failures("broken_launchers", some, env=env), chosen)
-        return {failure for failures in found for failure in failures}
+PLUGIN = broken_launchers.__name__
+UNIT = {
+    "test_wrong_options_are_refused_with_the_config",
+    "test_options_can_be_stored",
+    "test_the_launcher_describes_its_slots",
+}
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize(("launcher", "test"), CAUGHT)
-def test_a_defect_is_caught(failed: set[tuple[str, str]], launcher: str, test: str) -> None:
-    assert (launcher, test) in failed
+class BrokenLaunchers(LauncherCompliance):
+    options: ClassVar = {"slots": 2}
+    sends_secrets = False
+    code_size = 2 << 20
+
+    @pytest.fixture(autouse=True)
+    def _hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Wait less long for the end of output that processes keep open."""
+        monkeypatch.setattr(node_agent, "_CLOSE_SECONDS", 1.0)
 
 
-def test_every_test_of_the_suite_catches_a_defect() -> None:
-    tests = {name for name in dir(LauncherCompliance) if name.startswith("test_")}
-    assert {f"test_{test}" for caught in CAUGHT_BY.values() for test in caught} == tests
+def describe(launcher: type[Sound]) -> dict[str, Any]:
+    """Return the attributes of the suite for a launcher."""
+    return {"name": launcher_name(launcher), **launcher.claims}
+
+
+INTEGRATION = list_tests(LauncherCompliance) - UNIT
+globals().update(make_defect_tests(BrokenLaunchers, CAUGHT_BY, describe, integration=INTEGRATION))
+
+
+def test_every_test_of_the_suite_notices_a_defect() -> None:
+    assert caught_tests(CAUGHT_BY) == list_tests(LauncherCompliance)
