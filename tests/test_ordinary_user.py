@@ -15,11 +15,12 @@ import pytest
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parent.parent
-SUITES = {
-    "core": [f"tests/core/test_{name}.py" for name in ("checkpoint", "context", "cluster_info", "signals", "train")],
-    "comm": ["tests/comm/test_failures.py", "tests/comm/test_rendezvous.py"],
-    "launch": ["tests/launch"],
-}
+PERMISSIONS = [
+    *(f"tests/core/test_{name}.py" for name in ("checkpoint", "context", "cluster_info")),
+    "tests/comm/test_rendezvous.py",
+    *(f"tests/launch/test_{name}.py" for name in ("local", "machine_slots", "mounted_storage", "processes", "reaper")),
+]
+"""Files with tests of permissions, and of what only root may do."""
 SHOW = """
 set -e
 if [ "$CLOSED" ]; then
@@ -42,8 +43,11 @@ def home() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-@pytest.mark.parametrize("suite", SUITES)
-def test_a_suite_passes_as_an_ordinary_user(suite: str, home: Path) -> None:
+@pytest.mark.parametrize(
+    "paths",
+    [pytest.param(PERMISSIONS, id="permissions"), pytest.param(["tests/launch"], id="launch", marks=pytest.mark.soak)],
+)
+def test_suites_pass_as_an_ordinary_user(paths: list[str], home: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can switch to user nobody, and other users run the suites as ordinary users anyway")
     python = Path(sys.base_prefix).resolve()
@@ -54,5 +58,5 @@ def test_a_suite_passes_as_an_ordinary_user(suite: str, home: Path) -> None:
     if subprocess.run([*command, sys.executable, "-c", "import det_core"], cwd=ROOT, env=environ).returncode:
         pytest.skip("user nobody cannot read this checkout or its Python, not even in a new mount namespace")
     selected = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not campaign"]
-    ran = subprocess.run([*command, *selected, *SUITES[suite]], cwd=ROOT, env=environ, capture_output=True, text=True)
+    ran = subprocess.run([*command, *selected, *paths], cwd=ROOT, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]
