@@ -45,17 +45,25 @@ CONFIGS = [
 ]
 
 
+def programs(name: str) -> list[str]:
+    """Return the Python snippets of a guide that are no files."""
+    return [code for code in snippets(PAGES[name], "python") if not re.match(r"# \w+\.py\n", code)]
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with the files of the start page and of all guides, and with an experiment in ``home``."""
     project = tmp_path_factory.mktemp("houses")
     for page in (START, *PAGES.values()):
         write_named_files(page, project)
+    for file in ("const.yaml", "slots.yaml"):
+        shorter = re.sub(r"max_length: {epochs: \d+}", "max_length: {epochs: 2}", (project / file).read_text())
+        (project / file).write_text(shorter)
     (project / "search.yaml").write_text(snippets(PAGES["search.md"], "yaml")[0])
     subprocess.run([sys.executable, "make_data.py"], cwd=project, check=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DET_HOME", str(project / "home"))
-        assert main(["run", str(project / "const.yaml"), "--config", "searcher.max_length={epochs: 2}"]) == 0
+        assert main(["run", str(project / "const.yaml")]) == 0
     return project
 
 
@@ -79,10 +87,10 @@ def test_every_config_is_valid(code: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if snippets(page, "python")])
+@pytest.mark.parametrize("name", [name for name in GUIDES if programs(name)])
 def test_the_programs_of_a_guide_run(name: str, work: Path) -> None:
-    """The snippets of a page run one after another, as in a notebook."""
-    (work / "page.py").write_text("\n".join(snippets(PAGES[name], "python")))
+    """The snippets of a page run one after another, as in a notebook. Commands run the files that it names."""
+    (work / "page.py").write_text("\n".join(programs(name)))
     ran = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

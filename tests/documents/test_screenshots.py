@@ -28,7 +28,7 @@ def test_each_picture_is_on_a_page_and_loads_nothing(picture: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_the_script_takes_all_pictures(tmp_path: Path) -> None:
     pytest.importorskip("det_torch")
