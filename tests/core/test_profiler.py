@@ -175,9 +175,11 @@ def test_gpus_are_sampled_if_there_are_any() -> None:
 @pytest.mark.gpu
 def test_samples_follow_the_memory_of_the_gpu() -> None:
     """NVML counts in bytes, and names a GPU by the UUID that CUDA has without its prefix."""
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
         pytest.skip("needs a GPU")
+    torch = pytest.importorskip("torch")
     own = str(torch.cuda.get_device_properties(0).uuid)
     sampler, size = HostSampler(), 1 << 30
     before = {uuid.removeprefix("GPU-"): gpu for uuid, gpu in sampler.sample()["gpu"].items()}

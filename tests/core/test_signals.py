@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,17 +38,26 @@ def send(*numbers: int) -> None:
         os.kill(os.getpid(), number)
 
 
-def run(script: str) -> str:
-    """Run a script that imports det's core and return its output."""
-    head = "import multiprocessing, os, signal, sys, threading, time\nfrom det_core import core\n"
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", head + textwrap.dedent(script)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+Run = Callable[[str], str]
+
+
+@pytest.fixture
+def run(forked: list[str], tmp_path: Path) -> Run:
+    """Return a function that runs a script, which imports det's core, and returns its output."""
+
+    def run(script: str) -> str:
+        head = "import multiprocessing, os, signal, sys, threading, time\nfrom det_core import core\n"
+        (tmp_path / "script.py").write_text(head + textwrap.dedent(script))
+        command = [sys.executable, *forked, str(tmp_path / "script.py")]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return run
 
 
 @pytest.mark.integration
-def test_forked_children_can_be_ended(det_home: Path) -> None:
+def test_forked_children_can_be_ended(det_home: Path, run: Run) -> None:
     """This includes children that a thread forked, and daemons that the interpreter ends at exit."""
     printed = run(
         """
@@ -74,7 +83,7 @@ def test_forked_children_can_be_ended(det_home: Path) -> None:
 
 
 @pytest.mark.integration
-def test_a_signal_reaches_a_child_however_early_it_comes(det_home: Path) -> None:
+def test_a_signal_reaches_a_child_however_early_it_comes(det_home: Path, run: Run) -> None:
     """Without blocking, a child would forget signals that arrive before Python is ready in it."""
     printed = run(
         """
@@ -85,7 +94,7 @@ def test_a_signal_reaches_a_child_however_early_it_comes(det_home: Path) -> None
                 child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
                 child.start()
                 child.terminate()
-                child.join(10)
+                child.join(60)
                 codes.append(child.exitcode)
                 child.kill()
         with core.init():
@@ -100,7 +109,7 @@ def test_a_signal_reaches_a_child_however_early_it_comes(det_home: Path) -> None
 
 
 @pytest.mark.integration
-def test_forked_children_survive_the_first_ctrl_c(det_home: Path) -> None:
+def test_forked_children_survive_the_first_ctrl_c(det_home: Path, run: Run) -> None:
     """A terminal sends SIGINT to data workers, too, but the current batch still needs them."""
     printed = run(
         """
@@ -160,7 +169,7 @@ def test_the_first_ctrl_c_is_a_request_after_any_other_request(det_home: Path) -
 
 
 @pytest.mark.integration
-def test_the_loss_of_the_runner_requests_a_stop_with_any_stdout(tmp_path: Path) -> None:
+def test_the_loss_of_the_runner_requests_a_stop_with_any_stdout(run: Run, tmp_path: Path) -> None:
     """Scripts may replace `sys.stdout` by an object without a descriptor."""
     printed = run(
         f"""
@@ -180,7 +189,7 @@ def test_the_loss_of_the_runner_requests_a_stop_with_any_stdout(tmp_path: Path) 
             sys.stdout = Tee()
             AgentChannel({str(tmp_path / "agent")!r}, request)
             server.accept()[0].close()
-            assert heard.wait(5), "no request arrived"
+            assert heard.wait(60), "no request arrived"
         os.write(1, b"lost")
         os.write(kept, repr(requests).encode())
         """

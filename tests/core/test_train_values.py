@@ -166,15 +166,18 @@ def test_metrics_must_be_a_mapping(metrics: Any) -> None:
         MetricConverter().copy(metrics)
 
 
-@pytest.mark.integration
-def test_the_limit_counts_all_parts_of_a_report() -> None:
-    many = {f"metric {number}": 0.5 for number in range(10_000)}
+def test_the_limit_counts_all_parts_of_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_metric_values, "MAX_REPORT_SIZE", 1000)
+    many = {f"metric {number}": 0.5 for number in range(100)}
     assert MetricConverter().copy(many)[0] == many
-    assert len(MetricConverter().copy({}, [many] * (MAX_REPORT_SIZE // 10_000))[1] or ()) == 100
-    with pytest.raises(ValueError, match="metric 'one more' exceeds"):
-        MetricConverter().copy(many, [*[many] * (MAX_REPORT_SIZE // 10_000 - 1), {"one more": 1}])
-    with pytest.raises(ValueError, match="metric '1000000' exceeds"):
-        MetricConverter().copy({str(number): 0 for number in range(MAX_REPORT_SIZE + 1)})
+    assert len(MetricConverter().copy({}, [many] * 10)[1] or ()) == 10
+    assert len(MetricConverter().copy(many, [*[many] * 8, {**many, "none": None}])[1] or ()) == 9
+    with pytest.raises(ValueError, match="metric 'one more' exceeds the 1,000 numbers"):
+        MetricConverter().copy(many, [*[many] * 9, {"one more": 1}])
+    with pytest.raises(ValueError, match="metric 'text' exceeds"):
+        MetricConverter().copy(many, [{"number": 1, "text": "x" * 900}])
+    with pytest.raises(ValueError, match="metric '1000' exceeds"):
+        MetricConverter().copy({str(number): 0 for number in range(1001)})
 
 
 @pytest.mark.integration

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import pytest
 
 from det_core.testing.search_method import SearchMethodCompliance
+from det_core.testing.search_method._replay_tests import _play_in_another_process
+from det_core.testing.search_method._search_player import SCENARIOS
 
 METHOD = """
 import random
@@ -90,3 +92,19 @@ class TestCustom(SearchMethodCompliance):
     def context_dir(self, tmp_path: Path) -> Path:
         (tmp_path / "mine.py").write_text(METHOD)
         return tmp_path
+
+
+BUILTIN = (TestSingle, TestRandom, TestGrid, TestAsyncHalving, TestAdaptiveAsha, TestPbt)
+
+
+@pytest.mark.integration
+def test_other_processes_give_the_same_actions(tmp_path: Path) -> None:
+    """The suite's test of this rule starts two processes for each method, and runs in the soak."""
+    searches = [
+        (suite.experiment_config(options), str(tmp_path), SCENARIOS["mixed"], suite.most_events)
+        for suite in BUILTIN
+        for options in suite.options
+    ]
+    first, second = (_play_in_another_process(searches, hash_seed) for hash_seed in ("1", "2"))
+    assert len(first) == 8
+    assert first == second
