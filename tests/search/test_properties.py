@@ -12,7 +12,7 @@ from det_core.testing import campaign_seeds
 
 from .playing import Game, make
 
-SEEDS = campaign_seeds(few=240, many=2000)
+SEEDS = campaign_seeds(few=40, many=2000)
 BATCH = 40
 
 

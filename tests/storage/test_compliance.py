@@ -17,9 +17,8 @@ from det_core.testing.storage import Damage, Opener, StorageCompliance
 from .damaged_files import change_files_of
 from .memory import MemoryBucket
 
-pytestmark = pytest.mark.integration
 
-
+@pytest.mark.integration
 class TestDirectory(StorageCompliance):
     large_file = (64 << 20) + 12345  # checksums go in parts of 64 MiB
 
@@ -37,7 +36,10 @@ class TestDirectory(StorageCompliance):
         return change_files_of(tmp_path / "store")
 
 
+@pytest.mark.integration
 class TestSharedFS(StorageCompliance):
+    """The same class as in `TestDirectory`, with another directory."""
+
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
         return partial(DirectoryStorage, SharedFSConfig(host_path=tmp_path, storage_path=Path("check points/é")))
@@ -53,14 +55,16 @@ class TestSharedFS(StorageCompliance):
 
 
 class TestObjects(StorageCompliance):
-    """The engine over any bucket, here with parts of a few bytes."""
+    """The engine over any bucket, here with small parts."""
 
     large_file = 10_000
     processes = False
 
     @pytest.fixture
     def bucket(self) -> MemoryBucket:
-        return MemoryBucket()
+        bucket = MemoryBucket()
+        bucket.part_size = 256
+        return bucket
 
     @pytest.fixture
     def opener(self, bucket: MemoryBucket) -> Opener:

@@ -16,7 +16,7 @@ from det_core.storage.config import DirectoryConfig, SharedFSConfig
 from det_core.storage.directory import DirectoryStorage
 from det_core.testing import campaign_seeds
 
-SEEDS = campaign_seeds(few=100, many=2000)
+SEEDS = campaign_seeds(few=20, many=2000)
 PIECES = (
     "a", "b c", "é", "e\u0301", "日本", "😀", "%2e%2e", "..%2f", "..\\up", "a\\b", "\uff0e\uff0e", "...",
     "..a", " ..", ".. ", "~",
