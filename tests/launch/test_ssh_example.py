@@ -33,7 +33,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "launcher_ssh"
 OPTIONS: dict[str, Any] = {"hosts": {"one": 1, "two": 1}}
 PROMISED = 10.0
 """Seconds within which all processes of a trial end when its runner is gone."""
-SLACK = 3.0
+SLACK = 20.0
 KILLS = [
     pytest.param(*PARTS["worker"], 1, id="worker"),
     pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.slow),

@@ -1,0 +1,67 @@
+"""Agent of a node whose messages a test reads and writes, in place of the program behind a pipe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from det_core.launch import _agent_messages as messages
+
+
+class FakeAgent:
+    """Agent with a command that connects its stdin and stdout with named pipes.
+
+    Args:
+        directory: directory for the pipes.
+        index: index of its node.
+    """
+
+    def __init__(self, directory: Path, index: int = 0) -> None:
+        orders, replies = directory / f"orders-{index}", directory / f"replies-{index}"
+        for path in (orders, replies):
+            os.mkfifo(path)
+        self.command = ["sh", "-c", 'cat <"$1" & exec cat >"$0"', str(orders), str(replies)]
+        """Command of the node."""
+        self._index = index
+        self._orders = os.fdopen(os.open(orders, os.O_RDWR), "rb", buffering=0)  # O_RDWR does not wait for the others
+        self.replies = os.fdopen(os.open(replies, os.O_RDWR), "wb", buffering=0)
+        """Output of the agent."""
+        self._writer = messages.MessageWriter(self.replies)
+        self._messages = self._read()
+
+    def greet(self, **changes: Any) -> None:
+        """Introduce the node."""
+        fields = {"protocol": messages.PROTOCOL, "version": "1", "name": f"n{self._index}", "host": f"h{self._index}"}
+        self.say("hello", port=4000 + self._index, **{**fields, **changes})
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Send a message to the runner."""
+        self._writer.send(kind, **fields)
+
+    def end(self, code: int = 0, cause: str = "workers", message: str = "") -> None:
+        """Report the end of the workers."""
+        self.say("exit", code=code, cause=cause, message=message)
+
+    def order(self, kind: str) -> dict[str, Any]:
+        """Return the next message of this kind from the runner. Before it, there may be signs of life only."""
+        for message in self._messages:
+            if message["kind"] != "alive":
+                assert message["kind"] == kind, message
+                break
+        return message
+
+    def hang_up(self) -> None:
+        """Close the output of the agent, which ends its command."""
+        self.replies.close()
+
+    def close(self) -> None:
+        """Close the pipes."""
+        self.replies.close()
+        self._orders.close()
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        for message in messages.read_messages(iter(self._orders.readline, b"")):
+            assert isinstance(message, dict)
+            yield message
