@@ -50,7 +50,7 @@ class PostgreSQL:
         )
         import psycopg
 
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             try:
                 self.connect().close()
@@ -64,7 +64,7 @@ class PostgreSQL:
     def stop(self) -> None:
         """Stop the server at once, ending all connections."""
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(30)
+        self._process.wait(120)
 
     def create_database(self) -> str:
         """Return the URL of a new, empty database."""

@@ -55,7 +55,7 @@ def test_the_next_process_removes_directories_of_a_killed_one(parent: Path) -> N
         from det_core.scratch import scratch_directory
         with scratch_directory("node"):
             print(1, flush=True)
-            time.sleep(99)
+            time.sleep(600)
     """
     env = {**os.environ, "TMPDIR": str(parent)}
     processes = [subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) for _ in range(2)]
@@ -71,13 +71,13 @@ def test_the_next_process_removes_directories_of_a_killed_one(parent: Path) -> N
         before = names(parent)
         assert len(before) == 7
         killed.kill()
-        assert killed.wait(20) == -signal.SIGKILL
+        assert killed.wait(100) == -signal.SIGKILL
         with scratch_directory("other"):
             assert len(before - names(parent)) == 1
     finally:
         for process in processes:
             process.kill()
-            process.wait(20)
+            process.wait(100)
     scratch._sweep_abandoned.cache_clear()
     with scratch_directory("other"):
         pass

@@ -40,34 +40,34 @@ def complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     return complete
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("experi", "experiment"),
-        ("e de", "delete describe"),
-        ("experiment label ", "add list remove"),
-        ("experiment describe ", "1 2"),
-        ("experiment describe 2", "2"),
-        ("trial logs ", "1"),
-        ("tensorboard 1 2 ", "1 2"),
-        ("tensorboard -t ", "1"),
-        ("checkpoint download b", "best-one"),
-        ("checkpoint rm best-one l", "last-one"),
-        ("checkpoint list --tr", "--trial"),
-        ("checkpoint list --trial ", "1"),
-        ("e list --limit 3 --state co", ""),
-        ("e list --limit 3 --state CO", "COMPLETED"),
-        ("e trials 1 --sort-by b", "batches best"),
-        ("run co", "const.yaml"),
-        ("nonsense --json ", ""),
-        ("completion ba", "bash"),
-        ("plugins new st", "storage"),
-    ],
-)
-def test_candidates_complete_the_last_word(complete: Complete, trained: Record, line: str, expected: str) -> None:
+CANDIDATES = {
+    "experi": "experiment",
+    "e de": "delete describe",
+    "experiment label ": "add list remove",
+    "experiment describe ": "1 2",
+    "experiment describe 2": "2",
+    "trial logs ": "1",
+    "tensorboard 1 2 ": "1 2",
+    "tensorboard -t ": "1",
+    "checkpoint download b": "best-one",
+    "checkpoint rm best-one l": "last-one",
+    "checkpoint list --tr": "--trial",
+    "checkpoint list --trial ": "1",
+    "e list --limit 3 --state co": "",
+    "e list --limit 3 --state CO": "COMPLETED",
+    "e trials 1 --sort-by b": "batches best",
+    "run co": "const.yaml",
+    "nonsense --json ": "",
+    "completion ba": "bash",
+    "plugins new st": "storage",
+}
+"""Words after ``det`` mapped to the candidates for the last of them."""
+
+
+def test_candidates_complete_the_last_word(complete: Complete, trained: Record) -> None:
     trained.store.create_experiment(config={})
     Path("const.yaml").touch()
-    assert complete(line) == expected.split()
+    assert {line: " ".join(complete(line)) for line in CANDIDATES} == CANDIDATES
 
 
 def test_all_commands_are_offered_without_aliases(complete: Complete) -> None:

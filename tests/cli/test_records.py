@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -163,11 +162,9 @@ def test_wait_ends_when_the_experiment_has_no_runner(det: Det, record: Record) -
 
 def test_wait_fails_after_the_timeout(det: Det, record: Record) -> None:
     record.store.acquire_lease(1, "somebody", seconds=60)
-    start = time.monotonic()
     result = det("experiment", "wait", 1, "--timeout", 0.3)
     assert result.code == 1
     assert "0.3 s" in result.err
-    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(

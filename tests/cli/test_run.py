@@ -61,7 +61,7 @@ def code(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write_trial(directory: Path, on_batch: str) -> None:
     (directory / "model_def.py").write_text(
-        "import time\nfrom det_toy import ToyTrial\nclass T(ToyTrial):\n"
+        "import os\nimport time\nfrom det_toy import ToyTrial\nclass T(ToyTrial):\n"
         f"    def on_batch(self, batch):\n        {on_batch}\n"
     )
 
@@ -151,15 +151,17 @@ def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
 
 
 def test_a_line_is_drawn_live_until_the_terminal_is_closed_which_pauses(code: Path) -> None:
-    write_trial(code, "time.sleep(0.03)")
+    write_trial(code, "time.sleep(0.1)")
     ours, theirs = pty.openpty()
     argv = ["setsid", "--ctty", *command("run", code / "const.yaml")]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         drawn = ""
-        while not ("10/50" in drawn and "batches/s" in drawn):
-            drawn += _read(ours).decode(errors="replace")
+        while not (re.search("[1-4]0/50", drawn) and "batches/s" in drawn):
+            new = _read(ours).decode(errors="replace")
+            assert new, drawn
+            drawn += new
         assert "\x1b[2K" in drawn  # erases a line to draw it again
         os.close(ours)
         process.send_signal(signal.SIGHUP)  # an ending shell sends SIGHUP after the kernel did
@@ -171,13 +173,15 @@ def test_a_line_is_drawn_live_until_the_terminal_is_closed_which_pauses(code: Pa
 
 
 def test_ctrl_c_pauses_and_resume_continues(det: Det, code: Path) -> None:
-    write_trial(code, "time.sleep(0.03)")
+    stopped = code.parent / "stopped"
+    write_trial(code, f"time.sleep(0 if batch < 10 or os.path.exists({str(stopped)!r}) else 0.1)")
     with subprocess.Popen(command("run", code / "const.yaml"), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         for line in process.stdout:
             if "batch 10/50" in line:
                 process.send_signal(signal.SIGINT)
         assert process.wait(100) == 130
+    stopped.touch()
     resumed = det("experiment", "resume", 1, "--follow")
     assert resumed.code == 0, resumed.err
     assert "Resumed experiment 1" in resumed.out
