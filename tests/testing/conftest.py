@@ -1,23 +1,32 @@
-"""Registration of plugins with defects, and selection of the cases of tests that must notice them."""
+"""Registration of plugins with defects and of examples, and selection of the cases that must notice a defect."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import importlib_metadata
 import pytest
 
+from det_core.cli import main
 from det_core.testing._plugin_metadata import write_plugin_metadata
+from tests.testing.plugin_sites import register_example
 
 
 @pytest.fixture(scope="module")
 def entry_points(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[importlib_metadata.EntryPoints]:
-    """Register the module that is named ``PLUGIN`` with processes that tests start, and return all entry points."""
+    """Register a plugin with processes that tests start, and return all entry points.
+
+    The test module names the plugin's module, ``PLUGIN``, or the directory of its distribution, ``EXAMPLE``.
+    """
     site = tmp_path_factory.mktemp("site")
-    write_plugin_metadata(site, "det-broken", request.module.PLUGIN)
     with pytest.MonkeyPatch.context() as patch:
+        if example := getattr(request.module, "EXAMPLE", None):
+            register_example(site, example)
+            patch.syspath_prepend(example)
+        else:
+            write_plugin_metadata(site, "det-broken", request.module.PLUGIN)
         patch.syspath_prepend(site)
         yield importlib_metadata.entry_points(group="det")
 
@@ -26,6 +35,17 @@ def entry_points(
 def registered(entry_points: importlib_metadata.EntryPoints, monkeypatch: pytest.MonkeyPatch) -> None:
     """Register the plugin in this process, too. The installed distributions are scanned once per module."""
     monkeypatch.setattr(importlib_metadata, "entry_points", lambda group: entry_points)
+
+
+@pytest.fixture
+def det(registered: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return a function that runs a command in this process, and returns its output and exit code."""
+
+    def run(*arguments: object) -> str:
+        code = main([str(argument) for argument in arguments])
+        return f"{''.join(capsys.readouterr())}\nexit code {code}"
+
+    return run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,24 +1,27 @@
-"""The example in docs/frameworks.md works. The framework is installed, trains an experiment, and passes the suite."""
+"""The example in docs/frameworks.md works. The framework is registered, trains an experiment, and passes the suite."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from det_core.testing.framework import FrameworkCompliance
 from tests.testing.documents import declared_attributes, first_column, require_example, snippets
-from tests.testing.installed_examples import Run, install_example
-from tests.testing.plugin_sites import plugin_environment
+from tests.testing.plugin_sites import plugin_environment, run_module
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "framework_plugin"
 DOCUMENT = ROOT / "docs" / "frameworks.md"
 (CONFIG,) = snippets(DOCUMENT, "yaml")
 SMALLEST, *_ = snippets(DOCUMENT, "python")
+sys.path.append(str(EXAMPLE))
+
+import test_descent  # noqa: E402
+
 COUNTS = """
 import os
 from pathlib import Path
@@ -44,26 +47,19 @@ max_restarts: 1
 """
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module next to the example's test and config, with the example installed by pip."""
-    files = {"const.yaml": CONFIG}
-    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_descent.py", files)
+@pytest.mark.integration
+class TestExample(test_descent.TestDescent):
+    pass
 
 
 @pytest.mark.integration
-@pytest.mark.slow
-def test_the_framework_passes_the_suite(run: Run) -> None:
-    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_descent.py")
-    assert re.search(r"^\d+ passed, 2 skipped in ", told, re.MULTILINE), told  # `loading`, `starter`
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-def test_the_config_trains_with_the_framework(run: Run) -> None:
-    assert "det-descent" in run("det_core.cli", "plugins", "list")
-    assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
-    told = run("det_core.cli", "run", "const.yaml")
+@pytest.mark.usefixtures("registered")
+def test_the_config_trains_with_the_framework(det: Callable[..., str], tmp_path: Path) -> None:
+    assert "det-descent" in det("plugins", "list")
+    assert det("plugins", "check", "det-descent").endswith("exit code 0")
+    (tmp_path / "const.yaml").write_text(CONFIG)
+    (tmp_path / "test_descent.py").write_text((EXAMPLE / "test_descent.py").read_text())
+    told = run_module(tmp_path, "det_core.cli", "run", "const.yaml")
     assert told.endswith("exit code 0"), told
     assert "trial 1: batch 20/20 " in told
 

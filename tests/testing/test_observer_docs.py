@@ -1,8 +1,10 @@
-"""The plugin in docs/observers.md works. It is installed, receives events, and passes the suite."""
+"""The plugin in docs/observers.md works. It is registered, receives events, and passes the suite."""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,41 +12,39 @@ import pytest
 from det_core.events import EVENTS, ExperimentEvent, TrialEvent
 from det_core.testing.observer import ObserverCompliance
 from tests.testing.documents import declared_attributes, first_column, require_example, snippets
-from tests.testing.installed_examples import Run, install_example
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "observer_plugin"
 DOCUMENT = ROOT / "docs" / "observers.md"
 CONFIG = "entrypoint: 'true'\nsearcher: {name: single, metric: loss}\n"
 (BLOCK,) = snippets(DOCUMENT, "yaml")
+sys.path.append(str(EXAMPLE))
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module next to the example's test, with the example installed by pip."""
-    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_jsonl.py")
+import test_jsonl  # noqa: E402
 
 
 @pytest.mark.integration
-@pytest.mark.slow
-def test_the_observer_passes_the_suite(run: Run) -> None:
-    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_jsonl.py")
-    assert re.search(r"^\d+ passed, 2 skipped in ", told, re.MULTILINE), told  # it has no secrets
+@pytest.mark.usefixtures("registered")
+class TestExample(test_jsonl.TestJsonLines):
+    pass
+
+
+def test_flush_writes_a_line_per_event(tmp_path: Path) -> None:
+    test_jsonl.test_flush_writes_a_line_per_event(tmp_path)
 
 
 @pytest.mark.integration
-@pytest.mark.slow
-def test_a_config_selects_the_observer(run: Run, tmp_path: Path) -> None:
-    assert "observer jsonl" in run("det_core.cli", "plugins", "list")
-    assert run("det_core.cli", "plugins", "check", "det-jsonl").endswith("exit code 0")
-    assert "metrics_reported" in run("det_core.cli", "plugins", "show", "det-jsonl")
+def test_a_config_selects_the_observer(det: Callable[..., str], tmp_path: Path) -> None:
+    assert "observer jsonl" in det("plugins", "list")
+    assert det("plugins", "check", "det-jsonl").endswith("exit code 0")
+    assert "metrics_reported" in det("plugins", "show", "det-jsonl")
     config = tmp_path / "observed.yaml"
     for block, outcome in (
         (BLOCK, "exit code 0"),
         (BLOCK.replace("directory", "directoy"), "did you mean 'directory'?"),
     ):
         config.write_text(CONFIG + block)
-        assert outcome in run("det_core.cli", "config", "check", config)
+        assert outcome in det("config", "check", config)
 
 
 @pytest.mark.parametrize("language", ["python", "toml"])
