@@ -13,18 +13,16 @@ from cluster import RunningCluster
 from det_core.config import load_config
 from det_core.interfaces.records import State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import is_soak
 from det_core.testing.disturbed_experiment import run_experiment
 from det_core.testing.requirements import require_module
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
-SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 DIGITS = Path(__file__).parents[3] / "examples" / "digits_pytorch"
 BACKENDS = [
-    pytest.param("torch_distributed", "det_torch_distributed", "pip install det-torch-distributed", marks=SOAK),
-    ("deepspeed", "deepspeed", "pip install deepspeed"),
-    pytest.param("horovod", "horovod", "python -m det_horovod.build", marks=SOAK),
+    ("torch_distributed", "det_torch_distributed", "pip install det-torch-distributed"),
+    pytest.param("deepspeed", "deepspeed", "pip install deepspeed", marks=pytest.mark.soak),
+    pytest.param("horovod", "horovod", "python -m det_horovod.build", marks=pytest.mark.soak),
 ]
 """Names of backends, their libraries, and how to install these."""
 SEARCHED = """
@@ -83,7 +81,7 @@ def test_two_nodes_train_what_one_node_trains(store: TrackingStore, backend: str
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
 
 
-@SOAK
+@pytest.mark.soak
 @pytest.mark.usefixtures("cluster")
 def test_a_search_uses_all_nodes_at_once(store: TrackingStore, tmp_path: Path) -> None:
     config = {

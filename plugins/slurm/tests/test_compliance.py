@@ -36,8 +36,7 @@ def allocation(shared_cluster: Cluster) -> Iterator[None]:
     shared_cluster.wait_idle()
 
 
-@pytest.mark.campaign
-@pytest.mark.skipif(not is_soak(), reason="make soak runs it; a submitted runner uses steps, too")
+@pytest.mark.soak
 @pytest.mark.usefixtures("allocation")
 class TestSteps(LauncherCompliance):
     name = "slurm"

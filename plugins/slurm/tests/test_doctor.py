@@ -27,6 +27,7 @@ def check_launcher(tmp_path: Path, **options: Any) -> dict[str, Any]:
     return dict(check)
 
 
+@pytest.mark.slow
 def test_a_partition_is_checked_with_two_nodes(cluster: Cluster, tmp_path: Path) -> None:
     check = check_launcher(tmp_path)
     assert check["ok"], check
@@ -34,6 +35,7 @@ def test_a_partition_is_checked_with_two_nodes(cluster: Cluster, tmp_path: Path)
     cluster.wait_idle()
 
 
+@pytest.mark.soak
 def test_a_partition_that_does_not_exist_is_named(cluster: Cluster, tmp_path: Path) -> None:
     check = check_launcher(tmp_path, partition="nope")
     assert not check["ok"]

@@ -10,18 +10,16 @@ from cluster import Cluster
 
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import is_soak
 from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
-SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 KILLS = [
-    pytest.param(*PARTS["worker"], 1, id="worker"),
-    pytest.param(*PARTS["shell"], 1, id="shell", marks=SOAK),
-    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=SOAK),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper"),
+    pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
+    pytest.param(*PARTS["shell"], 1, id="shell", marks=pytest.mark.soak),
+    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
+    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
     pytest.param(*PARTS["agent"], 0, id="agent"),
-    pytest.param("slurmstepd", 0, 0, id="slurmstepd", marks=SOAK),
+    pytest.param("slurmstepd", 0, 0, id="slurmstepd", marks=pytest.mark.soak),
 ]
 """Parts of the command lines of processes above a worker, the number of such processes that are below, and the number
 of restarts that the death counts as. Otherwise, it counts as an interruption."""
@@ -62,7 +60,7 @@ def test_srun_is_killed(experiment: DisturbedExperiment) -> None:
     experiment.require_undisturbed_result(restarts=0, interruptions=1)
 
 
-@SOAK
+@pytest.mark.soak
 def test_the_daemon_of_the_node_is_killed_and_comes_back(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def kill() -> None:
         experiment.wait_for_worker()
@@ -86,6 +84,7 @@ def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Clus
     assert "run 2 of trial 1 starts from checkpoint" in (text := experiment.describe()) and "after 5 batches" in text
 
 
+@pytest.mark.slow
 def test_jobs_of_trials_are_not_requeued_by_slurm(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def requeue() -> None:
         experiment.wait_for_worker()
@@ -109,6 +108,7 @@ def test_a_more_urgent_job_preempts_the_trial(store: TrackingStore, tmp_path: Pa
     assert any("(preempted: " in line for line in experiment.lines()), experiment.describe()
 
 
+@pytest.mark.slow
 def test_a_node_is_lost(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def fail() -> None:
         experiment.wait_for_worker()
@@ -119,7 +119,7 @@ def test_a_node_is_lost(experiment: DisturbedExperiment, cluster: Cluster) -> No
     assert lost_nodes(experiment), experiment.describe()
 
 
-@SOAK
+@pytest.mark.soak
 def test_the_daemon_of_the_node_is_killed_and_stays_away(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def kill() -> None:
         experiment.wait_for_worker()
@@ -137,6 +137,7 @@ def lost_nodes(experiment: DisturbedExperiment) -> list[str]:
     return [line for line in experiment.lines() if "(node lost: " in line]
 
 
+@pytest.mark.slow
 def test_a_trial_waits_for_a_drained_node(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     cluster.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
     experiment.release.touch()
@@ -151,7 +152,7 @@ def test_a_trial_waits_for_a_drained_node(experiment: DisturbedExperiment, clust
     experiment.require_undisturbed_result()
 
 
-@SOAK
+@pytest.mark.soak
 def test_a_trial_on_a_node_that_is_drained_continues(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def drain() -> None:
         experiment.wait_for_worker()
@@ -169,14 +170,20 @@ def test_a_trial_on_a_node_that_is_drained_continues(experiment: DisturbedExperi
     ("options", "problem"),
     [
         ({"partition": "nope"}, "Invalid partition name specified; choose another launcher.partition"),
-        ({"options": ["--nope"]}, "unrecognized option '--nope'; correct launcher.options"),
+        pytest.param(
+            {"options": ["--nope"]},
+            "unrecognized option '--nope'; correct launcher.options",
+            marks=pytest.mark.soak,
+        ),
         pytest.param(
             {"gres": "fpga"},
             "Invalid generic resource (gres) specification; choose another launcher.gres",
-            marks=SOAK,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
-            {"constraint": "nope"}, "Invalid feature specification; choose another launcher.constraint", marks=SOAK
+            {"constraint": "nope"},
+            "Invalid feature specification; choose another launcher.constraint",
+            marks=pytest.mark.soak,
         ),
     ],
 )
@@ -188,6 +195,7 @@ def test_a_refused_job_pauses_the_experiment(
     assert problem in experiment.error, experiment.describe()
 
 
+@pytest.mark.soak
 def test_a_node_without_the_directory_of_the_checkpoints(
     store: TrackingStore, tmp_path: Path, cluster: Cluster
 ) -> None:

@@ -18,7 +18,6 @@ from det_core.testing.requirements import skip_or_fail_in_ci
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280)]
-SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 MEMORY = "SelectTypeParameters=CR_Core_Memory\nDefMemPerCPU=200\n"
 MEMORY_LIMITS = {
     "cgroup": f"{MEMORY}TaskPlugin=task/cgroup",
@@ -51,7 +50,7 @@ def test_a_trial_saves_a_checkpoint_before_its_time_limit(
     assert experiment.trial.interruptions >= 1
 
 
-@SOAK
+@pytest.mark.soak
 def test_a_command_that_ignores_the_warning_is_ended_at_the_time_limit(
     store: TrackingStore, tmp_path: Path, cluster: Cluster
 ) -> None:
@@ -68,7 +67,7 @@ def test_a_command_that_ignores_the_warning_is_ended_at_the_time_limit(
     assert (trial.state, trial.restarts, trial.interruptions) == (State.ERROR, 0, 1), log
 
 
-@SOAK
+@pytest.mark.soak
 def test_nodes_need_neither_the_home_nor_the_tracking_store(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +137,7 @@ def test_a_full_queue_pauses_the_experiment(store: TrackingStore, tmp_path: Path
     experiment.require_undisturbed_result()
 
 
-@SOAK
+@pytest.mark.soak
 @pytest.mark.parametrize("special_cluster", MEMORY_LIMITS.values(), ids=MEMORY_LIMITS, indirect=True)
 @pytest.mark.parametrize("in_job", [False, True], ids=["job", "step"])
 def test_a_trial_that_slurm_kills_for_its_memory_is_restarted(

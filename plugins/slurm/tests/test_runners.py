@@ -18,14 +18,12 @@ from cluster import Cluster
 
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import is_soak
 from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
 from det_core.tracking import open_store
 
-SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 PROMISED = 10.0
-SLACK = 3.0
+SLACK = 20.0
 ONE = {"type": "slurm", "partition": "one"}
 
 
@@ -66,7 +64,7 @@ def test_a_waiting_job_of_a_killed_runner_is_withdrawn(experiment: DisturbedExpe
     assert time.monotonic() - killed < PROMISED + SLACK
 
 
-@SOAK
+@pytest.mark.soak
 def test_srun_is_killed_while_its_job_waits(
     experiment: DisturbedExperiment, cluster: Cluster, busy_node: subprocess.Popen[bytes]
 ) -> None:
@@ -85,7 +83,7 @@ def test_srun_is_killed_while_its_job_waits(
     experiment.require_undisturbed_result()
 
 
-@SOAK
+@pytest.mark.soak
 @pytest.mark.usefixtures("busy_node")
 def test_scancel_of_a_waiting_job_pauses_the_trial(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     def cancel() -> None:
@@ -125,7 +123,11 @@ def require_second_run(experiment: DisturbedExperiment, cluster: Cluster, job: s
 
 
 @pytest.mark.parametrize(
-    "slots", [pytest.param((), marks=SOAK, id="trials are jobs"), pytest.param(("--slots=2",), id="trials are steps")]
+    "slots",
+    [
+        pytest.param((), marks=pytest.mark.soak, id="trials are jobs"),
+        pytest.param(("--slots=2",), id="trials are steps"),
+    ],
 )
 def test_a_submitted_runner_survives_its_time_limit(
     store: TrackingStore, tmp_path: Path, cluster: Cluster, slots: tuple[str, ...]
@@ -141,7 +143,7 @@ def test_a_submitted_runner_survives_its_time_limit(
     assert f"job {job} is queued again" in Path(submitted["output"]).read_text()
 
 
-@SOAK
+@pytest.mark.soak
 def test_a_submitted_runner_that_is_requeued_continues(experiment: DisturbedExperiment, cluster: Cluster) -> None:
     job = submit_runner(experiment)["job"]
     experiment.wait_for_worker()
@@ -149,7 +151,7 @@ def test_a_submitted_runner_that_is_requeued_continues(experiment: DisturbedExpe
     require_second_run(experiment, cluster, job)
 
 
-@SOAK
+@pytest.mark.soak
 def test_a_submitted_runner_that_is_canceled_is_not_queued_again(
     experiment: DisturbedExperiment, cluster: Cluster
 ) -> None:
@@ -160,7 +162,7 @@ def test_a_submitted_runner_that_is_canceled_is_not_queued_again(
     assert experiment.store.experiment(experiment.id).state is State.PAUSED, experiment.describe()
 
 
-@SOAK
+@pytest.mark.soak
 def test_a_submitted_runner_uses_the_store_of_a_url(tmp_path: Path, cluster: Cluster) -> None:
     url = f"sqlite:///{tmp_path}/other.db"
     with open_store(url) as store:

@@ -13,17 +13,15 @@ from det_core.config import load_config, parse_config
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
-from det_core.testing import is_soak
 from det_core.testing.disturbed_experiment import run_experiment
 from det_core.testing.requirements import require_module
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
-SOAK = pytest.mark.skipif(not is_soak(), reason="make soak runs it")
 DIGITS = Path(__file__).parents[3] / "examples" / "digits_pytorch"
 BACKENDS = [
     ("torch_distributed", "det_torch_distributed", "pip install det-torch-distributed"),
-    pytest.param("deepspeed", "deepspeed", "pip install deepspeed", marks=SOAK),
-    pytest.param("horovod", "horovod", "python -m det_horovod.build", marks=SOAK),
+    pytest.param("deepspeed", "deepspeed", "pip install deepspeed", marks=pytest.mark.soak),
+    pytest.param("horovod", "horovod", "python -m det_horovod.build", marks=pytest.mark.soak),
 ]
 """Names of backends, their libraries, and how to install these."""
 SEARCH = """
@@ -53,6 +51,7 @@ def digits_config(backend: str, launcher: dict[str, Any], epochs: int) -> dict[s
     return load_config(DIGITS / "const.yaml", [f"{key}={json.dumps(value)}" for key, value in changes.items()]).dump()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "library", "install"), BACKENDS)
 @pytest.mark.usefixtures("cluster")
 def test_two_nodes_train_what_one_node_trains(store: TrackingStore, backend: str, library: str, install: str) -> None:
@@ -67,6 +66,7 @@ def test_two_nodes_train_what_one_node_trains(store: TrackingStore, backend: str
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_scancel_of_torchrun_saves_a_checkpoint(store: TrackingStore, cluster: Cluster) -> None:
     """torchrun gets the signal, too, and must outlive its workers."""
     require_module(*BACKENDS[0][1:])
@@ -87,6 +87,7 @@ def test_scancel_of_torchrun_saves_a_checkpoint(store: TrackingStore, cluster: C
     assert store.checkpoints(trial_id=trial.id), log
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_a_search_runs_trials_at_once(store: TrackingStore, tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(SEARCH)
@@ -119,6 +120,7 @@ def test_a_search_runs_trials_at_once(store: TrackingStore, tmp_path: Path) -> N
     assert 2 <= most <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_slots_are_the_gpus_that_slurm_gives(store: TrackingStore, tmp_path: Path) -> None:
     """The GPUs of the test's nodes are pretended, but Slurm numbers them as real ones."""
