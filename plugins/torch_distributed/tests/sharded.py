@@ -1,4 +1,4 @@
-"""Checks of `FSDPBackend` on two slots. As a program, this module prints which checks passed."""
+"""Checks of a script and of `FSDPBackend` on two slots. As a program, this module prints which checks passed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import det_torch
 import pytest
 import torch
 import torch.distributed as dist
 from det_torch import PyTorchTrialContext
 from det_torch.process_group import broadcast_tensors
 from det_torch.sharding import read_sharded_state
+from det_torch.testing.code.model_def import Adversaries
 from det_torch_distributed._ddp import DDPBackend
 from det_torch_distributed._fsdp import FSDPBackend
 from det_torch_distributed._options import TorchDistributedOptions
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from det_core.config import parse_config
 from det_core.errors import InvalidTrial, RankFailed
-from det_core.launch import backends
 
 RANK = int(os.environ.get("RANK", "0"))
 BATCH = torch.rand(2, 8, generator=torch.Generator().manual_seed(2))
@@ -97,6 +99,15 @@ class Trainer:
 
 def _whole(value: Any) -> Any:
     return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def a_script_trains() -> None:
+    """`det_torch.init` finds the other slots and makes the process group, and a `Trainer` uses both."""
+    trial = Adversaries(script)
+    assert isinstance(trial.maker, DistributedDataParallel)
+    det_torch.Trainer(trial, script).fit(max_length=det_torch.Batch(5))
+    assert script.current_train_batch() == 5
+    assert (dist.get_backend(), dist.get_rank(), dist.get_world_size()) == ("gloo", RANK, 2)
 
 
 def each_slot_has_a_part() -> None:
@@ -411,6 +422,7 @@ def collectives_of_the_trial_are_told_apart() -> None:
 CHECKS: dict[str, Callable[[], None]] = {
     check.__name__: check
     for check in (
+        a_script_trains,
         each_slot_has_a_part,
         weights_are_the_chiefs,
         tensors_of_any_layout_are_broadcast,
@@ -435,10 +447,9 @@ CHECKS: dict[str, Callable[[], None]] = {
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    SLOTS = backends.connect_workers()
-    for name, check in CHECKS.items():
-        check()
-        print(f"{name} passed", flush=True)
-    SLOTS.close()
-    dist.destroy_process_group()
+    hparams, exp_conf = {"global_batch_size": 8}, {"searcher": {"metric": "validation_loss"}}
+    with det_torch.init(hparams=hparams, exp_conf=exp_conf) as script:
+        SLOTS = script.distributed
+        for name, check in CHECKS.items():
+            check()
+            print(f"{name} passed", flush=True)

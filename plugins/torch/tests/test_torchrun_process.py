@@ -1,0 +1,53 @@
+"""The program that runs torchrun, without workers."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from det_torch._torchrun_process import _limit_closing, _listen, create_rendezvous
+from torch.distributed.elastic.multiprocessing.api import PContext
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+
+from tests.comm.job import free_port
+
+
+def listening(port: int) -> set[str]:
+    return {
+        one.laddr.ip
+        for one in psutil.Process().net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN and one.laddr.port == port
+    }
+
+
+def test_the_store_listens_at_the_address_of_the_endpoint_only() -> None:
+    port = free_port()
+    node = create_rendezvous(RendezvousParameters("det", f"127.0.0.1:{port}", "run", 1, 1, rank="0"))
+    found = node.next_rendezvous()
+    assert (node.get_backend(), found.rank, found.world_size) == ("det", 0, 1)
+    found.store.set("key", "value")
+    assert found.store.get("key") == b"value"
+    assert listening(port) == {"127.0.0.1"}
+
+
+def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit, match=rf"cannot listen at 127\.0\.0\.1, port {port}: .*; choose another port"):
+            _listen("127.0.0.1", port)
+
+
+def test_workers_are_killed_after_the_timeout_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun itself would give the other workers 30 s after the failure of one."""
+    seen: list[tuple[Any, int]] = []
+    monkeypatch.setattr(PContext, "close", lambda self, death_sig=None, timeout=30: seen.append((death_sig, timeout)))
+    _limit_closing(5)
+    context: Any = SimpleNamespace()
+    PContext.close(context)
+    PContext.close(context, death_sig=2, timeout=30)  # type: ignore[arg-type]
+    PContext.close(context, timeout=1)
+    assert seen == [(None, 5), (2, 5), (None, 1)]
