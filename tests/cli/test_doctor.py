@@ -13,8 +13,6 @@ from det_core.package_commands import package_command
 
 from .conftest import Det
 
-pytestmark = pytest.mark.integration
-
 CONFIG = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"
 CHECKS = [
     *("python", "plugins", "extras", "record", "storage", "slots", "launcher", "host name", "ports", "backend"),

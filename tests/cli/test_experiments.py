@@ -338,7 +338,6 @@ def matplotlib() -> None:
         skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -> None:
     """A hyperparameter with two dollar signs was parsed as a formula and raised a ParseException."""
@@ -348,7 +347,6 @@ def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -
     assert det("experiment", "plot", 1, "-o", tmp_path / "curves.svg").err == ""
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_path: Path) -> None:
     """Huge values raised an error. With long names, the legend left no room for the curves, which is a warning."""
@@ -359,7 +357,6 @@ def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_pat
     assert det("experiment", "plot", 1, "-o", tmp_path / "curves.png").err == ""
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(("suffix", "options"), [("png", ()), ("svg", ("--log", "--metric", "accuracy"))])
 @pytest.mark.usefixtures("matplotlib")
 def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
@@ -371,7 +368,6 @@ def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: 
     assert len(content) > 10_000
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_a_plot_of_many_trials_names_the_best_ten(
     det: Det, store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -415,7 +411,6 @@ def test_a_plot_of_many_trials_names_the_best_ten(
     assert axes.get_ylim()[0] < 1 / 60  # the worst is in the picture
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_a_single_point_is_a_large_dot(
     det: Det, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

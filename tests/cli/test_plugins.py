@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from det_core.cli import main
+from det_core.cli.commands import _plugin_checks
 from det_core.package_commands import package_command
-from det_core.plugins import plugin_registry
+from det_core.plugins import ImportCost, plugin_registry
 from det_core.testing._plugin_metadata import write_plugin_metadata
 
 from .conftest import Det, Install, command_plugin, disable_plugins_except
@@ -105,12 +107,6 @@ BROKEN = {
     "det-no-target": (command("target='nowhere:gone', install='pip install x'"), "'nowhere:gone'", "pip install x"),
     "det-no-store": (store("os:DirEntry"), "it is the class DirEntry", "expected a subclass of", "StorageManager"),
     "det-signature": (command("target='os:getcwd'"), "it cannot be called with (parser)"),
-    "det-heavy": ("import big_framework", "61 modules", "big_framework 60", "the limit is 50", "target"),
-    "det-slow": (
-        "import time\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.1:\n    pass\n",
-        "ms of CPU time; the limit is 50",
-        "target",
-    ),
     "det-forgets": ("def det_storage():\n    return []\n", "det_storage lacks @det_core.hookimpl", "add the decorator"),
     "det-no-list": (hook("det_storage()", "return 5"), "det_storage returns 5", "yield each StorageSpec"),
     "det-wrong-type": (hook("det_storage()", "yield 'odd'"), "det_storage yields 'odd'; expected StorageSpec"),
@@ -133,53 +129,90 @@ BROKEN = {
         "det does not call its method trial_finishd; did you mean 'trial_finished'?",
     ),
     "det-raises": ("raise ImportError('no cuda')", "broken", "no cuda", "DET_DISABLE_PLUGINS"),
-    "det-exits": ("import sys\nif sys.argv[0] == '-c':\n    raise SystemExit('no display')\n", "no display"),
 }
 """Names of distributions mapped to the code of the plugin, and the words with which it is reported."""
+COSTLY = {
+    "det-heavy": ("import big_framework", "61 modules", "big_framework 60", "the limit is 50", "target"),
+    "det-slow": (
+        "import time\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.1:\n    pass\n",
+        "ms of CPU time; the limit is 50",
+        "target",
+    ),
+    "det-exits": ("import sys\nif sys.argv[0] == '-c':\n    raise SystemExit('no display')\n", "no display"),
+}
+"""The same of plugins whose import is measured in a process of its own."""
 
 
-def install_broken(name: str, site: Path) -> None:
-    """Install a plugin of the table, next to a package of 60 modules."""
-    code = BROKEN[name][0]
-    write_plugin_metadata(site, name)
-    (site / f"{name.replace('-', '_')}.py").write_text(code.replace("'odd'", f"'{name}'"))
-    package = site / "big_framework"
-    package.mkdir(exist_ok=True)
-    (package / "__init__.py").write_text("".join(f"from . import part{number}\n" for number in range(59)))
-    for number in range(59):
-        (package / f"part{number}.py").touch()
-
-
-@pytest.fixture(scope="module")
-def problems(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return what one check reports of all broken plugins."""
-    site = tmp_path_factory.mktemp("site")
-    for name in BROKEN:
-        install_broken(name, site)
-    printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        disable_plugins_except(patch, "det-core")
-        patch.syspath_prepend(site)
-        plugin_registry.cache_clear()
-        with redirect_stdout(printed):
-            code = main(["plugins", "check", "--json"])
+def check_installed(plugins: Mapping[str, tuple[str, ...]], site: Path, patch: pytest.MonkeyPatch) -> list[str]:
+    """Install plugins of a table and det-core alone, and return the problems that one check reports."""
+    for name, (code, *_) in plugins.items():
+        write_plugin_metadata(site, name)
+        (site / f"{name.replace('-', '_')}.py").write_text(code.replace("'odd'", f"'{name}'"))
+    disable_plugins_except(patch, "det-core")
+    patch.syspath_prepend(site)
     plugin_registry.cache_clear()
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        code = main(["plugins", "check", "--json"])
     document = json.loads(printed.getvalue())
     assert (code, document["ok"]) == (1, False)
     found: list[str] = document["problems"]
     return found
 
 
-@pytest.mark.integration
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return what one check reports of all broken plugins, without measuring their imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("det_core.cli.commands._plugin_checks.measure_import", lambda module: ImportCost(0, []))
+        found = check_installed(BROKEN, tmp_path_factory.mktemp("site"), patch)
+    plugin_registry.cache_clear()
+    return found
+
+
+def assert_reported(problems: Sequence[str], name: str, words: Sequence[str]) -> None:
+    [problem] = [problem for problem in problems if f"{name} 1.0" in problem]
+    assert [word for word in words if word.replace("'odd'", f"'{name}'") not in problem] == []
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_check_reports_a_broken_plugin_with_its_reason(problems: list[str], name: str) -> None:
-    [problem] = [problem for problem in problems if f"{name} 1.0" in problem]
-    assert [word for word in BROKEN[name][1:] if word.replace("'odd'", f"'{name}'") not in problem] == []
+    assert_reported(problems, name, BROKEN[name][1:])
+
+
+def test_check_reports_nothing_else(problems: list[str]) -> None:
+    assert len(problems) == len(BROKEN)
 
 
 @pytest.mark.integration
-def test_check_reports_nothing_else(problems: list[str]) -> None:
-    assert len(problems) == len(BROKEN)
+def test_check_reports_costly_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "big_framework"
+    package.mkdir()
+    (package / "__init__.py").write_text("".join(f"from . import part{number}\n" for number in range(59)))
+    for number in range(59):
+        (package / f"part{number}.py").touch()
+    problems = check_installed(COSTLY, tmp_path, monkeypatch)
+    for name, (_, *words) in COSTLY.items():
+        assert_reported(problems, name, words)
+    assert len(problems) == len(COSTLY)
+
+
+@pytest.mark.parametrize(
+    ("costs", "problems"),
+    [
+        ([ImportCost(50, ["m"] * 50)], 0),
+        ([ImportCost(50, ["m"] * 50 + ["det_core.x"])], 0),
+        ([ImportCost(50, ["m"] * 51)], 1),
+        ([ImportCost(51, []), ImportCost(50, [])], 0),  # the second import finds compiled modules
+        ([ImportCost(51, ["m"] * 51), ImportCost(52, ["m"] * 51)], 2),
+    ],
+)
+def test_limits_of_an_import_are_inclusive(
+    monkeypatch: pytest.MonkeyPatch, costs: list[ImportCost], problems: int
+) -> None:
+    monkeypatch.setattr(_plugin_checks, "measure_import", lambda module: costs.pop(0))
+    assert len([*_plugin_checks._import_problems("m")]) == problems
+    assert costs == []
 
 
 @pytest.mark.usefixtures("core_alone")
@@ -239,7 +272,7 @@ def test_check_finds_files_that_two_distributions_install(det: Det, install: Ins
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2.0\n")
     for info in (other, other.with_name("det_over-1.0.dist-info")):
         (info / "RECORD").write_text(f"{info.name}/METADATA,,\ncommon.py,sha256=x,1\n../../bin/tool,sha256=y,2\n")
-    assert det("plugins", "check").out.splitlines() == [
+    assert det("plugins", "check", "det-over").out.splitlines() == [
         "det-over 1.0 and other 2.0 overwrite each other's files, such as ../../bin/tool (2 in all); "
         f"type: {package_command('uninstall', 'other')}; {package_command('reinstall', 'det-over')}"
     ]
