@@ -6,8 +6,10 @@ It ends with its stdin, and its forks end with it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -16,13 +18,17 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from det_core.plugins import plugin_registry
 from det_core.testing._fork_client import LENGTH, STATUS
 
 _PR_SET_PDEATHSIG = 1
+_PLUGIN_VARIABLES = ("PYTHONPATH", "DET_DISABLE_PLUGINS")
+"""Environment variables that decide which plugins a process finds."""
 
 
 @dataclass(frozen=True)
@@ -107,20 +113,58 @@ def _become(request: dict[str, Any], streams: list[int], parent: int) -> list[st
     for text in (sys.stdout, sys.stderr):
         text.reconfigure(write_through=True)  # type: ignore[union-attr]
     os.chdir(request["cwd"])
+    if any(request["env"].get(name) != os.environ.get(name) for name in _PLUGIN_VARIABLES):
+        plugin_registry.cache_clear()
     os.environ.clear()
     os.environ.update(request["env"])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
     argv: list[str] = request["argv"]
     return argv
 
 
+class _QuickEnd:
+    """End of a fork without that of its interpreter, which takes longer than many a fork itself."""
+
+    def __init__(self) -> None:
+        self._code: int | None = None
+        atexit.register(self._exit)  # called last, because handlers of the modules are registered later
+
+    def run(self, program: Callable[[], object]) -> None:
+        """Run a program, and note its exit code."""
+        try:
+            program()
+        except SystemExit as stop:
+            self._code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+            raise
+        except KeyboardInterrupt:  # ends by a signal
+            raise
+        except BaseException:
+            self._code = 1
+            raise
+        self._code = 0
+
+    def _exit(self) -> None:
+        if self._code is not None:
+            os._exit(self._code & 0xFF)
+
+
 def main(listener: int, modules: list[str]) -> None:
     """Import the modules, then serve."""
+    end = _QuickEnd()
     for name in modules:
         importlib.import_module(name)
     threads = len(list(Path("/proc/self/task").iterdir()))  # psutil would then be imported in all workers
     if threads > 1:
         sys.exit(f"the import of {', '.join(modules)} started {threads - 1} threads, which a fork would not have")
-    first, *rest = _Server(socket.socket(fileno=listener)).serve()
+    gc.freeze()  # a collection in a fork would copy all of the memory
+    argv = _Server(socket.socket(fileno=listener)).serve()
+    end.run(lambda: _run_python(argv))
+
+
+def _run_python(argv: list[str]) -> None:
+    """Do what ``python ARGUMENT...`` does."""
+    first, *rest = argv
     if first == "-m":
         sys.path[0] = str(Path.cwd())
         sys.argv = rest

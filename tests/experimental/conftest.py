@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..cli.conftest import Record, record, store, trained  # noqa: F401
-from ..runner.conftest import context_dir, toy_framework  # noqa: F401
+from ..runner.conftest import context_dir, installed, toy_framework, toy_site  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

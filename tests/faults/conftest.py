@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ..postgresql import PostgreSQL
-from ..runner.conftest import context_dir, toy_framework  # noqa: F401
+from ..runner.conftest import context_dir, installed, toy_framework, toy_site  # noqa: F401
 from ..tracking.conftest import server  # noqa: F401
 
 DISK_SIZE = 8 << 20

@@ -1,14 +1,17 @@
-"""Experiments of the toy framework, installed as a distribution of its own."""
+"""Experiments of the toy framework, installed as a distribution of its own, whose processes are forks."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import importlib_metadata
 import pytest
 
 from det_core import storage
@@ -17,14 +20,54 @@ from det_core.core import open_storage_block
 from det_core.home import default_storage
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch import node_agent
+from det_core.launch._reaped_command import ReapedCommand
+from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.plugins import plugin_registry
 from det_core.runner import submit_experiment
+from det_core.testing._fork_launcher import run_fork_server
 from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
-TOY = Path(__file__).parent.parent / "toy" / "det_toy.py"
+TOY = Path(__file__).parent.parent / "toy"
 
 Submit = Callable[..., ExperimentRecord]
+
+
+@pytest.fixture(scope="session")
+def toy_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the toy framework, and return its directory."""
+    site = tmp_path_factory.mktemp("toy")
+    write_plugin_metadata(site, "det-toy")
+    for name in ("det_toy.py", "det_toy_imports.py"):
+        shutil.copy(TOY / name, site)
+    return site
+
+
+@pytest.fixture(scope="session")
+def installed(toy_site: Path) -> tuple[list[str], importlib_metadata.EntryPoints]:
+    """Return ``sys.path`` with the toy framework, and the entry points found on it."""
+    path = [str(toy_site), *sys.path]
+    return path, importlib_metadata.EntryPoints(
+        point for one in importlib_metadata.distributions(path=path) for point in one.entry_points.select(group="det")
+    )
+
+
+@pytest.fixture(autouse=True)
+def toy_framework(toy_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process and those that it starts find the toy framework."""
+    monkeypatch.setenv("PYTHONPATH", str(toy_site))
+    monkeypatch.syspath_prepend(toy_site)
+
+
+@pytest.fixture
+def plugin_site(tmp_path: Path, toy_site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory for further plugins, which this process and those that it starts find."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.setenv("PYTHONPATH", f"{site}{os.pathsep}{toy_site}")
+    monkeypatch.syspath_prepend(site)
+    return site
 
 
 def install_plugin(site: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,13 +78,44 @@ def install_plugin(site: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     plugin_registry.cache_clear()
 
 
+@pytest.fixture(scope="session")
+def fork_words(toy_site: Path) -> Iterator[list[str]]:
+    """Run a server whose forks need not import det, and return the words that make a Python command one of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(toy_site))
+        with run_fork_server(["det_toy_imports"]) as words:
+            yield words
+
+
+@pytest.fixture(scope="session")
+def fork_path(fork_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory whose ``python3`` is a fork."""
+    directory = tmp_path_factory.mktemp("forks")
+    script = directory / "python3"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *fork_words])} "$@"\n')
+    script.chmod(0o700)
+    return directory
+
+
+@pytest.fixture
+def new_processes() -> None:
+    """Let the processes of trials be new ones."""
+
+
 @pytest.fixture(autouse=True)
-def toy_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    site = tmp_path / "site"
-    install_plugin(site, TOY, monkeypatch)
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    monkeypatch.syspath_prepend(site)
-    return site
+def _quick_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes of trials be forks, unless a test requests `new_processes`."""
+    if request.node.get_closest_marker("integration") is None or "new_processes" in request.fixturenames:
+        return
+    words, path = request.getfixturevalue("fork_words"), request.getfixturevalue("fork_path")
+
+    def start(argv: Sequence[str], *args: Any, **options: Any) -> ReapedCommand:
+        if argv[0] == sys.executable:
+            argv = [part for word in argv for part in ([*words, word] if word == "-m" else [word])]
+        return ReapedCommand(argv, *args, **options)
+
+    monkeypatch.setattr(node_agent, "ReapedCommand", start)
+    monkeypatch.setattr(node_agent, "make_search_path", lambda: f"{path}{os.pathsep}{make_search_path()}")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign, p
 
 Submit = Callable[..., ExperimentRecord]
 
-SEEDS = campaign_seeds(few=4, many=100)
+SEEDS = campaign_seeds(few=1, many=100)
 PATIENCE = 300.0
 TRIALS, LONGEST = 16, 16
 SPACE = {"x": {"type": "int", "minval": 0, "maxval": 3}, "y": {"type": "double", "minval": 0.0, "maxval": 1.0}}

@@ -140,6 +140,7 @@ import shutil
 """
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_a_script_receives_environment_and_info_files(store: TrackingStore, command: Command, out: Path) -> None:
     changes = {
         "hyperparameters": {"lr": 0.1},
@@ -390,6 +391,7 @@ def test_no_process_outlives_the_runner_and_the_guard(store: TrackingStore, comm
     assert the_trial(store, experiment).restarts == 0
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_no_process_outlives_a_kill(store: TrackingStore, command: Command, out: Path) -> None:
     experiment = command(TREE)
 
@@ -423,6 +425,7 @@ def test_a_worker_that_prints_without_end_is_killed_and_fills_no_memory(store: T
     assert grown[0] < 32 << 20
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_no_process_outlives_its_command(store: TrackingStore, command: Command, out: Path) -> None:
     experiment = command(TREE.replace("time.sleep(1000)", "sys.exit()"))
     assert run(store, experiment) is State.COMPLETED

@@ -31,6 +31,7 @@ from det_core.tracking import open_store
 
 from ..answering_server import Behaviour, served
 from ..waiting import interrupt_once, is_alive, wait_for
+from .conftest import install_plugin
 
 pytestmark = pytest.mark.integration
 
@@ -121,7 +122,7 @@ def on_batch(self, batch):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("seed", campaign_seeds(few=5, many=50))
+@pytest.mark.parametrize("seed", campaign_seeds(few=1, many=50))
 def test_sigkill_at_random_batches_changes_nothing(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path, seed: int
 ) -> None:
@@ -470,6 +471,7 @@ def test_a_storage_that_cannot_be_written_fails_before_training(
 
 OBSERVER = """
 import json, os
+import det_core
 def note(event):
     with open(os.environ["SEEN"], "a") as file:
         print(type(event).__name__, *(str(getattr(event, name, "")) for name in ("state", "best")), file=file)
@@ -492,13 +494,13 @@ def det_checkpoint_saved(event): note(event); raise RuntimeError("an observer's 
 def test_observers_receive_all_events_in_order(
     store: TrackingStore,
     new_experiment: Submit,
-    toy_framework: Path,
+    plugin_site: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     storage: str,
 ) -> None:
-    plugin = toy_framework / "det_toy.py"
-    plugin.write_text(plugin.read_text() + OBSERVER)
+    (tmp_path / "det_noting.py").write_text(OBSERVER)
+    install_plugin(plugin_site, tmp_path / "det_noting.py", monkeypatch)
     seen = tmp_path / "seen"
     monkeypatch.setenv("SEEN", str(seen))
     directory = tmp_path / storage

@@ -31,10 +31,10 @@ SEARCH = {"name": "random", "metric": "validation_loss", "max_trials": 3}
 
 
 @pytest.fixture(autouse=True)
-def scripted(toy_framework: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = toy_framework / "det_scripted-1.0.dist-info"
+def scripted(plugin_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = plugin_site / "det_scripted-1.0.dist-info"
     info.mkdir()
-    shutil.copy(SCRIPTED, toy_framework)
+    shutil.copy(SCRIPTED, plugin_site)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-scripted\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[det]\nscripted = det_scripted\n")
     monkeypatch.delitem(sys.modules, "det_scripted", raising=False)

@@ -46,9 +46,9 @@ def install(site: Path, name: str, source: str) -> None:
 
 
 @pytest.fixture
-def observed(toy_framework: Path, new_experiment: Submit, tmp_path: Path) -> Submit:
+def observed(plugin_site: Path, new_experiment: Submit, tmp_path: Path) -> Submit:
     """Submit an experiment with the observer of the example."""
-    install(toy_framework, "det_jsonl", EXAMPLE.read_text())
+    install(plugin_site, "det_jsonl", EXAMPLE.read_text())
 
     def submit(body: str = "pass", **changes: Any) -> ExperimentRecord:
         block = {"jsonl": {"directory": str(tmp_path / "events"), "logs": True}}
@@ -130,9 +130,9 @@ def test_a_canceled_trial_has_finished(store: TrackingStore, observed: Submit, t
 
 
 def test_plugins_add_to_launches(
-    store: TrackingStore, toy_framework: Path, new_experiment: Submit, tmp_path: Path
+    store: TrackingStore, plugin_site: Path, new_experiment: Submit, tmp_path: Path
 ) -> None:
-    install(toy_framework, "det_preparer", PREPARER)
+    install(plugin_site, "det_preparer", PREPARER)
     seen = tmp_path / "seen"
     experiment = new_experiment(
         "def on_batch(self, batch):\n"
@@ -149,10 +149,8 @@ def test_plugins_add_to_launches(
     )
 
 
-def test_a_wrong_preparation_fails_the_launch(
-    store: TrackingStore, toy_framework: Path, new_experiment: Submit
-) -> None:
-    install(toy_framework, "det_preparer", PREPARER.replace("return LaunchAdditions(", "return dict("))
+def test_a_wrong_preparation_fails_the_launch(store: TrackingStore, plugin_site: Path, new_experiment: Submit) -> None:
+    install(plugin_site, "det_preparer", PREPARER.replace("return LaunchAdditions(", "return dict("))
     experiment = new_experiment()
     assert run(store, experiment) is State.ERROR
     assert "plugin det-preparer: its det_prepare_launch answers {" in (store.experiment(experiment.id).error or "")

@@ -45,9 +45,9 @@ NEEDLES = [needle.encode() for needle in (ACCESS, SECRET, json.dumps(SECRET)[1:-
 
 
 @pytest.fixture(autouse=True)
-def vault(toy_framework: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def vault(plugin_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The config block of a vault, whose plugin is installed."""
-    install_plugin(toy_framework, VAULT, monkeypatch)
+    install_plugin(plugin_site, VAULT, monkeypatch)
     return {"type": "vault", "path": str(tmp_path / "vault"), **KEYS}
 
 

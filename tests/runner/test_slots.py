@@ -43,8 +43,8 @@ def only_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ring(toy_framework: Path, monkeypatch: pytest.MonkeyPatch, only_theirs: None) -> None:
-    install_plugin(toy_framework, RING, monkeypatch)
+def ring(plugin_site: Path, monkeypatch: pytest.MonkeyPatch, only_theirs: None) -> None:
+    install_plugin(plugin_site, RING, monkeypatch)
 
 
 @pytest.fixture
@@ -180,6 +180,7 @@ def test_all_workers_fall_back_to_the_same_checkpoint(
     ]
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_a_kill_ends_all_workers(store: TrackingStore, on_two_slots: Submit, tmp_path: Path) -> None:
     body = (
         f"def on_batch(self, batch):\n    Path({str(tmp_path)!r}, f'pid_{{os.getpid()}}').touch()\n    time.sleep(60)"

@@ -25,14 +25,14 @@ PLUGIN = Path(__file__).parents[2] / "examples" / "storage_plugin"
 
 
 @pytest.fixture
-def gzip_plugin(toy_framework: Path, tmp_path: Path) -> None:
+def gzip_plugin(plugin_site: Path, tmp_path: Path) -> None:
     """Install the plugin as pip does, beside the toy framework."""
     source = tmp_path / "plugin"
     source.mkdir()
     for name in ("pyproject.toml", "det_gzip.py"):
         (source / name).write_text((PLUGIN / name).read_text())
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
-    subprocess.run([*pip, "--target", toy_framework, source], check=True, timeout=120)
+    subprocess.run([*pip, "--target", plugin_site, source], check=True, timeout=120)
     plugin_registry.cache_clear()
 
 

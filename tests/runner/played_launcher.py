@@ -1,0 +1,75 @@
+"""Launcher that starts nothing: the ends of its launches are given, and functions stand for their workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
+
+End = Exit | Exception | None
+Step = End | Callable[[LaunchRequest], End]
+"""End of a launch, an error of `Launcher.start`, or a function that acts as the workers do and returns either. None
+stands for workers that run until they are requested to stop."""
+
+SUCCESS = Exit(code=0)
+FAILURE = Exit(code=1)
+
+
+class PlayedLauncher(Launcher):
+    """Launcher whose launches end as given, in order.
+
+    Args:
+        steps: what the launches do.
+        stops: whether workers that run end successfully when they are requested to stop.
+    """
+
+    def __init__(self, *steps: Step, stops: bool = False) -> None:
+        self.steps = list(steps)
+        self._stops = stops
+        self.requests: list[LaunchRequest] = []
+        self.allocations: list[PlayedAllocation] = []
+
+    def device(self) -> Literal["cpu", "cuda"]:
+        return "cpu"
+
+    def start(self, request: LaunchRequest) -> Allocation:
+        self.requests.append(request)
+        step = self.steps.pop(0)
+        end = step(request) if callable(step) else step
+        if isinstance(end, Exception):
+            raise end
+        self.allocations.append(PlayedAllocation(end, stops=self._stops))
+        return self.allocations[-1]
+
+
+class PlayedAllocation(Allocation):
+    """Launch that has ended, or that ends when it is killed."""
+
+    def __init__(self, end: Exit | None, *, stops: bool) -> None:
+        self.end = end
+        self._stops = stops
+        self.calls: list[str] = []
+        """Names of the methods that were called, without `wait` and `status`."""
+
+    def wait(self, timeout: float) -> Exit | None:
+        return self.end
+
+    def status(self) -> Status:
+        return Status(phase=Phase.RUNNING)
+
+    def preempt(self) -> None:
+        self.calls.append("preempt")
+        if self._stops:
+            self.end = SUCCESS
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+        self.end = Exit(code=-9)
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def ended_by(cause: Cause, code: int = 1) -> Exit:
+    return Exit(code=code, cause=cause, message="says the engine")

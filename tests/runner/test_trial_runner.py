@@ -1,0 +1,518 @@
+"""Decisions on the restarts of a trial, without any process."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from det_core import storage
+from det_core.config import parse_config
+from det_core.core import EarlyExitReason, open_storage_block
+from det_core.core.event_stream import EventStream
+from det_core.errors import LaunchDelayed, LaunchError, PluginError, StoreBusy
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, PYTHON, Cause, Exit, LaunchRequest
+from det_core.interfaces.records import (
+    CheckpointState,
+    ExperimentRecord,
+    MetricsReport,
+    NewTrial,
+    State,
+    TrialRecord,
+    TrialUpdate,
+)
+from det_core.interfaces.tracking import TrackingStore
+from det_core.launch._failure_notes import FAILURE_PREFIX
+from det_core.runner import _trial_runner
+from det_core.runner._trial_runner import TrainingOutcome, TrainingResult, TrialRunner
+
+from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, ended_by
+
+INTERRUPTIONS = (Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.NODE_LOST)
+
+
+class Play:
+    """Experiment with one trial, whose launches are played."""
+
+    def __init__(self, store: TrackingStore, directory: Path, **keys: Any) -> None:
+        self.block = {"type": "directory", "container_path": str(directory)}
+        config = {
+            "entrypoint": "model_def:T",
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 20}},
+            "checkpoint_storage": self.block,
+            **keys,
+        }
+        self.store = store
+        self.config = parse_config(config)
+        self.experiment: ExperimentRecord = store.create_experiment(config=self.config.dump())
+        self.trial: TrialRecord = store.create_trial(self.experiment.id, hparams={"lr": 0.1}, seed=3)
+        store.acquire_lease(self.experiment.id, "test", seconds=600, state=State.ACTIVE)
+        self.request: State | None = None
+
+    def run(self, *steps: Step, from_beginning: bool = False, stops: bool = False) -> TrainingResult:
+        """Run the trial with launches that end as given, and check that all of them were started."""
+        self.launcher = PlayedLauncher(*steps, stops=stops)
+        runner = TrialRunner(
+            store=self.store,
+            experiment=self.experiment,
+            config=self.config,
+            code=b"code",
+            launcher=self.launcher,
+            lease="test",
+            storage=open_storage_block(self.block),
+            from_beginning=from_beginning,
+            stream=EventStream(
+                "runner",
+                cluster_id=self.store.cluster_id,
+                experiment_id=self.experiment.id,
+                config=self.config.dump(),
+                fetch_files=lambda *_: None,
+            ),
+        )
+        result = runner.run(self.trial, lambda: self.request)
+        assert self.launcher.steps == []
+        assert all(one.calls[-1] == "close" for one in self.launcher.allocations)
+        return result
+
+    @property
+    def record(self) -> TrialRecord:
+        return self.store.trial(self.trial.id)
+
+    @property
+    def log(self) -> list[str]:
+        return [line.log for line in self.store.logs(self.trial.id)]
+
+    def ids(self, request: LaunchRequest) -> dict[str, int]:
+        return {"trial_id": self.trial.id, "run_id": request.info["trial.json"]["trial_run_id"]}
+
+    def reporting(self, end: Exit, group: str = "training", **metrics: Any) -> Step:
+        """Return a step whose workers report metrics."""
+
+        def work(request: LaunchRequest) -> Exit:
+            report = MetricsReport(**self.ids(request), group=group, steps_completed=4, metrics=metrics)
+            self.store.report_metrics([report])
+            return end
+
+        return work
+
+    def saving(self, end: Exit, steps: int) -> Callable[[LaunchRequest], Exit]:
+        """Return a step whose workers save a checkpoint."""
+
+        def work(request: LaunchRequest) -> Exit:
+            ids, uuid = self.ids(request), f"after-{steps}"
+            self.store.begin_checkpoint(uuid, **ids, storage=self.block)
+            resources = storage.save_checkpoint(open_storage_block(self.block), uuid, {}, {"steps_completed": steps})
+            self.store.complete_checkpoint(
+                uuid, run_id=ids["run_id"], steps_completed=steps, resources=resources, metadata={}
+            )
+            return end
+
+        return work
+
+    def calling(self, method: str, *args: Any, end: Exit = SUCCESS) -> Step:
+        """Return a step whose workers call a method of the store for their run."""
+
+        def work(request: LaunchRequest) -> Exit:
+            ids = self.ids(request)
+            getattr(self.store, method)(ids["trial_id"], ids["run_id"], *args)
+            return end
+
+        return work
+
+
+@pytest.fixture
+def play(store: TrackingStore, tmp_path: Path) -> Callable[..., Play]:
+    return lambda **keys: Play(store, tmp_path / "checkpoints", **keys)
+
+
+@pytest.fixture(autouse=True)
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Do not wait between launches, and return the numbers of seconds that were not waited."""
+    skipped: list[float] = []
+    monkeypatch.setattr(TrialRunner, "_delay", lambda self, run, what, seconds, requested: skipped.append(seconds))
+    monkeypatch.setattr(_trial_runner, "_TICK", 0.01)
+    return skipped
+
+
+def test_a_launch_describes_the_trial(play: Callable[..., Play]) -> None:
+    one = play(resources={"priority": 7}, environment={"environment_variables": ["COLOR=red"]})
+    assert one.run(SUCCESS).outcome is TrainingOutcome.COMPLETED
+    (request,) = one.launcher.requests
+    assert list(request.argv) == [PYTHON, "-m", "det_core.launch.worker"]
+    assert (request.key, request.code, request.slots, request.priority, request.env["COLOR"]) == (
+        f"{one.store.cluster_id}-trial-{one.trial.id}", b"code", 1, 7, "red",
+    )  # fmt: skip
+    assert request.submitted == one.experiment.start_time
+    trial = request.info["trial.json"]
+    assert trial["config"] == one.config.dump()
+    assert [trial[name] for name in ("trial_id", "trial_seed", "hparams", "steps_completed", "trial_run_id")] == [
+        one.trial.id, 3, {"lr": 0.1}, 0, 1,
+    ]  # fmt: skip
+    assert request.info["cluster.json"]["latest_checkpoint"] is None
+    assert one.log == [
+        f"run 1 of trial {one.trial.id} starts from the beginning",
+        f"run 1 of trial {one.trial.id} exited with code 0",
+    ]
+    (run,) = one.store.runs(one.trial.id)
+    assert (run.end_reason, run.end_time is not None, one.record.state) == ("", True, State.ACTIVE)
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "argv"),
+    [
+        ("python3 train.py | cat", ["/bin/sh", "-c", "python3 train.py | cat"]),
+        (["./train.sh", "1"], ["./train.sh", "1"]),
+    ],
+)
+def test_a_command_is_launched_as_given(play: Callable[..., Play], entrypoint: Any, argv: list[str]) -> None:
+    one = play(entrypoint=entrypoint)
+    assert one.run(SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert list(one.launcher.requests[0].argv) == argv
+
+
+def test_a_completed_trial_has_the_metric_of_its_last_validation(play: Callable[..., Play]) -> None:
+    one = play()
+
+    def validate(request: LaunchRequest) -> Exit:
+        for steps, loss in ((4, 0.25), (8, 0.5)):
+            report = MetricsReport(
+                **one.ids(request), group="validation", steps_completed=steps, metrics={"loss": loss, "f1": 9}
+            )
+            one.store.report_metrics([report])
+        return SUCCESS
+
+    assert one.run(validate) == TrainingResult(TrainingOutcome.COMPLETED, metric=0.5)
+
+
+def test_a_completed_operation_has_the_metric_of_its_report(play: Callable[..., Play]) -> None:
+    one = play()
+    new = NewTrial(hparams={}, seed=3, source_checkpoint=None)
+    update = TrialUpdate(request_id=0, state=State.QUEUED, new=new, ordered=0, length=20)
+    (one.trial,) = one.store.record_search(one.experiment.id, [], [update], lease="test")
+
+    def complete(request: LaunchRequest) -> Exit:
+        one.store.complete_searcher_operation(**one.ids(request), length=20, metric=0.125)
+        return SUCCESS
+
+    assert one.run(complete).metric == 0.125
+
+
+def test_a_validation_without_the_metric_is_named(play: Callable[..., Play]) -> None:
+    one = play()
+    assert math.isnan(one.run(one.reporting(SUCCESS, "validation", los=0.5, f1=0.1)).metric)
+    assert one.log[-1] == (
+        f"trial {one.trial.id}: WARNING: it reported no number as 'loss', which is searcher.metric, but 'los', 'f1'; "
+        "did you mean 'los'?"
+    )
+    assert math.isnan(play().run(SUCCESS).metric)
+
+
+@pytest.mark.parametrize("end", [SUCCESS, FAILURE, ended_by(Cause.NODE_LOST)])
+def test_invalid_hyperparameters_end_a_trial_however_its_workers_end(play: Callable[..., Play], end: Exit) -> None:
+    one = play()
+    result = one.run(one.calling("report_early_exit", EarlyExitReason.INVALID_HP.value, end=end))
+    assert result.outcome is TrainingOutcome.INVALID_HP
+    assert (one.record.restarts, one.record.interruptions) == (0, 0)
+
+
+def test_a_trial_that_stopped_itself_is_stopped_unless_it_failed(play: Callable[..., Play]) -> None:
+    reason = EarlyExitReason.USER_REQUESTED_STOP.value
+    one, other = play(), play(max_restarts=0)
+    assert one.run(one.calling("report_early_exit", reason)).outcome is TrainingOutcome.STOPPED
+    failed = other.run(other.calling("report_early_exit", reason, end=FAILURE))
+    assert failed.outcome is TrainingOutcome.FAILED
+
+
+def test_a_trial_that_stopped_on_request_starts_again(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=0)
+    assert one.run(one.calling("acknowledge_preemption"), SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert (one.record.run_id, one.record.restarts) == (2, 0)
+
+
+def test_failures_count_up_to_max_restarts(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=2)
+    result = one.run(*[one.reporting(FAILURE, loss=number) for number in range(3)])
+    assert result == TrainingResult(TrainingOutcome.FAILED, error="the worker exited with code 1", trained=True)
+    assert (one.record.run_id, one.record.restarts) == (3, 3)
+    assert [run.end_reason for run in one.store.runs(one.trial.id)] == ["the worker exited with code 1"] * 3
+    assert f"run 2 of trial {one.trial.id} exited with code 1" in one.log
+
+
+def test_a_signal_is_a_failure_that_is_named(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=0)
+    assert one.run(Exit(code=-9)).error == "the worker was terminated by signal 9"
+
+
+def failing(*lines: tuple[int | None, str]) -> Step:
+    """Return a step whose workers print lines to stderr and fail."""
+
+    def work(request: LaunchRequest) -> Exit:
+        for rank, line in lines:
+            request.log(rank, "stderr", line)
+        return FAILURE
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        ([(0, "boom")], "boom"),
+        ([(None, "boom"), (0, f"{FAILURE_PREFIX}rank 1: it exited with 3"), (0, "later")], "rank 1: it exited with 3"),
+        ([(0, "Traceback (most recent call last):"), (0, "  at"), (0, "ValueError: x"), (0, "bye")], "ValueError: x"),
+    ],
+)
+def test_the_reason_of_a_failure_is_what_the_workers_say(
+    play: Callable[..., Play], lines: list[tuple[int | None, str]], error: str
+) -> None:
+    assert play(max_restarts=0).run(failing(*lines)).error == error
+
+
+def test_the_same_failure_twice_before_the_first_batch_ends_a_trial(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=5)
+    result = one.run(*[failing((0, f"ValueError: the shape of <object at 0x7f{n}> is wrong")) for n in (1, 2)])
+    assert (result.outcome, result.trained, one.record.restarts) == (TrainingOutcome.FAILED, False, 2)
+    assert one.log[-1] == (
+        f"trial {one.trial.id}: it failed in the same way twice before its first batch, so it is not restarted"
+    )
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [failing((0, f"ValueError: {n}")) for n in range(4)],
+        [failing((0, "ConnectionError: the file server is away"))] * 4,
+        [Exit(code=-9)] * 4,
+        [Exit(code=137)] * 4,
+    ],
+    ids=["different errors", "a passing error", "killed", "killed below a shell"],
+)
+def test_failures_that_may_pass_are_repeated(play: Callable[..., Play], steps: list[Step]) -> None:
+    one = play(max_restarts=3)
+    assert one.run(*steps).outcome is TrainingOutcome.FAILED
+    assert one.record.restarts == 4
+
+
+def test_failures_after_the_first_batch_are_repeated(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=3)
+    assert one.run(*[one.saving(FAILURE, number) for number in range(4)]).outcome is TrainingOutcome.FAILED
+    assert one.record.restarts == 4
+
+
+def test_a_failure_that_no_restart_fixes_is_not_repeated(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=5)
+    assert one.run(Exit(code=EXIT_DO_NOT_RESTART)).outcome is TrainingOutcome.FAILED
+    assert one.record.restarts == 1
+
+
+@pytest.mark.parametrize("code", [126, 127])
+def test_a_command_that_does_not_start_is_not_repeated(play: Callable[..., Play], code: int) -> None:
+    for entrypoint, shown in (("train --x", "'train --x'"), (["train", "a b"], "\"train 'a b'\"")):
+        one = play(max_restarts=5, entrypoint=entrypoint)
+        error = str(one.run(Exit(code=code)).error)
+        assert error.startswith(f"the entrypoint {shown} could not be started (exit code {code}: the worker exited")
+        assert str(Path(sys.executable).parent) in error
+        assert one.record.restarts == 1
+    one = play(max_restarts=1)  # a trial class may exit with any code
+    assert (
+        one.run(*[one.reporting(Exit(code=code), loss=n) for n in (1, 2)]).error
+        == f"the worker exited with code {code}"
+    )
+
+
+@pytest.mark.parametrize("cause", INTERRUPTIONS)
+def test_interruptions_use_up_no_restart(play: Callable[..., Play], delays: list[float], cause: Cause) -> None:
+    one = play(max_restarts=0)
+    assert one.run(*[ended_by(cause)] * 5, SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert (one.record.restarts, one.record.interruptions) == (0, 5)
+    assert delays == [1, 2, 4, 8, 16]
+    assert f"run 1 of trial {one.trial.id} exited with code 1 ({cause.value}: says the engine)" in one.log
+    assert f"trial {one.trial.id}: it starts again in 2 s" in one.log
+
+
+def test_a_trial_that_was_interrupted_after_its_end_is_done(play: Callable[..., Play]) -> None:
+    one = play()
+    assert one.run(ended_by(Cause.PREEMPTED, code=0)).outcome is TrainingOutcome.COMPLETED
+    assert one.record.interruptions == 0
+
+
+def test_interruptions_have_a_limit_of_their_own(play: Callable[..., Play]) -> None:
+    one = play(launcher={"type": "local", "max_interruptions": 2}, max_restarts=0)
+    result = one.run(*[ended_by(Cause.NODE_LOST)] * 3)
+    assert result.outcome is TrainingOutcome.FAILED
+    assert result.error == "node lost: says the engine; launcher.max_interruptions is 2"
+    assert not result.trained
+
+
+def test_delays_grow_to_five_minutes_and_begin_again_after_a_long_run(
+    play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = play()
+    now = [0.0]
+    monkeypatch.setattr(_trial_runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def after(seconds: float) -> Step:
+        def work(request: LaunchRequest) -> Exit:
+            now[0] += seconds
+            return ended_by(Cause.NODE_LOST)
+
+        return work
+
+    one.run(*[after(300)] * 10, after(301), after(1), SUCCESS)
+    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 1, 2]
+
+
+def test_out_of_memory_is_a_failure(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=0)
+    assert one.run(ended_by(Cause.OUT_OF_MEMORY, code=-9)).error == "out of memory: says the engine"
+    assert (one.record.restarts, one.record.interruptions) == (1, 0)
+
+
+def test_a_canceled_launch_pauses(play: Callable[..., Play]) -> None:
+    result = play().run(ended_by(Cause.CANCELED))
+    assert (result.outcome, result.error) == (TrainingOutcome.PAUSED, "canceled: says the engine")
+
+
+def test_a_launch_that_never_succeeds_is_postponed(play: Callable[..., Play], delays: list[float]) -> None:
+    one = play()
+    result = one.run(LaunchError("no such node"))
+    assert (result.outcome, result.error, delays) == (TrainingOutcome.POSTPONED, "no such node", [])
+    assert one.log[-1] == f"run 1 of trial {one.trial.id} could not be started: no such node"
+    (run,) = one.store.runs(one.trial.id)
+    assert run.end_reason == "no such node"
+
+
+def test_a_launch_that_fails_is_repeated_in_the_same_run(play: Callable[..., Play], delays: list[float]) -> None:
+    one = play()
+    steps = LaunchDelayed("busy"), ended_by(Cause.NOT_STARTED), SUCCESS
+    assert one.run(*steps).outcome is TrainingOutcome.COMPLETED
+    assert (one.record.run_id, one.record.restarts, one.record.interruptions, delays) == (1, 0, 0, [1, 2])
+    assert one.log[1:3] == [f"not started yet, trying again: {problem}" for problem in ("busy", "says the engine")]
+
+
+def test_a_launch_is_repeated_for_a_minute(
+    play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_trial_runner, "time", SimpleNamespace(monotonic=lambda: sum(delays)))
+    result = play().run(*[LaunchDelayed("busy")] * 6)
+    assert (result.outcome, result.error) == (TrainingOutcome.POSTPONED, "busy")
+    assert delays == [1, 2, 4, 8, 16]
+
+
+def test_a_plugin_that_fails_in_a_launch_fails_the_trial(play: Callable[..., Play]) -> None:
+    result = play().run(PluginError("broken"))
+    assert (result.outcome, result.error, result.trained) == (TrainingOutcome.FAILED, "broken", False)
+
+
+def test_a_run_starts_from_the_newest_checkpoint(play: Callable[..., Play]) -> None:
+    one = play()
+    one.run(one.saving(FAILURE, 4), one.saving(FAILURE, 8), SUCCESS)
+    starts = [
+        (request.info["cluster.json"]["latest_checkpoint"], request.info["trial.json"]["steps_completed"])
+        for request in one.launcher.requests
+    ]
+    assert starts == [(None, 0), ("after-4", 4), ("after-8", 8)]
+    assert f"run 3 of trial {one.trial.id} starts from checkpoint after-8 after 8 batches" in one.log
+
+
+def test_a_damaged_checkpoint_costs_no_restart(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=1)
+
+    def find_damage(request: LaunchRequest) -> Exit:
+        one.store.fail_checkpoint(request.info["cluster.json"]["latest_checkpoint"], "a byte is wrong")
+        return FAILURE
+
+    def fail_after_two(request: LaunchRequest) -> Exit:
+        one.saving(SUCCESS, 4)(request)
+        one.saving(SUCCESS, 8)(request)
+        return FAILURE
+
+    assert one.run(fail_after_two, find_damage, SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert (one.record.run_id, one.record.restarts) == (3, 1)
+    assert one.launcher.requests[2].info["cluster.json"]["latest_checkpoint"] == "after-4"
+    assert (
+        "WARNING: checkpoint after-8 after 8 batches is damaged (a byte is wrong); this run starts from checkpoint "
+        "after-4 after 4 batches instead, which does not count as a restart"
+    ) in one.log
+
+
+def test_a_trial_without_checkpoints_waits_unless_it_may_begin_again(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=9)
+
+    def lose(request: LaunchRequest) -> Exit:
+        for checkpoint in one.store.checkpoints(trial_id=one.trial.id):
+            one.store.fail_checkpoint(checkpoint.uuid, "lost")
+        return FAILURE
+
+    result = one.run(one.saving(FAILURE, 4), lose)
+    assert result.outcome is TrainingOutcome.PAUSED
+    assert f"det experiment resume {one.experiment.id} --from-beginning" in str(result.error)
+    assert one.run(SUCCESS, from_beginning=True).outcome is TrainingOutcome.COMPLETED
+    states = [one.state for one in one.store.checkpoints(trial_id=one.trial.id, states=list(CheckpointState))]
+    assert states == [CheckpointState.ERROR]
+
+
+def test_no_launch_follows_a_request_to_stop(play: Callable[..., Play]) -> None:
+    one = play()
+    one.request = State.PAUSED
+    assert one.run() == TrainingResult(TrainingOutcome.INTERRUPTED)
+    other = play()
+    other.store.set_trial_state(other.trial.id, State.ACTIVE)
+    other.store.set_trial_state(other.trial.id, State.STOPPING_KILLED)
+    assert other.run() == TrainingResult(TrainingOutcome.INTERRUPTED)
+    assert other.record.state is State.STOPPING_KILLED
+
+
+@pytest.mark.parametrize(
+    "end",
+    [FAILURE, ended_by(Cause.CANCELED), ended_by(Cause.NODE_LOST), LaunchError("no"), LaunchDelayed("no")],
+    ids=repr,
+)
+def test_an_end_after_a_request_is_neither_a_failure_nor_an_interruption(
+    play: Callable[..., Play], end: Exit | Exception
+) -> None:
+    one = play()
+
+    def request(_: LaunchRequest) -> Exit | Exception:
+        one.request = State.STOPPING_CANCELED
+        return end
+
+    assert one.run(request) == TrainingResult(TrainingOutcome.INTERRUPTED)
+    assert (one.record.restarts, one.record.interruptions) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "timeout", "calls"),
+    [
+        (State.PAUSED, 600, ["preempt", "close"]),
+        (State.STOPPING_CANCELED, 0, ["preempt", "kill", "close"]),
+        (State.STOPPING_KILLED, 600, ["preempt", "kill", "close"]),
+    ],
+)
+def test_a_running_launch_is_requested_to_stop_and_killed_in_time(
+    play: Callable[..., Play], request_: State, timeout: float, calls: list[str]
+) -> None:
+    one = play(preemption_timeout=timeout)
+
+    def run_on(request: LaunchRequest) -> None:
+        one.request = request_
+        one.store.acknowledge_preemption(**one.ids(request))
+
+    assert one.run(run_on, stops="kill" not in calls).outcome is TrainingOutcome.INTERRUPTED
+    assert one.launcher.allocations[0].calls == calls
+
+
+def test_lines_that_cannot_be_stored_end_the_run(play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = play()
+
+    def refuse(lines: Any) -> None:
+        raise StoreBusy("the disk is full")
+
+    monkeypatch.setattr(one.store, "add_logs", refuse)
+    with pytest.raises(StoreBusy, match="the disk is full"):
+        one.run(None)
