@@ -26,14 +26,14 @@ tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
 # The models are small, and suites and workers share the cores: more threads only wait for each other.
-test-% more-% unit-% soak: export OMP_NUM_THREADS := 1
+test-% more-% unit-% versions-% soak: export OMP_NUM_THREADS := 1
 
 MORE := slow or campaign
 # More suites at a time than there usually are cores: tests wait more than they compute.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target
 PYTEST := $(BIN)/pytest --durations=8
 
-.PHONY: demo test test-more set-up unit gpu soak mutants lint docs docs-serve bench dist release check-release audit debian clean
+.PHONY: demo test test-more set-up unit check gpu soak versions mutants lint docs docs-serve bench dist release check-release audit debian clean
 
 demo: $(VENV)/.demo
 	$(BIN)/det run examples/digits_pytorch/const.yaml
@@ -69,6 +69,13 @@ unit: $(VENV)/.dev
 unit-%:
 	$(BIN)/pytest -q -m "not integration and not ($(MORE))" $(call tests_in,$*)
 
+# What a change may break: lint, and the suites of the distributions that changed since a revision and of those that import
+# them, until one fails. make check SINCE=HEAD~3
+SINCE ?= @{upstream}
+check: lint
+	suites=$$($(BIN)/python tools/changed_suites.py --since '$(SINCE)') && \
+		$(MAKE) --no-print-directory --jobs=2 --output-sync=target $$(printf 'test-%s ' $$suites)
+
 gpu: $(VENV)/.dev
 	$(PYTEST) -m gpu tests/core $(foreach suite,torch torch_distributed deepspeed,$(call tests_of,$(suite)))
 	$(BIN)/python benchmarks/gpu_loop.py
@@ -79,9 +86,35 @@ mutants: set-up $(VENV)/.horovod $(MLFLOW)/.installed $(AXE)
 	for command in $(or $(ARGS),trace run); do $(BIN)/python tools/mutants $$command $(foreach suite,$(filter-out packaging,$(SUITES)),"$(call tests_in,$(suite))"); done
 
 # The same campaigns as in the tests, with their full count of seeds.
-soak: debian $(VENV)/.horovod $(MLFLOW)/.installed
+soak: debian $(VENV)/.horovod $(MLFLOW)/.installed versions
 	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(filter-out $(PARTS),$(SUITES)),$(call tests_of,$(suite))); do \
 		$(BIN)/pytest -m "campaign or soak" $$tests; done
+
+# det-torch with the oldest and the newest torch that can be installed here, and det-core with each Python, in environments of
+# their own. A torch other than the one above is a download of gigabytes.
+TORCHS := 2.10.0 2.14.1
+PYTHONS := 3.10 3.12 3.13
+VERSIONS := .cache/versions
+.PRECIOUS: $(VERSIONS)/%/.installed
+versions: $(TORCHS:%=versions-torch-%) $(PYTHONS:%=versions-python-%)
+
+versions-torch-%: $(VERSIONS)/torch-%/.installed
+	$(<D)/bin/pytest -m "not ($(MORE))" plugins/torch/tests
+
+versions-python-%: $(VERSIONS)/python-%/.installed
+	$(<D)/bin/pytest -m "not (integration or $(MORE))" tests
+
+$(VERSIONS)/torch-%/.installed:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -q torch==$*
+	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e 'plugins/torch[dev]' -r examples/requirements.txt
+	touch $@
+
+# An interpreter of pyenv, or the one on the PATH.
+$(VERSIONS)/python-%/.installed:
+	$(firstword $(wildcard $(HOME)/.pyenv/versions/$*.*/bin/python) python$*) -m venv $(@D)
+	$(@D)/bin/pip install -q -e '.[dev,docs,postgresql]'
+	touch $@
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)

@@ -6,6 +6,7 @@ A suite is a text with the paths and options of pytest that select its tests in 
 sample   draw a new sample of 200 mutants
 locate   find the places of the mutants again after the code has changed
 trace    run all suites once, and record which lines each test runs, in all of its processes, and its CPU seconds
+costs    print the CPU seconds of each suite, and the twenty tests that cost most
 run      run, for each mutant without a result, the tests that run its statement, until one fails; resumes after a kill
 report   print what was killed by which tests, and what was killed in ``results.json`` but is not any more
 accept   write the results to ``results.json``
@@ -14,6 +15,7 @@ accept   write the results to ``results.json``
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import multiprocessing
 import shlex
@@ -100,6 +102,16 @@ def _suite_name(suite: str) -> str:
     return suite.split()[0].replace("/", "-")
 
 
+def costs(suites: Sequence[str]) -> int:
+    by_suite = {suite: read_costs(COSTS / f"{_suite_name(suite)}.jsonl") for suite in suites}
+    for suite, tests in by_suite.items():
+        print(f"{sum(cost.cpu for cost in tests.values()):7.1f} s  {len(tests):5} tests  {suite}")
+    everything = ((cost.cpu, test) for tests in by_suite.values() for test, cost in tests.items())
+    for cpu, test in heapq.nlargest(20, everything):
+        print(f"{cpu:7.1f} s  {test}")
+    return 0
+
+
 def run(suites: Sequence[str]) -> int:
     costs = {name: read_costs(COSTS / f"{_suite_name(name)}.jsonl") for name in suites}
     done = {entry["key"] for entry in _results()}
@@ -158,7 +170,7 @@ def accept(suites: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS = {command.__name__: command for command in (sample, locate, trace, run, report, accept)}
+COMMANDS = {command.__name__: command for command in (sample, locate, trace, costs, run, report, accept)}
 
 
 def main() -> int:

@@ -21,7 +21,10 @@ def distributions(tree: Path) -> list[Path]:
 def copy_tree(target: Path) -> None:
     """Copy the files of the working tree that git does not ignore, and link caches that tests use."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     )
     shutil.rmtree(target, ignore_errors=True)
     for name in filter(None, listed.stdout.decode().split("\0")):
@@ -42,7 +45,9 @@ def make_environment(tree: Path, target: Path) -> Path:
     for script in ours.iterdir():
         if not (mine / script.name).exists() and script.is_file():
             text = script.read_bytes()
-            (mine / script.name).write_bytes(text.replace(str(ours / "python").encode(), str(mine / "python").encode(), 1))
+            (mine / script.name).write_bytes(
+                text.replace(str(ours / "python").encode(), str(mine / "python").encode(), 1)
+            )
             shutil.copymode(script, mine / script.name)
     site = next(target.glob("lib/python*/site-packages"))
     libraries = Path(sysconfig.get_path("purelib"))

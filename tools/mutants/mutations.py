@@ -90,7 +90,10 @@ class _Finder:
             if not (is_function or isinstance(statement, ast.ClassDef)):
                 last = bodies[0][0].lineno - 1 if bodies else statement.end_lineno or statement.lineno
                 for kind, node, after in _replacements(statement):
-                    begin, end = self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
+                    begin, end = (
+                        self._offset(node.lineno, node.col_offset),
+                        self._offset(node.end_lineno, node.end_col_offset),
+                    )
                     before = self._source[begin:end].decode()
                     new = after(before)
                     if new != before:
@@ -152,7 +155,9 @@ def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:
         elif isinstance(node, ast.AST) and not isinstance(node, ast.JoinedStr | ast.stmt):
             if isinstance(node, ast.expr):
                 yield node
-            waiting.extend(value for name, value in ast.iter_fields(node) if name not in ("annotation", "ctx", "op", "ops"))
+            waiting.extend(
+                value for name, value in ast.iter_fields(node) if name not in ("annotation", "ctx", "op", "ops")
+            )
 
 
 def _joined(left: ast.expr, operator: str, right: ast.expr) -> Any:
@@ -199,5 +204,9 @@ def draw_sample(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant
 
 def locate_again(mutant: Mutant, candidates: Sequence[Mutant]) -> Mutant | None:
     """Return the mutant of the same text that is nearest to where it was, or ``None`` if its text is gone."""
-    same = [c for c in candidates if (c.path, c.kind, c.before, c.after) == (mutant.path, mutant.kind, mutant.before, mutant.after)]
+    same = [
+        c
+        for c in candidates
+        if (c.path, c.kind, c.before, c.after) == (mutant.path, mutant.kind, mutant.before, mutant.after)
+    ]
     return min(same, key=lambda c: abs(c.begin - mutant.begin), default=None)

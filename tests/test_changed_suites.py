@@ -1,0 +1,70 @@
+"""Suites that ``make check`` runs after a change, which ``tools/changed_suites.py`` chooses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tools"))
+
+from changed_suites import affected_suites, changed_files, read_imports  # noqa: E402
+
+IMPORTS = {
+    "core": set(),
+    "net": {"core"},
+    "net_distributed": {"net", "core"},
+    "both": {"net_distributed", "core"},
+    "bucket": {"core"},
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "suites"),
+    [
+        (["plugins/net/det_net/data.py"], ["net", "net_distributed", "both"]),
+        (["plugins/net_distributed/pyproject.toml"], ["net_distributed", "both"]),
+        (["plugins/net/tests/test_data.py", "tests/cli/test_run.py"], ["cli", "net"]),
+        (["docs/start.md", "README.md", "tests/test_cycles.py"], ["core"]),
+        (["det_core/home.py"], ["cli", "core", "runner", "tracking", "bucket", "net", "net_distributed", "both"]),
+        (["conftest.py"], ["cli", "core", "runner", "tracking", "bucket", "net", "net_distributed", "both"]),
+        (
+            ["plugins/removed/det_removed/x.py"],
+            ["cli", "core", "runner", "tracking", "bucket", "net", "net_distributed", "both"],
+        ),
+        ([".github/workflows/test.yml"], []),
+        ([], []),
+    ],
+)
+def test_a_change_concerns_its_suite_and_those_that_import_it(files: list[str], suites: list[str]) -> None:
+    assert affected_suites(files, IMPORTS) == suites
+
+
+def test_imports_are_read_from_packages_and_their_functions() -> None:
+    imports = read_imports(ROOT)
+    assert imports["deepspeed"] == {"torch", "core"}
+    assert "torch" in imports["compat"], "det-compat imports det-torch in functions"
+    assert imports["core"] == set()
+
+
+def test_changed_files_are_those_since_the_common_ancestor(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q", "-b", "main")
+    for name in ("old", "committed", "edited"):
+        (tmp_path / name).write_text("")
+    git("add", "old", "edited")
+    git("commit", "-qm", "first")
+    git("branch", "base")
+    git("add", "committed")
+    git("commit", "-qm", "second")
+    (tmp_path / "edited").write_text("new")
+    (tmp_path / "unknown").write_text("")
+    assert sorted(changed_files(tmp_path, "base")) == ["committed", "edited", "unknown"]
+    with pytest.raises(SystemExit, match="make check SINCE=main"):
+        changed_files(tmp_path, "nowhere")
