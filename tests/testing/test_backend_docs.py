@@ -1,24 +1,28 @@
-"""The example in docs/backends.md works. The backend is installed, starts workers, and passes the suite."""
+"""The example in docs/backends.md works. The backend is registered, starts workers, and passes the suite."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from det_core.testing.backend import BackendCompliance
 from tests.testing.documents import declared_attributes, first_column, require_example, snippets
-from tests.testing.installed_examples import Run, install_example
-from tests.testing.plugin_sites import plugin_environment
+from tests.testing.plugin_sites import plugin_environment, run_module
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "backend_plugin"
 DOCUMENT = ROOT / "docs" / "backends.md"
 (CONFIG,) = snippets(DOCUMENT, "yaml")
 SMALLEST, *_ = snippets(DOCUMENT, "python")
+sys.path.append(str(EXAMPLE))
+
+import test_ring  # noqa: E402
+
 EXPERIMENT = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n" + CONFIG
 SCRIPT = """
 from det_core import core
@@ -28,32 +32,31 @@ with core.init(distributed=backends.connect_workers()) as context:
 """
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module next to the example's test and config, with the example installed by pip."""
-    files = {"const.yaml": EXPERIMENT, "train.py": SCRIPT}
-    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_ring.py", files, timeout=240)
+@pytest.mark.integration
+@pytest.mark.slow
+class TestExample(test_ring.TestRing):
+    pass
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("registered")
 @pytest.mark.slow
-def test_the_backend_passes_the_suite(run: Run) -> None:
-    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_ring.py")
-    assert re.search(r"^\d+ passed in ", told, re.MULTILINE), told
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-def test_a_config_selects_the_backend_and_the_doctor_starts_it(run: Run) -> None:
-    assert "backend ring" in run("det_core.cli", "plugins", "list")
-    told = run("det_core.cli", "doctor", "const.yaml")
+def test_a_config_selects_the_backend_and_the_doctor_starts_it(tmp_path: Path) -> None:
+    (tmp_path / "const.yaml").write_text(EXPERIMENT)
+    told = run_module(tmp_path, "det_core.cli", "doctor", "const.yaml")
     assert told.endswith("exit code 0"), told
     assert re.search(r"^rehearsal +ok +ring: rank 0 on \S+, rank 1 on \S+$", told, re.MULTILINE), told
 
 
 @pytest.mark.integration
-def test_the_backend_starts_a_script_from_the_command_line(run: Run) -> None:
-    told = run("det_core.launch", "ring", "--slots=2", "--", "train.py")
+@pytest.mark.usefixtures("registered")
+def test_the_backend_is_listed_and_starts_a_script_from_the_command_line(
+    det: Callable[..., str], tmp_path: Path
+) -> None:
+    assert "backend ring" in det("plugins", "list")
+    assert det("plugins", "check", "det-ring").endswith("exit code 0")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    told = run_module(tmp_path, "det_core.launch", "ring", "--slots=2", "--", "train.py")
     assert told.endswith("exit code 0"), told
     assert re.findall(r"^\[rank=\d\] one of 2$", told, re.MULTILINE) != []
 

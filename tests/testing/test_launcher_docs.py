@@ -1,12 +1,13 @@
-"""The plugin in docs/launchers.md works. It is installed, runs, and passes the suite."""
+"""The plugin in docs/launchers.md works. It is registered, runs, and passes the suite."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import runpy
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,53 +20,48 @@ from det_core.testing.launcher._launcher_suite import INFO, pack_code
 from det_core.testing.launcher._watched_launch import WatchedLaunch, refuse_calls
 from det_core.testing.requirements import skip_or_fail_in_ci
 from tests.testing.documents import declared_attributes, first_column, require_example, snippets
-from tests.testing.installed_examples import Run, install_example
+from tests.testing.plugin_sites import run_module
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "launcher_plugin"
 SSH_EXAMPLE = ROOT / "examples" / "launcher_ssh"
 DOCUMENT = ROOT / "docs" / "launchers.md"
 KUBERNETES = next(code for code in snippets(DOCUMENT, "python") if "kubectl" in code)
+sys.path.append(str(EXAMPLE))
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module next to the example's test, with the example installed by pip."""
-    return install_example(tmp_path_factory.mktemp("docs"), EXAMPLE, "test_prefix.py", timeout=280)
+import test_prefix  # noqa: E402
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_the_launcher_passes_the_suite(run: Run) -> None:
-    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_prefix.py")
-    assert re.search(r"^\d+ passed, \d+ skipped in ", told, re.MULTILINE), told
+@pytest.mark.usefixtures("registered")
+class TestExample(test_prefix.TestPrefix):
+    pass
 
 
 @pytest.mark.integration
-def test_the_launcher_is_listed(run: Run) -> None:
-    assert "launcher prefix" in run("det_core.cli", "plugins", "list")
-    assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
+def test_the_launcher_is_listed(det: Callable[..., str]) -> None:
+    assert "launcher prefix" in det("plugins", "list")
+    assert det("plugins", "check", "det-prefix").endswith("exit code 0")
 
 
-@pytest.mark.integration
-def test_the_block_of_the_document_is_valid(run: Run, tmp_path: Path) -> None:
+def test_the_block_of_the_document_is_valid(det: Callable[..., str], tmp_path: Path) -> None:
     (block,) = snippets(DOCUMENT, "yaml")
     config = tmp_path / "const.yaml"
     config.write_text(f"entrypoint: m:T\nsearcher: {{name: single, metric: loss, max_length: 1}}\n{block}")
-    assert run("det_core.cli", "config", "check", config).endswith("exit code 0")
+    assert det("config", "check", config).endswith("exit code 0")
 
 
 @pytest.mark.integration
-def test_agents_are_found_without_an_activated_environment(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("registered")
+def test_agents_are_found_without_an_activated_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.defpath)
     (tmp_path / "const.yaml").write_text(
         "entrypoint: python3 -c 'import det_core'\n"
         "launcher: {type: prefix, command: [nice]}\n"
         "searcher: {name: single, metric: loss}\n"
     )
-    told = run("det_core.cli", "run", tmp_path / "const.yaml")
+    told = run_module(tmp_path, "det_core.cli", "run", "const.yaml")
     assert told.endswith("exit code 0"), told
 
 

@@ -1,13 +1,16 @@
-"""The examples in docs/storage.md work. The store is installed, selected by a config, and passes the suite."""
+"""The examples in docs/storage.md work. The store is registered, selected by a config, and passes the suite."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import importlib_metadata
 import pytest
 
 from det_core import storage as det_storage
@@ -15,7 +18,7 @@ from det_core.interfaces.storage import StorageManager
 from det_core.testing.storage import StorageCompliance
 from tests.storage.memory import MemoryBucket
 from tests.testing.documents import declared_attributes, first_column, snippets
-from tests.testing.installed_examples import Run, install_example
+from tests.testing.plugin_sites import register_example, run_module
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "storage_plugin"
@@ -23,41 +26,50 @@ DOCUMENT = ROOT / "docs" / "storage.md"
 STORE, BUCKET, SUITE = snippets(DOCUMENT, "python")
 (PYPROJECT,) = snippets(DOCUMENT, "toml")
 (CONFIG,) = snippets(DOCUMENT, "yaml")
+sys.path.append(str(EXAMPLE))
+
+import test_gzip  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a module with the store of the document installed by pip."""
-    document = tmp_path_factory.mktemp("document")
-    for name, content in {"det_rows.py": STORE, "pyproject.toml": PYPROJECT, "test_rows.py": SUITE}.items():
-        (document / name).write_text(content)
-    second = {path.name: path.read_text() for path in EXAMPLE.glob("*.py")}
-    return install_example(tmp_path_factory.mktemp("docs"), document, "test_rows.py", second)
+def document(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a directory with the distribution that the document shows, whose module can be imported."""
+    directory = tmp_path_factory.mktemp("document")
+    for name, content in {"det_rows.py": STORE, "pyproject.toml": PYPROJECT}.items():
+        (directory / name).write_text(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(directory)
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def entry_points(document: Path) -> importlib_metadata.EntryPoints:
+    register_example(document, document)
+    return importlib_metadata.entry_points(group="det")
 
 
 @pytest.mark.integration
-def test_the_store_passes_the_suite(run: Run) -> None:
-    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_rows.py")
+def test_the_store_passes_the_suite(document: Path) -> None:
+    (document / "test_rows.py").write_text(SUITE)
+    told = run_module(document, "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_rows.py")
     assert re.search(r"^\d+ passed, 6 skipped in ", told, re.MULTILINE), told  # `broken`, `damage`, `local_path`
 
 
 @pytest.mark.integration
-def test_the_second_example_passes_the_suite(run: Run) -> None:
-    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_gzip.py")
-    assert re.search(r"^\d+ passed, 1 skipped in ", told, re.MULTILINE), told  # `local_path`
+class TestExample(test_gzip.TestGzip):
+    pass
 
 
 @pytest.mark.integration
-@pytest.mark.slow
-def test_a_config_selects_the_store_and_its_options_are_checked(run: Run, tmp_path: Path) -> None:
-    assert "det-rows" in run("det_core.cli", "plugins", "list")
-    assert run("det_core.cli", "plugins", "check").endswith("exit code 0")
+def test_a_config_selects_the_store_and_its_options_are_checked(det: Callable[..., str], tmp_path: Path) -> None:
+    assert "det-rows" in det("plugins", "list")
+    assert det("plugins", "check", "det-rows").endswith("exit code 0")
     experiment = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n" + CONFIG
     config = tmp_path / "const.yaml"
     config.write_text(experiment)
-    assert run("det_core.cli", "config", "check", config).endswith("exit code 0")
+    assert det("config", "check", config).endswith("exit code 0")
     config.write_text(experiment.replace("  path:", "  paht:"))
-    assert "const.yaml:3: checkpoint_storage.path" in run("det_core.cli", "config", "check", config)
+    assert "const.yaml:3: checkpoint_storage.path" in det("config", "check", config)
 
 
 def test_the_target_of_the_document_opens_a_bucket(tmp_path: Path) -> None:
