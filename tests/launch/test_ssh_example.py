@@ -35,9 +35,9 @@ PROMISED = 10.0
 """Seconds within which all processes of a trial end when its runner is gone."""
 SLACK = 20.0
 KILLS = [
-    pytest.param(*PARTS["worker"], 1, id="worker"),
-    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.slow),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.slow),
+    pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
+    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
+    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
     pytest.param(*PARTS["agent"], 0, id="agent", marks=pytest.mark.slow),
     pytest.param("sshd: ", 0, 0, id="connection", marks=pytest.mark.slow),
 ]
@@ -148,7 +148,7 @@ def test_a_process_of_the_host_is_killed(experiment: DisturbedExperiment, text: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_the_client_is_ended(experiment: DisturbedExperiment, number: int) -> None:
     def end() -> None:
         experiment.wait_for_worker()
