@@ -9,7 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools" / "mutants"))
 
-from mutations import draw_sample, find_mutants, locate_again  # noqa: E402
+from mutations import draw_sample, find_mutants, locate_again
 
 SOURCE = '''"""Name of the module."""
 from typing import TYPE_CHECKING

@@ -40,7 +40,7 @@ def changed_files(root: Path, since: str) -> list[str]:
 
 
 def read_imports(root: Path) -> dict[str, set[str]]:
-    """Return for each distribution the other distributions that its packages import. Their names are those of suites."""
+    """Return for each distribution the others that its packages import. Their names are those of suites."""
     packages = {package: "core" if package.parent == root else package.parent.name for package in _packages(root)}
     suites = {package.name: suite for package, suite in packages.items()}
     found: dict[str, set[str]] = {suite: set() for suite in packages.values()}

@@ -38,24 +38,23 @@ def copy_tree(target: Path) -> None:
 
 
 def make_environment(tree: Path, target: Path) -> Path:
-    """Make an environment with the libraries of this one and the distributions of a tree, and return its interpreter."""
+    """Make an environment with our libraries and the distributions of a tree, and return its interpreter."""
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True)
-    ours, mine = Path(sys.executable).parent, target / "bin"
+    ours = Path(sys.executable).parent
+    shebangs = (str(ours / "python").encode(), str(target / "bin" / "python").encode())
     for script in ours.iterdir():
-        if not (mine / script.name).exists() and script.is_file():
-            text = script.read_bytes()
-            (mine / script.name).write_bytes(
-                text.replace(str(ours / "python").encode(), str(mine / "python").encode(), 1)
-            )
-            shutil.copymode(script, mine / script.name)
+        copy = target / "bin" / script.name
+        if script.is_file() and not copy.exists():
+            copy.write_bytes(script.read_bytes().replace(*shebangs, 1))
+            shutil.copymode(script, copy)
     site = next(target.glob("lib/python*/site-packages"))
     libraries = Path(sysconfig.get_path("purelib"))
     lines = [*map(str, distributions(tree)), str(libraries), str(Path(__file__).parent), "import _trace_process"]
     for file in sorted(libraries.glob("*.pth")):  # also what libraries run at start, but not the paths of this tree
         lines += [line for line in file.read_text().splitlines() if line.startswith("import ")]
     (site / "mutants.pth").write_text("\n".join(lines) + "\n")
-    return mine / "python"
+    return target / "bin" / "python"
 
 
 def start_tests(

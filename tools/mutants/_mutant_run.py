@@ -32,7 +32,7 @@ class MutantWorker:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def test_mutant(self, mutant: Mutant, tests: set[str]) -> dict[str, Any]:
-        """Run the tests, the cheapest and those of ``make unit`` first, until one fails that passes without the mutant."""
+        """Run the tests until one fails that passes without the mutant. Those of ``make unit`` are first."""
         chosen = self._affordable(tests)
         spent, flaky = 0.0, set[str]()
         for is_unit, suite, names in self._groups(chosen):

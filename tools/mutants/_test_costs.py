@@ -13,7 +13,7 @@ from mutations import Mutant
 
 @dataclass(frozen=True)
 class TestCost:
-    """CPU seconds of a test that passed, with its child processes, seconds on a clock, and whether ``make unit`` runs it."""
+    """CPU seconds of a test with its child processes, seconds on a clock, and whether ``make unit`` runs it."""
 
     cpu: float
     seconds: float

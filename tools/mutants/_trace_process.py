@@ -1,7 +1,8 @@
-"""Coverage of a process by test: a line of a ``.pth`` file imports this module in every process of a traced environment.
+"""Coverage of a process by test.
 
-The data of a process belongs to the test that ``PYTEST_CURRENT_TEST`` names when the process ends, because a fork of a
-prepared server gets its environment late. Processes that are killed leave no data.
+A line of a ``.pth`` file imports this module in every process of a traced environment. The data of a process belongs to
+the test that ``PYTEST_CURRENT_TEST`` names when the process ends, because a fork of a prepared server gets its
+environment late. Processes that are killed leave no data.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _running = None
 
 def start_tracing() -> None:
     """Trace this process, and its forks separately."""
-    global _running  # noqa: PLW0603
+    global _running
     from coverage import Coverage
 
     tree = ENVIRONMENT / "tree"
@@ -38,7 +39,7 @@ def start_tracing() -> None:
 
 def save_traces() -> None:
     """Write the data, once."""
-    global _running  # noqa: PLW0603
+    global _running
     coverage, _running = _running, None
     if coverage is None:
         return
@@ -63,7 +64,7 @@ def switch_test(test: str) -> None:
 
 
 def _start_again() -> None:
-    global _running  # noqa: PLW0603
+    global _running
     if _running is not None:
         _running.stop()
         _running = None

@@ -24,8 +24,9 @@ class Mutant:
     Attributes:
         kind: the kind of mutation, such as ``boundary``.
         path: the file, relative to the root of the repository.
-        first: the number of the first line of the statement, from 1. Tests that run one of its lines may notice the mutant.
-        last: the number of the last line of the statement, without the body that it may have.
+        first: the number of the first line of the statement, from 1.
+        last: the number of the last line of the statement, without its body. Tests that run one of these lines may
+            notice the mutant.
         in_function: whether the statement is in a function. All others run when the module is imported.
         begin: the offset of the replaced text in the file, in bytes.
         before: the replaced text.
@@ -89,16 +90,12 @@ class _Finder:
             ]
             if not (is_function or isinstance(statement, ast.ClassDef)):
                 last = bodies[0][0].lineno - 1 if bodies else statement.end_lineno or statement.lineno
+                lines = (statement.lineno, max(last, statement.lineno))
                 for kind, node, after in _replacements(statement):
-                    begin, end = (
-                        self._offset(node.lineno, node.col_offset),
-                        self._offset(node.end_lineno, node.end_col_offset),
-                    )
-                    before = self._source[begin:end].decode()
-                    new = after(before)
-                    if new != before:
-                        last = max(last, statement.lineno)
-                        yield Mutant(kind, self._path, statement.lineno, last, in_function, begin, before, new)
+                    begin = self._offset(node.lineno, node.col_offset)
+                    before = self._source[begin : self._offset(node.end_lineno, node.end_col_offset)].decode()
+                    if (new := after(before)) != before:
+                        yield Mutant(kind, self._path, *lines, in_function, begin, before, new)
             for body in bodies:
                 yield from self._block(body, in_function=in_function or is_function)
 
@@ -155,9 +152,7 @@ def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:
         elif isinstance(node, ast.AST) and not isinstance(node, ast.JoinedStr | ast.stmt):
             if isinstance(node, ast.expr):
                 yield node
-            waiting.extend(
-                value for name, value in ast.iter_fields(node) if name not in ("annotation", "ctx", "op", "ops")
-            )
+            waiting.extend(value for _, value in ast.iter_fields(node))
 
 
 def _joined(left: ast.expr, operator: str, right: ast.expr) -> Any:
@@ -204,9 +199,9 @@ def draw_sample(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant
 
 def locate_again(mutant: Mutant, candidates: Sequence[Mutant]) -> Mutant | None:
     """Return the mutant of the same text that is nearest to where it was, or ``None`` if its text is gone."""
-    same = [
-        c
-        for c in candidates
-        if (c.path, c.kind, c.before, c.after) == (mutant.path, mutant.kind, mutant.before, mutant.after)
-    ]
-    return min(same, key=lambda c: abs(c.begin - mutant.begin), default=None)
+
+    def content(mutant: Mutant) -> tuple[str, ...]:
+        return mutant.path, mutant.kind, mutant.before, mutant.after
+
+    same = [candidate for candidate in candidates if content(candidate) == content(mutant)]
+    return min(same, key=lambda candidate: abs(candidate.begin - mutant.begin), default=None)
