@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,7 @@ from det_torch._metrics import validation_metrics
 
 from det_core.core import single_process
 from det_core.errors import InvalidTrial
+from tests.comm.job import KEY, layout, threads
 
 ALONE = single_process()
 
@@ -251,55 +248,35 @@ def test_an_evaluation_may_leave_all_metrics_to_reducers() -> None:
         validation_metrics(None, "evaluate_batch", may_be_empty=True)
 
 
-TWO_SLOTS = """
-import torch
-from det_core import core
-from det_torch._metric_reducer import MetricReducer, ReducerSet
-
 class Largest(MetricReducer):
-    def reset(self):
+    """Largest value of each place, as tensors that need gradients."""
+
+    def reset(self) -> None:
         self.largest = torch.zeros(2)
-    def per_slot_reduce(self):
+
+    def per_slot_reduce(self) -> dict[str, torch.Tensor]:
         return {"largest": self.largest.requires_grad_()}
-    def cross_slot_reduce(self, per_slot_metrics):
+
+    def cross_slot_reduce(self, per_slot_metrics: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         assert not any(one["largest"].requires_grad for one in per_slot_metrics)
         return {"largest": torch.stack([one["largest"] for one in per_slot_metrics]).amax(0)}
 
-distributed = core.DistributedContext.from_torch_distributed()
-gathers, allgather = [], distributed.allgather
-distributed.allgather = lambda stuff: gathers.append(stuff) or allgather(stuff)
-reducers = ReducerSet()
-order = reducers.wrap(list, "order")
-total = reducers.wrap(lambda values: sum(values).tolist(), "total")
-largest = reducers.wrap(Largest())
-for batch in range(3 - distributed.rank):
-    order.update(10 * batch + distributed.rank)
-    total.update(torch.ones(2))
-largest.largest[distributed.rank] = 7
-print(reducers.reduce(distributed, training=True), len(gathers))
-distributed.close()
-"""
 
+def test_two_slots_reduce_their_values_in_one_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_COMM_KEY", KEY)
 
-@pytest.mark.integration
-def test_two_slots_reduce_their_values_in_one_gather() -> None:
-    environ = {**os.environ, "TORCHELASTIC_RUN_ID": uuid.uuid4().hex, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    environ |= {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", TWO_SLOTS],
-            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        ended = [worker.communicate(timeout=120) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+    def slot(distributed: Any) -> Any:
+        gathers, allgather = [], distributed.allgather
+        distributed.allgather = lambda stuff: gathers.append(stuff) or allgather(stuff)
+        reducers = ReducerSet()
+        order = reducers.wrap(list, "order")
+        total = reducers.wrap(lambda values: sum(values).tolist(), "total")
+        largest = reducers.wrap(Largest())
+        for batch in range(3 - distributed.rank):
+            order.update(10 * batch + distributed.rank)
+            total.update(torch.ones(2))
+        largest.largest[distributed.rank] = 7
+        return reducers.reduce(distributed, training=True), len(gathers)
+
     expected = {"order": [0, 1, 10, 11, 20], "total": [5.0, 5.0], "largest": [7.0, 7.0]}
-    assert [out for out, _ in ended] == [f"{expected} 1\n"] * 2, "\n".join(err for _, err in ended)
+    assert threads(layout(2), slot) == [(expected, 1)] * 2
