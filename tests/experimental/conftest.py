@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from ..cli.conftest import Record, record, store, trained  # noqa: F401
-from ..runner.conftest import context_dir, installed, toy_framework, toy_site  # noqa: F401
+from ..runner.conftest import (  # noqa: F401
+    _quick_processes,
+    context_dir,
+    fork_path,
+    fork_words,
+    installed,
+    toy_framework,
+    toy_site,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -102,12 +102,17 @@ def test_a_failed_experiment_is_an_error(define: Define, context_dir: Path) -> N
         create(failing, {**SHORT, "max_restarts": 0}, local=True, context_dir=str(context_dir))
 
 
-def run_script(directory: Path, script: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *script.split(), *arguments], cwd=directory, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def run_script(context_dir: Path, fork_words: list[str]) -> Callable[..., str]:
+    """Return a function that runs a script in a process and returns its output."""
+
+    def run(script: str, *arguments: str) -> str:
+        command = [sys.executable, *fork_words, *script.split(), *arguments]
+        done = subprocess.run(command, cwd=context_dir, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.mark.integration
@@ -119,13 +124,15 @@ def run_script(directory: Path, script: str, *arguments: str) -> str:
         pytest.param("", "-m sub.train", "sub.train", id="module", marks=pytest.mark.slow),
     ],
 )
-def test_a_script_runs_again_in_its_workers(context_dir: Path, guard: str, script: str, name: str) -> None:
+def test_a_script_runs_again_in_its_workers(
+    context_dir: Path, run_script: Callable[..., str], guard: str, script: str, name: str
+) -> None:
     """The script gets its arguments, can import modules next to it, and runs up to the call of `create`."""
     (context_dir / "sub").mkdir()
     place = context_dir / "sub" if "sub" in script else context_dir
     (context_dir / "helper.py" if "-m" in script else place / "helper.py").write_text("NAME = 'helped'")
     (place / "train.py").write_text(SCRIPT.format(guard, "local", True, guard))
-    out = run_script(context_dir, script, "--flag", "value")
+    out = run_script(script, "--flag", "value")
     assert re.fullmatch(r"done ExperimentReference\(id=1, state='COMPLETED', .*\) 1", out.splitlines()[-1])
     logs = list(Determined().get_experiment(1).logs())
     assert f"trained by {name} ['--flag', 'value'] helped\n" in logs
@@ -157,10 +164,10 @@ def test_ctrl_c_pauses_a_local_experiment(define: Define, context_dir: Path) -> 
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_a_class_of_a_script_trains_in_the_background(context_dir: Path) -> None:
+def test_a_class_of_a_script_trains_in_the_background(context_dir: Path, run_script: Callable[..., str]) -> None:
     (context_dir / "helper.py").write_text("NAME = ''")
     (context_dir / "train.py").write_text(SCRIPT.format("", "context_dir", "'.'", "experiment.wait(timeout=90); "))
-    assert re.search(r"done ExperimentReference\(id=1, .*\) 1", run_script(context_dir, "train.py"))
+    assert re.search(r"done ExperimentReference\(id=1, .*\) 1", run_script("train.py"))
 
 
 def test_loading_a_class_from_a_script_ends_the_script_at_the_call(

@@ -404,7 +404,7 @@ def play(url: str, seed: int, *, examples: int) -> None:
         hypothesis.seed(seed)(get_state_machine_test(lambda: States(store), settings=options))()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.integration, pytest.mark.slow])])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/det.db"

@@ -28,7 +28,7 @@ from det_core.interfaces.records import (
 )
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
-from det_core.runner import _trial_runner
+from det_core.runner import _repeated_failures, _trial_runner
 from det_core.runner._trial_runner import TrainingOutcome, TrainingResult, TrialRunner
 
 from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, ended_by
@@ -302,6 +302,23 @@ def test_failures_after_the_first_batch_are_repeated(play: Callable[..., Play]) 
     one = play(max_restarts=3)
     assert one.run(*[one.saving(FAILURE, number) for number in range(4)]).outcome is TrainingOutcome.FAILED
     assert one.record.restarts == 4
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "seconds", "failures"), [("train", 59, 2), ("train", 61, 3), ("model_def:T", 61, 2)]
+)
+def test_a_command_that_ran_for_a_minute_may_have_trained(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch, entrypoint: str, seconds: float, failures: int
+) -> None:
+    one, now = play(entrypoint=entrypoint, max_restarts=2), [0.0]
+    monkeypatch.setattr(_repeated_failures, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def fail(request: LaunchRequest) -> Exit:
+        now[0] += seconds
+        return FAILURE
+
+    assert one.run(*[fail] * failures).trained == (failures == 3)
+    assert one.record.restarts == failures
 
 
 def test_a_failure_that_no_restart_fixes_is_not_repeated(play: Callable[..., Play]) -> None:
