@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import uuid
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
 from det_storage_s3._config import S3Config
 
@@ -17,6 +19,36 @@ from det_core.testing.requirements import skip_or_fail_in_ci
 sys.path.insert(0, str(Path(__file__).parent))
 
 from rgw import Server, missing, rgw
+
+SUITE = (
+    *(
+        "a_saved_checkpoint",
+        "stored_tells",
+        "cannot_be_used",
+        "large_file",
+        "more_files_than_one_page",
+        "threads_do_not",
+    ),
+    *("odd_names", "line_end", "long_names", "empty_directories", "paths_that_begin_alike"),
+)
+"""Parts of the names of tests of the compliance suite that a server may fail. The others, which run in the soak only,
+test the code that all object stores share. tests/storage runs it with a bucket in memory."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        _, suite, test = item.nodeid.partition("::TestS3::")
+        if suite and not any(part in test for part in SUITE):
+            item.add_marker(pytest.mark.soak)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_read_once() -> Iterator[None]:
+    """Let all clients share botocore's tables, which otherwise each client parses again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -28,8 +28,8 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     length: int | None = None
     """Value of the header Content-Length, or None for the length of the body."""
-    after: float = 0
-    """Delay of the response in seconds."""
+    until: threading.Event | None = None
+    """Event before which the response is not sent."""
 
 
 Answers = Callable[[Request], Answer]
@@ -65,9 +65,11 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(0.2 if self.server.reads_slowly else 0)
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.command, self.path, headers, body)
-        self.server.requests.append(request)
+        if "authorization" in headers:  # requests without it are of others, who look for a server at this port
+            self.server.requests.append(request)
         answer = self.server.answers(request)
-        time.sleep(answer.after)
+        if answer.until:
+            answer.until.wait(300)
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)

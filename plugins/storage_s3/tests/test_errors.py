@@ -47,7 +47,7 @@ def test_an_error_of_the_config_is_found_within_seconds(
     began = time.monotonic()
     with pytest.raises(StorageError, match=words) as caught:
         storage.check_storage(open_s3_storage(config))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     for key in (config.access_key, config.secret_key):
         assert key is None or key.get_secret_value() not in f"{caught.value} {caught.value.__cause__}"
 

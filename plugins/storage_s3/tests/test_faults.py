@@ -26,11 +26,12 @@ from det_core.interfaces.records import State
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing import campaign_seeds
+from det_core.testing._fork_launcher import run_fork_server
 from det_core.testing.proxy import Fault, FaultyProxy, ProxiedRequest
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
-SEEDS = campaign_seeds(few=15, many=300)
+SEEDS = campaign_seeds(few=1, many=300)
 TIMEOUT = 2
 """Time in seconds for which the client waits for a response."""
 LIMIT = 150
@@ -211,13 +212,24 @@ class Executioner:
         self.process.send_signal(signal.SIGKILL)
 
 
-def saving(proxy: FaultyProxy, source: Path, prefix: str, plan: Executioner) -> tuple[int, str]:
+@pytest.fixture(scope="module")
+def save_command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Return the first words of a command that saves a checkpoint, whose processes import boto3 only once."""
+    script = tmp_path_factory.mktemp("save") / "save.py"
+    script.write_text(SAVE)
+    with run_fork_server(["det_core.core", "det_core.tracking._sqlite", "det_storage_s3._bucket"]) as words:
+        yield [sys.executable, *words, str(script)]
+
+
+def saving(
+    save_command: list[str], proxy: FaultyProxy, source: Path, prefix: str, plan: Executioner
+) -> tuple[int, str]:
     proxy.plan = plan
-    command = [sys.executable, "-c", SAVE, f"http://127.0.0.1:{proxy.port}", BUCKET, prefix, str(source)]
+    command = [*save_command, f"http://127.0.0.1:{proxy.port}", BUCKET, prefix, str(source)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         plan.process = process
         try:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode in (0, -signal.SIGKILL), err
@@ -226,6 +238,7 @@ def saving(proxy: FaultyProxy, source: Path, prefix: str, plan: Executioner) -> 
 
 @pytest.mark.parametrize("moment", [Fault.RESET, Fault.LOSE])
 def test_sigkill_at_any_request_of_a_save_leaves_no_partial_checkpoint(
+    save_command: list[str],
     server: Server,
     proxy: FaultyProxy,
     sources: list[Path],
@@ -235,13 +248,13 @@ def test_sigkill_at_any_request_of_a_save_leaves_no_partial_checkpoint(
 ) -> None:
     source = sources[1]  # one file that is uploaded in parts, and a small one
     calm = Executioner(0, moment)
-    assert saving(proxy, source, f"calm {moment.name}", calm)[0] == 0
+    assert saving(save_command, proxy, source, f"calm {moment.name}", calm)[0] == 0
     count = len(calm.requests)
     assert any("uploadId" in request for request in calm.requests)
     assert "metadata.json" in calm.requests[-1]
     for at in range(1, count + 1):
         prefix = f"{moment.name} {at}"
-        code, told = saving(proxy, source, prefix, Executioner(at, moment))
+        code, told = saving(save_command, proxy, source, prefix, Executioner(at, moment))
         assert code == -signal.SIGKILL
         proxy.plan = lambda request: None
         with open_store() as record:
