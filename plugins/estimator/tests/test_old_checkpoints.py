@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from det_estimator import load_estimator_from_checkpoint_path
 from det_estimator._old_checkpoints import newest_variables_prefix
 from det_estimator._training_session import _variables_prefix
+from tensorflow.python.eager import context as eager
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound
 
@@ -40,19 +40,14 @@ def test_variables_continue_in_todays_graph(release: str) -> None:
     assert restored == held["variables"]
 
 
-@pytest.mark.integration
 def test_the_served_model_of_an_old_checkpoint_is_loaded() -> None:
-    """This runs in its own process, because trials of Estimators switch eager execution off for good."""
-    program = f"""
-import tensorflow as tf
-from det_estimator import load_estimator_from_checkpoint_path
-served = load_estimator_from_checkpoint_path({str(OLD / "0.19.10")!r}).signatures["serving_default"]
-print(served(tf.constant([[1.0, 2.0, 3.0]]))["answer"].numpy().item())
-"""
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    """Trials of Estimators, which other tests train in this process, switch eager execution off."""
+    with eager.eager_mode():
+        served = load_estimator_from_checkpoint_path(str(OLD / "0.19.10")).signatures["serving_default"]
+        found = served(tf.constant([[1.0, 2.0, 3.0]]))["answer"].numpy().item()
     held = _held("0.19.10")["variables"]
     hidden = np.array([1.0, 2.0, 3.0]) @ held["hidden/kernel"] + held["hidden/bias"]
-    assert float(run.stdout) == pytest.approx((hidden @ held["answer/kernel"] + held["answer/bias"]).item(), rel=1e-5)
+    assert found == pytest.approx((hidden @ held["answer/kernel"] + held["answer/bias"]).item(), rel=1e-5)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,10 +42,14 @@ Make = Callable[..., Any]
 
 
 class Trial(TFKerasTrial):
-    """Trial with five batches of four. Its attributes vary from test to test."""
+    """Trial with five batches of four. Its attributes vary from test to test.
+
+    It runs eagerly, which takes less time for a few batches than making a graph.
+    """
 
     optimizer: Any = "sgd"
     compiled = True
+    eagerly = True
     callbacks: tuple[Any, ...] = ()
 
     def build_model(self) -> tf.keras.Model:
@@ -54,7 +57,9 @@ class Trial(TFKerasTrial):
         model = self.context.wrap_model(model)
         if self.compiled:
             metrics = ["accuracy", tf.keras.metrics.AUC(name="auc")]
-            model.compile(self.optimizer, "binary_crossentropy", metrics, weighted_metrics=["mae"])
+            model.compile(
+                self.optimizer, "binary_crossentropy", metrics, weighted_metrics=["mae"], run_eagerly=self.eagerly
+            )
         return model
 
     def build_training_data_loader(self) -> Any:
@@ -79,7 +84,7 @@ def never() -> bool:
 
 
 def test_metrics_equal_those_of_keras(make_context: Make) -> None:
-    adapter = begin(context_of_fixed_order(make_context))
+    adapter = begin(context_of_fixed_order(make_context), eagerly=False)
     model = adapter._model
     alone = model.evaluate(X[:4], Y[:4, None], sample_weight=WEIGHTS[:4], verbose=0, return_dict=True)
     first, second = adapter.train(2, never)
@@ -413,17 +418,9 @@ def test_a_model_may_have_several_optimizers(make_context: Make, tmp_path: Path)
     assert adapter.validate(never) == resumed.validate(never)
 
 
-EAGER = """
-import tensorflow as tf
-from det_keras import TFKerasTrialContext
-tf.compat.v1.disable_v2_behavior()
-TFKerasTrialContext.from_config({"entrypoint": "model_def:Trial"})
-"""
-
-
 def test_a_process_without_eager_execution_is_refused() -> None:
-    ended = subprocess.run([sys.executable, "-c", EAGER], capture_output=True, text=True, check=False)
-    assert "InvalidTrial: a TFKerasTrial needs eager execution" in ended.stderr
+    with tf.Graph().as_default(), pytest.raises(InvalidTrial, match="a TFKerasTrial needs eager execution"):
+        TFKerasTrialContext.from_config({"entrypoint": "model_def:Trial"})
 
 
 def test_weights_are_not_restored_by_a_callback(make_context: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -577,9 +574,12 @@ class Old(TFKerasTrial):
     build_validation_data_loader = build_training_data_loader
 
 
-@pytest.mark.parametrize("release", ["0.12.3", "0.13.7", "0.13.8", "0.17.6", "0.17.7", "0.19.10"])
+@pytest.mark.parametrize("release", ["0.13.7", "0.19.10"])
 def test_the_original_systems_checkpoints_are_loaded(make_context: Make, release: str) -> None:
-    """A trial continues with the weights and the optimizer, which it need not wrap."""
+    """A trial continues with the weights and the optimizer, which it need not wrap.
+
+    The first release saved whole models. The formats of the others are the subject of test_old_checkpoints.py.
+    """
     path = Path(__file__).parent / "old" / release
     context = make_context()
     adapter = KerasAdapter(Old(context), context)

@@ -96,7 +96,7 @@ def test_a_frozen_server_costs_one_time_limit_and_then_nothing_for_a_while(
         for step in range(2, 100):
             worker.report(step, loss=step)
             worker.observer.flush()
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 10, "each flush would take half a second"
     worker.flush()
     assert [step for step, _ in worker.run.history("training/loss")] == list(range(1, 100))
 

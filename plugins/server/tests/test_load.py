@@ -1,6 +1,7 @@
-"""Fifty workers report while twenty pages are open: nothing is lost or doubled, and the memory stays flat.
+"""Many workers report while many pages are open: nothing is lost or doubled.
 
-``make soak`` runs ten minutes, and then also requires that pages answer within a second.
+``make soak`` runs fifty workers and twenty pages for ten minutes, and then also requires that pages answer within a
+second and that the memory stays flat.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ from .serving import LIMIT, Answer, Client, ServerProcess, running_server, wait_
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-SECONDS = 600 if is_soak() else 30
-WORKERS = 50
-PROCESSES = 5
-PAGES = 20
+SECONDS, WORKERS, PROCESSES, PAGES = (600, 50, 5, 20) if is_soak() else (9, 20, 2, 8)
 RATE = 20
 """Reports per second of a worker."""
 PERIOD = 2.0
@@ -153,7 +151,7 @@ def test_no_report_is_lost_while_pages_are_open(
             begin = time.monotonic()
             wait_for(lambda: time.monotonic() - begin > SECONDS / 3, SECONDS)
             early = process.memory_info().rss
-            wait_for(lambda: time.monotonic() - begin > SECONDS, SECONDS)
+            wait_for(lambda: time.monotonic() - begin > SECONDS and min(pages.updates) > 0, SECONDS + LIMIT)
             late, spent = process.memory_info().rss, sum(process.cpu_times()[:2])
     check_records(store, counts)
     assert pages.failures == []
@@ -164,9 +162,8 @@ def test_no_report_is_lost_while_pages_are_open(
             f"99 % of pages within {slowest:.2f} s, memory {early >> 20} to {late >> 20} MB, "
             f"{spent / SECONDS:.0%} of a core, a page drew {min(pages.updates) / SECONDS:.2f} updates a second or more"
         )
-    assert min(pages.updates) > 0
-    assert late - early <= LARGEST_GROWTH
     if is_soak():
+        assert late - early <= LARGEST_GROWTH
         assert min(pages.updates) >= SECONDS / 2
         assert sum(counts.values()) >= 0.9 * WORKERS * RATE * SECONDS
         assert slowest < 1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ KINDS: dict[str, Callable[[float], Any]] = {
     "legacy": lambda rate: tf.keras.optimizers.legacy.SGD(rate, momentum=0.9),
     "v1": lambda rate: tf.compat.v1.train.MomentumOptimizer(rate, 0.9),
 }
+v1 = tf.compat.v1
 RECORDS = np.random.default_rng(3).random((24, 3)).astype("float32")
 EACH_MODE = pytest.mark.parametrize("function", [False, True], ids=["eager", "function"])
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
@@ -200,11 +199,57 @@ def test_an_exchange_accepts_optimizers_only(wrong: Any) -> None:
         through(wrong)
 
 
-def test_optimizers_aggregate_in_graphs_and_sessions() -> None:
-    """This runs in its own process, because that process cannot return to eager mode."""
-    program = Path(__file__).with_name("graphs.py")
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stdout + done.stderr
+def update(optimizer: Any, loss: Any, weights: Any) -> Any:
+    """Return the operation that trains one batch, as a model function makes it for this kind of optimizer."""
+    step = v1.train.get_or_create_global_step()
+    if isinstance(optimizer, v1.train.Optimizer):
+        return optimizer.minimize(loss, global_step=step)
+    optimizer.iterations = step
+    return optimizer.get_updates(loss, [weights])[0]
+
+
+def train_in_session(make: Callable[[], Any], size: int, aggregation: int, *, resource: bool) -> Any:
+    """Return the weights after training on all records, and the number of updates."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        records = v1.placeholder(tf.float32, [None, 3])
+        weights = v1.get_variable("w", [3, 2], initializer=v1.initializers.ones(), use_resource=resource)
+        optimizer = make()
+        exchange = through(optimizer, aggregation)
+        operation = update(optimizer, tf.reduce_mean((records @ weights - 0.3) ** 2), weights)
+        saved = {variable.op.name for variable in v1.global_variables()}
+        assert sum("det_aggregation" in name for name in saved) == (2 if aggregation > 1 else 0)
+        sharing = exchange.share()
+        session.run(v1.global_variables_initializer())
+        for start in range(0, len(RECORDS), size):
+            session.run(operation, {records: RECORDS[start : start + size]})
+            session.run(sharing)  # changes nothing on one slot
+        return session.run([weights, v1.train.get_global_step()])
+
+
+@pytest.fixture
+def old_control_flow() -> Iterator[None]:
+    """Use the control flow of Estimators, which variables without resources need."""
+    v1.disable_control_flow_v2()
+    yield
+    v1.enable_control_flow_v2()
+
+
+@pytest.mark.usefixtures("old_control_flow")
+@pytest.mark.parametrize(
+    ("make", "resource"),
+    [
+        (lambda: v1.train.MomentumOptimizer(0.1, 0.9), False),
+        (lambda: v1.train.MomentumOptimizer(0.1, 0.9), True),
+        (lambda: v1.train.AdamOptimizer(0.1), True),
+        (lambda: tf.keras.optimizers.legacy.SGD(0.1, momentum=0.9), True),
+    ],
+    ids=["v1", "v1-resource", "adam", "legacy"],
+)
+def test_aggregated_batches_train_like_one_large_batch_in_a_session(make: Callable[[], Any], resource: bool) -> None:
+    """Estimators train in graphs and sessions."""
+    (expected, updates), (weights, same) = (train_in_session(make, *how, resource=resource) for how in ((6, 1), (2, 3)))
+    np.testing.assert_allclose(weights, expected, rtol=1e-5)
+    assert updates == same == 4
 
 
 @pytest.mark.parametrize("kind", ["keras", "legacy"])

@@ -37,8 +37,15 @@ def test_the_main_pages_are_right_on_wide_and_narrow_screens(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (390, "dark"),
+        pytest.param(390, "light", marks=pytest.mark.soak),
+        pytest.param(1280, "dark", marks=pytest.mark.soak),
+        pytest.param(1280, "light", marks=pytest.mark.soak),
+    ],
+)
 def test_every_page_is_right(
     windows: Windows, seeded: Seeded, find_violations: Callable[[Page], list[str]], width: int, scheme: str
 ) -> None:
