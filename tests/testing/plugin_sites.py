@@ -22,7 +22,7 @@ def register_example(site: Path, example: Path) -> None:
     """Write the metadata of the distribution in a directory, whose modules must be importable."""
     project = tomllib.loads((example / "pyproject.toml").read_text())["project"]
     (module,) = project["entry-points"]["det"].values()
-    write_plugin_metadata(site, project["name"], module, project["version"])
+    write_plugin_metadata(site, project["name"], module)
 
 
 def run_module(directory: Path, *arguments: str | Path) -> str:
