@@ -127,12 +127,12 @@ def test_an_experiment_in_the_background_is_paused_continued_and_killed(context_
     trial = experiment.await_first_trial()
     wait_for(lambda: any(trial.iter_metrics("training")))
     experiment.pause()
-    assert experiment.wait(interval=0.05, timeout=60) is State.PAUSED
+    assert experiment.wait(interval=0.05, timeout=240) is State.PAUSED
     reached = trial.select_checkpoint(latest=True).batch_number
     experiment.activate()
     wait_for(lambda: any(one.steps_completed > reached for one in trial.iter_metrics("training")))
     experiment.kill()
-    assert experiment.wait(interval=0.05, timeout=60) is State.CANCELED
+    assert experiment.wait(interval=0.05, timeout=240) is State.CANCELED
     assert any("run 2 of trial 1 starts from checkpoint" in line for line in experiment.logs())
 
 

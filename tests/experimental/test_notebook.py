@@ -32,7 +32,7 @@ def test_a_class_of_a_cell_trains_in_the_notebook(tmp_path: Path) -> None:
     from nbformat.v4 import new_code_cell, new_notebook
 
     notebook = new_notebook(cells=list(map(new_code_cell, CELLS)))
-    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
     _, trained, result, refused, script, listed = notebook.cells
     shown = [output["data"] for output in trained.outputs if output["output_type"] == "display_data"]
     printed = "".join(output["text"] for output in trained.outputs if output["output_type"] == "stream")

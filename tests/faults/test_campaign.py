@@ -202,7 +202,7 @@ def retained(rows: Sequence[CheckpointRecord], policy: dict[str, Any], seeds: di
 
 def assert_nothing_is_left(attacked: Round) -> None:
     """Check that neither processes nor files are left behind."""
-    wait_for(lambda: not attacked.processes(), 15)
+    wait_for(lambda: not attacked.processes())
     for orphan in find_orphans(attacked.store, timedelta(0)).found:  # as `det checkpoint gc --orphans` does
         remove_orphan(attacked.store, orphan)
     trials = [trial.id for trial in attacked.store.trials(attacked.experiment_id)]

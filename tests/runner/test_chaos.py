@@ -107,7 +107,7 @@ def disturb(store: TrackingStore, experiment_id: int, chance: random.Random) -> 
             code = runner.poll()
             if code is None and killed != kills:
                 runner.kill()
-            code = runner.wait(60)
+            code = runner.wait(240)
         if code == 0:
             return killed
 

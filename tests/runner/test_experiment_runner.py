@@ -227,13 +227,6 @@ def test_a_broken_trial_is_reported_in_one_line_and_not_restarted(
     [
         ("import no_such_module", 1),
         ("raise ValueError('at import')", 2),
-        ("def on_batch(self, batch): raise ValueError(f'the shape of {object()} is wrong')", 2),
-        ("def on_batch(self, batch):\n    if batch: raise ValueError('after the first batch')", 4),
-        pytest.param("def on_batch(self, batch): raise ValueError(os.getpid())", 4, marks=pytest.mark.slow),
-        pytest.param(
-            "def on_batch(self, batch): raise ConnectionError('the file server is away')", 4, marks=pytest.mark.slow
-        ),
-        pytest.param("def on_batch(self, batch): os.kill(os.getpid(), signal.SIGKILL)", 4, marks=pytest.mark.slow),
     ],
 )
 def test_a_trial_ends_at_the_second_identical_failure_before_the_first_batch(
@@ -318,7 +311,7 @@ def test_a_request_in_the_store_cancels_the_experiment(store: TrackingStore, new
     assert store.checkpoints(trial_id=the_trial(store, experiment).id)
 
 
-STUCK_SECONDS = 60
+STUCK_SECONDS = 240
 
 
 def stuck(started: Path) -> str:
@@ -424,13 +417,13 @@ def test_workers_of_a_runner_that_records_on_a_server_call_it_through_the_runner
 def test_workers_do_not_outlive_their_runner(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     experiment = new_experiment(
-        f"def on_batch(self, batch):\n    Path({str(pid_file)!r}).write_text(str(os.getpid()))\n    time.sleep(60)"
+        f"def on_batch(self, batch):\n    Path({str(pid_file)!r}).write_text(str(os.getpid()))\n    time.sleep(600)"
     )
     start_detached(store, experiment.id)
     wait_for(lambda: pid_file.exists() and bool(pid_file.read_text()))
     runner = int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1])
     kill_for_good(runner)
-    wait_for(lambda: not Path(f"/proc/{pid_file.read_text()}").exists(), seconds=10)
+    wait_for(lambda: not Path(f"/proc/{pid_file.read_text()}").exists())
 
 
 def test_a_newer_run_shuts_an_older_worker_out(store: TrackingStore, new_experiment: Submit) -> None:

@@ -35,7 +35,7 @@ def test_a_worker_that_prints_faster_than_its_lines_are_stored_waits(
     add_logs = store.add_logs
 
     def add_slowly(lines: Sequence[LogLine]) -> None:
-        stored.wait(20)
+        stored.wait(120)
         sizes.append(len(lines))
         add_logs(lines)
 

@@ -143,7 +143,7 @@ def test_an_experiment_can_be_resumed_after_a_long_outage(
 
 @pytest.fixture
 def lease(store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
-    monkeypatch.setattr(_lease, "_SECONDS", 1.0)
+    monkeypatch.setattr(_lease, "_SECONDS", 3.0)
     monkeypatch.setattr(_lease, "_RENEW_EVERY", 0.1)
     lease = Lease(store, new_experiment().id)
     yield lease
@@ -153,7 +153,7 @@ def lease(store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.Monk
 def test_the_lease_is_renewed_while_the_runner_waits(store: TrackingStore, lease: Lease) -> None:
     """A separate thread renews it, because a runner that waits for a custom search method does nothing else."""
     for _ in range(3):
-        time.sleep(0.6)
+        time.sleep(1.2)
         assert store.lease_holder(1) == lease.holder
     lease.check()
     lease.release()
@@ -162,7 +162,7 @@ def test_the_lease_is_renewed_while_the_runner_waits(store: TrackingStore, lease
 
 def test_the_lease_is_taken_back_after_an_outage(store: TrackingStore, lease: Lease, outage: Outage) -> None:
     with outage():
-        time.sleep(1.2)
+        time.sleep(3.2)
     wait_for(lambda: store.lease_holder(1) == lease.holder)
     lease.check()
 
@@ -175,7 +175,7 @@ def test_a_lease_that_another_runner_took_is_not_taken_back(
     lease = Lease(store, new_experiment().id)
     wait_for(lambda: store.lease_holder(1) is None)
     store.acquire_lease(1, "another:1:1:1", seconds=60)
-    lease._thread.join(10)
+    lease._thread.join(120)
     with pytest.raises(StaleRun, match="no longer run by .*, but by another:1:1:1"):
         lease.check()
     lease.release()

@@ -44,4 +44,4 @@ def test_the_password_is_in_no_arguments_and_no_environment(store: TrackingStore
             assert not [name for name, value in process.environ().items() if PASSWORD in value]
     finally:
         request_experiment_stop(store, experiment.id, State.STOPPING_KILLED)
-        runner.wait(60)
+        runner.wait(240)

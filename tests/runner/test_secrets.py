@@ -280,7 +280,7 @@ def test_resume_asks_in_a_terminal(experiment: ExperimentRecord, store: Tracking
         screen = b"".join(until(keyboard, b"Its value: "))
         keyboard.write(f"{SECRET}\n".encode())
         screen += b"".join(until(keyboard, b"Resumed experiment"))
-        assert process.wait(60) == 0
+        assert process.wait(240) == 0
     assert b"checkpoint_storage.secret_key" in screen
     assert b"hunter2" not in screen
     assert path.read_text() == f"{SECRET}\n"

@@ -183,7 +183,7 @@ def test_all_workers_fall_back_to_the_same_checkpoint(
 @pytest.mark.usefixtures("new_processes")
 def test_a_kill_ends_all_workers(store: TrackingStore, on_two_slots: Submit, tmp_path: Path) -> None:
     body = (
-        f"def on_batch(self, batch):\n    Path({str(tmp_path)!r}, f'pid_{{os.getpid()}}').touch()\n    time.sleep(60)"
+        f"def on_batch(self, batch):\n    Path({str(tmp_path)!r}, f'pid_{{os.getpid()}}').touch()\n    time.sleep(600)"
     )
     experiment = on_two_slots(body)
 
@@ -199,12 +199,12 @@ def test_a_kill_ends_all_workers(store: TrackingStore, on_two_slots: Submit, tmp
 @pytest.mark.slow
 def test_no_worker_outlives_the_runner(store: TrackingStore, on_two_slots: Submit, tmp_path: Path) -> None:
     mark = f"Path({str(tmp_path)!r}, f'pid_{{os.getpid()}}').touch()"
-    experiment = on_two_slots(f"def on_batch(self, batch):\n    {mark}\n    time.sleep(60)")
+    experiment = on_two_slots(f"def on_batch(self, batch):\n    {mark}\n    time.sleep(600)")
     start_detached(store, experiment.id)
     wait_for(lambda: len(list(tmp_path.glob("pid_*"))) == 2)
     pids = [int(path.name.removeprefix("pid_")) for path in tmp_path.glob("pid_*")]
     os.kill(int(str(store.lease_holder(experiment.id)).rsplit(":", 3)[1]), signal.SIGKILL)
-    wait_for(lambda: not any(map(is_alive, pids)), seconds=12)
+    wait_for(lambda: not any(map(is_alive, pids)), seconds=60)
 
 
 def test_invalid_hyperparameters_of_one_worker_end_the_trial(store: TrackingStore, on_two_slots: Submit) -> None:

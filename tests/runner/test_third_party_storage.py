@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 import uuid
@@ -24,15 +25,21 @@ DET = str(Path(sys.executable).parent / "det")
 PLUGIN = Path(__file__).parents[2] / "examples" / "storage_plugin"
 
 
-@pytest.fixture
-def gzip_plugin(plugin_site: Path, tmp_path: Path) -> None:
-    """Install the plugin as pip does, beside the toy framework."""
-    source = tmp_path / "plugin"
-    source.mkdir()
+@pytest.fixture(scope="module")
+def installed_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the plugin as pip does, once, and return the directory."""
+    source, target = (tmp_path_factory.mktemp(name) for name in ("plugin", "target"))
     for name in ("pyproject.toml", "det_gzip.py"):
         (source / name).write_text((PLUGIN / name).read_text())
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
-    subprocess.run([*pip, "--target", plugin_site, source], check=True, timeout=120)
+    subprocess.run([*pip, "--target", target, source], check=True, timeout=240)
+    return target
+
+
+@pytest.fixture
+def gzip_plugin(installed_files: Path, plugin_site: Path) -> None:
+    """Install the plugin beside the toy framework."""
+    shutil.copytree(installed_files, plugin_site, dirs_exist_ok=True)
     plugin_registry.cache_clear()
 
 
@@ -77,7 +84,7 @@ def test_files_left_by_a_killed_run_are_removed_by_the_plugin(
         (base / storage_id).mkdir()
         (base / storage_id / "w.gz").touch()
     gc = [DET, "checkpoint", "gc", "--orphans", "--json", "--older-than", "0s"]
-    found = subprocess.run(gc, capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(gc, capture_output=True, text=True, timeout=240, check=True)
     assert [one["uuid"] for one in json.loads(found.stdout)["orphans"]] == left
     remaining = {path.name for path in base.iterdir()}
     assert kept.uuid in remaining
@@ -86,13 +93,13 @@ def test_files_left_by_a_killed_run_are_removed_by_the_plugin(
 
 @pytest.mark.usefixtures("gzip_plugin")
 def test_the_plugin_is_listed_and_its_options_are_checked(tmp_path: Path) -> None:
-    listed = subprocess.run([DET, "plugins", "list", "--json"], capture_output=True, text=True, timeout=60, check=True)
+    listed = subprocess.run([DET, "plugins", "list", "--json"], capture_output=True, text=True, timeout=240, check=True)
     assert "det-gzip" in listed.stdout
     config = tmp_path / "c.yaml"
     config.write_text(
         "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"
         "checkpoint_storage:\n  type: gzip\n  path: /x\n  level: 11\n"
     )
-    checked = subprocess.run([DET, "config", "check", config], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run([DET, "config", "check", config], capture_output=True, text=True, timeout=240)
     assert checked.returncode == 2
     assert "c.yaml:6: checkpoint_storage.level" in checked.stderr

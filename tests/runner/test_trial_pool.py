@@ -143,21 +143,13 @@ def test_a_search_whose_trials_all_fail_is_an_error(store: TrackingStore, new_ex
 ONE_BY_ONE = {**random_search(6), "launcher": {"type": "local", "slots": 1}}
 
 
-@pytest.mark.parametrize(
-    ("body", "entrypoint", "message"),
-    [
-        ("raise ValueError('at import')", "model_def:T", "ValueError: at import"),
-        ("unreadable = vars", "model_def:Nothing", "has no 'Nothing'"),
-    ],
-)
 def test_a_search_stops_at_the_second_identical_failure_before_training(
-    store: TrackingStore, new_experiment: Submit, body: str, entrypoint: str, message: str
+    store: TrackingStore, new_experiment: Submit
 ) -> None:
-    experiment = new_experiment(body, **ONE_BY_ONE, entrypoint=entrypoint)
+    experiment = new_experiment("raise ValueError('at import')", **ONE_BY_ONE)
     assert run(store, experiment) is State.ERROR
     error = str(store.experiment(experiment.id).error)
-    assert message in error
-    assert error.endswith("(2 trials failed like this before training, and none trained)")
+    assert error == "ValueError: at import (2 trials failed like this before training, and none trained)"
     states = [trial.state for trial in store.trials(experiment.id)]
     assert states == [*[State.ERROR] * 2, *[State.CANCELED] * 4]
 
@@ -173,26 +165,11 @@ def test_a_search_that_stopped_before_training_starts_again_when_resumed(
     assert [trial.state for trial in store.trials(experiment.id)].count(State.ERROR) == 2
 
 
-def test_identical_failures_do_not_end_a_search_in_which_a_trial_trains(
-    store: TrackingStore, new_experiment: Submit
-) -> None:
-    body = (
-        "def __init__(self, context):\n"
-        "    super().__init__(context)\n"
-        "    if context.get_trial_seed() != 9: raise ValueError('no')\n"
-    )
-    three = {**random_search(5), "launcher": {"type": "local", "slots": 3}, "max_restarts": 0}
-    experiment = new_experiment(body, **three)
-    assert run(store, experiment) is State.COMPLETED
-    states = [trial.state for trial in store.trials(experiment.id)]
-    assert (states.count(State.ERROR), states.count(State.COMPLETED)) == (4, 1)
-
-
 def test_promoted_trials_continue_from_their_checkpoints(store: TrackingStore, new_experiment: Submit) -> None:
     halving = {"name": "async_halving", "metric": "validation_loss", "num_rungs": 3, "divisor": 2, "max_trials": 4}
     experiment = new_experiment(
         "def on_batch(self, batch): print('batch', batch, flush=True)",
-        searcher={**halving, "max_length": {"batches": 20}, "max_concurrent_trials": 1},
+        searcher={**halving, "max_length": 20, "max_concurrent_trials": 1},
         hyperparameters=SPACE,
     )
     assert run(store, experiment) is State.COMPLETED
@@ -260,7 +237,7 @@ def test_a_kill_that_no_runner_has_seen_is_done_by_the_next_one(store: TrackingS
     runner = start_runner(store, experiment.id)
     wait_for(lambda: store.trials(experiment.id))
     runner.kill()
-    runner.wait(20)
+    runner.wait(240)
     first, _ = store.trials(experiment.id)
     store.set_trial_state(first.id, State.STOPPING_KILLED)
     runs = store.trial(first.id).run_id
@@ -277,18 +254,9 @@ def test_the_search_continues_after_a_trial_is_killed(store: TrackingStore, new_
     try:
         wait_for(lambda: [trial.state for trial in store.trials(experiment.id)][1:] == [State.COMPLETED] * 2)
         store.set_trial_state(store.trials(experiment.id)[0].id, State.STOPPING_KILLED)
-        assert runner.wait(60) == 0
+        assert runner.wait(240) == 0
     finally:
         runner.kill()
         runner.wait()
     assert [trial.state for trial in store.trials(experiment.id)] == [State.CANCELED, *[State.COMPLETED] * 2]
     assert store.experiment(experiment.id).state is State.COMPLETED
-
-
-def test_a_length_without_a_unit_has_rungs(store: TrackingStore, new_experiment: Submit) -> None:
-    searcher = {"name": "async_halving", "metric": "validation_loss", "max_trials": 4, "num_rungs": 3, "divisor": 2}
-    experiment = new_experiment(searcher={**searcher, "max_length": 20}, hyperparameters=SPACE)
-    assert run(store, experiment) is State.COMPLETED
-    trained = [trial.steps_completed for trial in store.trials(experiment.id)]
-    assert min(trained) == 5
-    assert max(trained) == 20

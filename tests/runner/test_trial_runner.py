@@ -366,6 +366,12 @@ def test_interruptions_have_a_limit_of_their_own(play: Callable[..., Play]) -> N
     assert not result.trained
 
 
+def test_interruptions_and_failures_count_separately(play: Callable[..., Play]) -> None:
+    one = play(launcher={"type": "local", "max_interruptions": 1}, max_restarts=1)
+    assert one.run(ended_by(Cause.NODE_LOST), FAILURE, SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert (one.record.run_id, one.record.restarts, one.record.interruptions) == (3, 1, 1)
+
+
 def test_delays_grow_to_five_minutes_and_begin_again_after_a_long_run(
     play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

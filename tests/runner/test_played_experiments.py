@@ -1,0 +1,182 @@
+"""Experiments from submission to their end, on a launcher that starts no process."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_core.errors import DetError, ExperimentBusy, LaunchError, StoreBusy
+from det_core.interfaces.launcher import Exit, LaunchRequest
+from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.tracking import TrackingStore
+from det_core.runner import ExperimentRunner, _experiment_runner
+from det_core.runner._lease import Lease
+
+from .conftest import Submit
+from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step
+
+Run = Callable[..., State]
+
+
+class Cluster(PlayedLauncher):
+    """Launcher on which all launches do the same."""
+
+    def __init__(self, step: Step, slots: int | None) -> None:
+        super().__init__(*[step] * 100)
+        self.slots = slots
+
+
+@pytest.fixture
+def played(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run an experiment whose launches all end as given."""
+
+    def run(experiment: ExperimentRecord, step: Step = SUCCESS, slots: int | None = 1) -> State:
+        monkeypatch.setattr(_experiment_runner, "open_launcher", lambda config: Cluster(step, slots))
+        return ExperimentRunner(store, experiment.id).run()
+
+    return run
+
+
+def search(trials: int, **resources: int) -> dict[str, Any]:
+    return {
+        "searcher": {"name": "random", "metric": "loss", "max_trials": trials, "max_length": {"batches": 10}},
+        "hyperparameters": {"x": {"type": "int", "minval": 0, "maxval": 9}},
+        "resources": resources,
+        "max_restarts": 0,
+    }
+
+
+def test_a_completed_experiment_is_not_run_again(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
+    experiment = new_experiment()
+    assert played(experiment) is State.COMPLETED
+    record = store.experiment(experiment.id)
+    assert (record.state, record.progress, record.error) == (State.COMPLETED, 1.0, None)
+    assert store.lease_holder(experiment.id) is None
+    assert played(record, LaunchError("never")) is State.COMPLETED
+
+
+def test_an_experiment_whose_trials_fail_is_an_error(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
+    experiment = new_experiment(**search(1))
+    assert played(experiment, FAILURE) is State.ERROR
+    record = store.experiment(experiment.id)
+    assert (record.state, record.error) == (State.ERROR, "the worker exited with code 1")
+    several = new_experiment(**search(4))
+    assert played(several, FAILURE) is State.ERROR
+    error = "the worker exited with code 1 (2 trials failed like this before training, and none trained)"
+    assert store.experiment(several.id).error == error
+
+
+def test_an_experiment_that_cannot_be_launched_is_paused_and_resumed(
+    store: TrackingStore, new_experiment: Submit, played: Run
+) -> None:
+    experiment = new_experiment(**search(3))
+    assert played(experiment, LaunchError("no such node")) is State.PAUSED
+    assert store.experiment(experiment.id).error == "no such node"
+    assert played(experiment) is State.COMPLETED
+    assert store.experiment(experiment.id).error is None
+
+
+@pytest.mark.parametrize(
+    ("slots", "resources", "expected"),
+    [
+        (2, {}, 2),
+        (4, {"slots_per_trial": 2}, 2),
+        (5, {"slots_per_trial": 2}, 2),
+        (1, {"slots_per_trial": 2}, 1),
+        (4, {"slots_per_trial": 0}, 4),
+        (4, {"max_slots": 3}, 3),
+        (None, {"max_slots": 2}, 2),
+        (None, {}, 6),
+    ],
+)
+def test_trials_share_the_slots(
+    new_experiment: Submit, played: Run, slots: int | None, resources: dict[str, int], expected: int
+) -> None:
+    together = threading.Barrier(expected)
+    most, running, lock = [0], [0], threading.Lock()
+
+    def work(request: LaunchRequest) -> Exit:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        together.wait(60)  # fails unless as many trials run at once
+        with lock:
+            running[0] -= 1
+        return SUCCESS
+
+    trials = 6 - 6 % expected
+    keys = {**search(trials, **resources), "launcher": {"type": "local", "slots": 8}}
+    assert played(new_experiment(**keys, entrypoint="train"), work, slots) is State.COMPLETED
+    assert most == [expected]
+
+
+def test_a_storage_that_cannot_be_written_is_an_error(
+    store: TrackingStore, new_experiment: Submit, played: Run, tmp_path: Path
+) -> None:
+    block = {"type": "directory", "container_path": str(tmp_path / "checkpoints")}
+    experiment = new_experiment(checkpoint_storage=block)
+    shutil.rmtree(tmp_path / "checkpoints")
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(DetError, match="cannot write checkpoints under"):
+        played(experiment)
+    record = store.experiment(experiment.id)
+    assert record.state is State.ERROR
+    assert "cannot write checkpoints" in str(record.error)
+    assert store.trials(experiment.id) == []
+
+
+def test_an_unavailable_database_leaves_the_experiment_to_be_resumed(
+    store: TrackingStore, new_experiment: Submit, played: Run
+) -> None:
+    experiment = new_experiment()
+    with pytest.raises(StoreBusy, match=rf"locked\. .* det experiment resume {experiment.id}$"):
+        played(experiment, StoreBusy("the database is locked."))
+    assert store.experiment(experiment.id).state is State.ACTIVE
+
+
+def test_an_unexpected_error_is_recorded(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
+    experiment = new_experiment()
+    with pytest.raises(KeyError):
+        played(experiment, KeyError("a defect"))
+    assert store.experiment(experiment.id).error == "'a defect'"
+
+
+def test_an_experiment_has_one_runner(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
+    experiment = new_experiment()
+    lease = Lease(store, experiment.id)
+    with pytest.raises(ExperimentBusy):
+        played(experiment)
+    lease.release()
+    assert store.experiment(experiment.id).state is State.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("request_", "state"),
+    [
+        (State.PAUSED, State.PAUSED),
+        (State.STOPPING_CANCELED, State.CANCELED),
+        (State.STOPPING_KILLED, State.CANCELED),
+    ],
+)
+def test_a_request_in_the_store_ends_an_experiment(
+    store: TrackingStore, new_experiment: Submit, played: Run, request_: State, state: State
+) -> None:
+    experiment = new_experiment(preemption_timeout=0)
+
+    def ask(request: LaunchRequest) -> None:
+        store.set_experiment_state(experiment.id, request_)
+
+    assert played(experiment, ask) is state
+    assert store.experiment(experiment.id).state is state
+    assert [trial.state for trial in store.trials(experiment.id)] == [state]
+
+
+def test_an_experiment_of_a_script_is_not_run(store: TrackingStore) -> None:
+    experiment = store.create_experiment(config={}, unmanaged=True)
+    with pytest.raises(DetError, match="recorded by a script; run that script again"):
+        ExperimentRunner(store, experiment.id)
