@@ -1,4 +1,4 @@
-"""Registration of plugins with defects and of examples, and selection of the cases that must notice a defect."""
+"""Registration of plugins with defects and of examples."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from det_core.cli import main
 from det_core.testing._plugin_metadata import write_plugin_metadata
+from tests.testing.defects import drop_other_cases
 from tests.testing.plugin_sites import register_example
 
 
@@ -49,10 +50,4 @@ def det(registered: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Drop cases in which an implementation of `make_defect_tests` shows no defect."""
-    items[:] = [item for item in items if _is_chosen(item)]
-
-
-def _is_chosen(item: pytest.Item) -> bool:
-    caught = getattr(getattr(item, "cls", None), "caught", None)
-    return caught is None or item.name in caught or item.name.partition("[")[0] in caught
+    drop_other_cases(items)

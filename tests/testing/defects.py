@@ -40,13 +40,24 @@ def make_defect_tests(
         made[name] = type(name, (suite,), {"caught": [f"test_{test}" for test in tests], **describe(implementation)})
         for test in list_tests(suite):
             setattr(made[name], test, None)  # not collected
-        for test in dict.fromkeys(case.partition("[")[0] for case in made[name].caught):
+        for case in made[name].caught:
+            test = case.partition("[")[0]
             must_fail = _require_failure(getattr(suite, test))
             if test in integration:
-                must_fail = pytest.mark.integration(pytest.mark.soak(must_fail) if test in noticed else must_fail)
+                must_fail = pytest.mark.integration(pytest.mark.soak(must_fail) if case in noticed else must_fail)
             setattr(made[name], test, must_fail)
-            noticed.add(test)
+            noticed.add(case)
     return made
+
+
+def drop_other_cases(items: list[pytest.Item]) -> None:
+    """Remove the cases that need not notice the defect of their implementation from collected tests."""
+    items[:] = [item for item in items if _is_chosen(item)]
+
+
+def _is_chosen(item: pytest.Item) -> bool:
+    caught = getattr(getattr(item, "cls", None), "caught", None)
+    return caught is None or item.name in caught or item.name.partition("[")[0] in caught
 
 
 def list_tests(suite: type) -> set[str]:

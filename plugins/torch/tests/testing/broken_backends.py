@@ -1,4 +1,4 @@
-"""Backends whose adapters have one defect each, with the test that catches it.
+"""Backends whose adapters have one defect each, with the test that must notice it.
 
 Like every plugin, this module does not import torch.
 """

@@ -1,83 +1,68 @@
-"""The suite for adapters detects defects, the example's adapter passes it, and docs/backends.md is up to date."""
+"""The suite for adapters notices defects, the example's adapter passes it, and docs/backends.md is up to date."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from det_torch.testing import AdapterCompliance
+from det_torch.testing.slot_equivalence import SlotEquivalenceSuite
 
-from det_core.testing import is_soak
+from det_core.plugins import plugin_registry
+from det_core.testing._plugin_metadata import write_plugin_metadata
+from tests.testing.defects import list_tests, make_defect_tests
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[4]
 EXAMPLE, DOCUMENT = ROOT / "examples" / "backend_plugin", ROOT / "docs" / "backends.md"
-BROKEN = "broken_backends"
-_spec = importlib.util.spec_from_file_location(BROKEN, HERE / f"{BROKEN}.py")
-assert _spec and _spec.loader
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-CAUGHT = list(_module.CAUGHT_BY.items())
-CHOSEN = CAUGHT if is_soak() else CAUGHT[::3]
+sys.path[:0] = [str(HERE), str(EXAMPLE)]
 
-Run = Callable[..., str]
+import broken_adapters  # noqa: E402
+import broken_backends  # noqa: E402
+import test_ring_torch  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Return a function that runs a module where the example and the broken backends are installed."""
+@pytest.fixture(scope="module", autouse=True)
+def _registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Register the example and the broken backends with this process and those that it starts."""
     site = tmp_path_factory.mktemp("site")
-    info = site / "det_broken-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-broken\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[det]\nbroken = {BROKEN}\n")
-
-    def run(*arguments: str | Path, limit: float = 60) -> str:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (site, HERE)))}
-        command = [sys.executable, "-m", *arguments]
-        ran = subprocess.run(command, cwd=EXAMPLE, env=environment, capture_output=True, text=True, timeout=limit)
-        return f"{ran.stdout}{ran.stderr}\nexit code {ran.returncode}"
-
-    source = tmp_path_factory.mktemp("source")
-    for path in EXAMPLE.iterdir():
-        if path.is_file():
-            (source / path.name).write_bytes(path.read_bytes())
-    told = run("pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", site, source)
-    assert told.endswith("exit code 0"), told
-    return run
+    for name, module in {"det-ring": "det_ring", "det-broken": broken_backends.__name__}.items():
+        write_plugin_metadata(site, name, module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(site)
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        plugin_registry.cache_clear()
+        yield
+    plugin_registry.cache_clear()
 
 
-@pytest.fixture(scope="module")
-def failed(run: Run) -> set[tuple[str, str]]:
-    """Run the tests that should fail, and return those that did, as (backend, test)."""
-    chosen = [f"{HERE / 'broken_adapters.py'}::Test{name}::test_{test}" for name, test in CHOSEN]
-    told = run("pytest", "-c", ROOT / "pyproject.toml", "-rf", "--tb=no", "-p", "no:cacheprovider", *chosen, limit=550)
-    assert told.endswith("exit code 1"), told
-    return set(re.findall(r"^FAILED \S+::Test(\w+)::test_(.+?)(?: - .*)?$", told, re.MULTILINE))
+def describe(adapter: type) -> dict[str, Any]:
+    """Return the attributes of the suite for a broken adapter."""
+    limit = {"limit": 15.0} if adapter is broken_adapters.HangsInTheEnd else {}
+    return {"backend": adapter.__name__, "pytestmark": [pytest.mark.slow], **limit}
 
 
-@pytest.mark.integration
+CAUGHT_BY = {getattr(broken_adapters, name): [test] for name, test in broken_backends.CAUGHT_BY.items()}
+globals().update(make_defect_tests(AdapterCompliance, CAUGHT_BY, describe, integration=list_tests(AdapterCompliance)))
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.campaign
-@pytest.mark.parametrize(("backend", "test"), CHOSEN)
-def test_a_defect_is_caught(failed: set[tuple[str, str]], backend: str, test: str) -> None:
-    assert (backend, test) in failed
+class TestExample(SlotEquivalenceSuite):
+    """The part of the suite that differs between backends."""
+
+    backend = test_ring_torch.TestRingTorch.backend
+    options = test_ring_torch.TestRingTorch.options
+    compresses = test_ring_torch.TestRingTorch.compresses
 
 
-@pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_example_passes_the_suite(run: Run) -> None:
-    marks = [] if is_soak() else ["-m", "not campaign"]
-    told = run("pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *marks, "test_ring_torch.py", limit=550)
-    # One test is skipped by `compresses`, another one if two hosts cannot be set up, which needs root.
-    assert re.search(r"^\d+ passed, [12] skipped(, 1 deselected)? in ", told, re.MULTILINE), told
+@pytest.mark.soak
+class TestWholeExample(test_ring_torch.TestRingTorch):
+    pass
 
 
 def test_the_document_lists_all_attributes_of_the_class() -> None:
