@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.cli.commands.run import train_in_foreground
+from det_core.cli.commands.run import _status, announce_config_file, read_config, train_in_foreground
 from det_core.cli.render.experiment_summary import ExperimentSummary, summary_lines
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
@@ -24,8 +24,6 @@ from det_core.tracking import open_store
 
 from ..waiting import wait_for
 from .conftest import Det
-
-pytestmark = pytest.mark.integration
 
 CONFIG = """
 name: toy
@@ -70,6 +68,7 @@ def command(*argv: object) -> list[str]:
     return [sys.executable, "-m", "det_core.cli", *map(str, argv)]
 
 
+@pytest.mark.integration
 def test_run_trains_and_names_the_checkpoint(det: Det, code: Path) -> None:
     (code / "startup-hook.sh").write_text("exit 1")
     result = det("run", code / "const.yaml")
@@ -91,6 +90,7 @@ launcher: {type: local, slots: 2}
 """
 
 
+@pytest.mark.integration
 def test_a_search_is_drawn_live(code: Path) -> None:
     write_trial(code, "time.sleep(0.05)")
     (code / "const.yaml").write_text(CONFIG.replace("searcher:", "# searcher:") + SEARCH)
@@ -121,6 +121,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.integration
 def test_run_reports_the_error_of_a_trial(det: Det, code: Path) -> None:
     write_trial(code, "if batch == 7: raise ValueError('batch 7 is cursed')")
     result = det("run", code / "const.yaml", code, "--json")
@@ -150,6 +151,7 @@ def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
     ]
 
 
+@pytest.mark.integration
 def test_a_line_is_drawn_live_until_the_terminal_is_closed_which_pauses(code: Path) -> None:
     write_trial(code, "time.sleep(0.1)")
     ours, theirs = pty.openpty()
@@ -172,6 +174,7 @@ def test_a_line_is_drawn_live_until_the_terminal_is_closed_which_pauses(code: Pa
         assert store.checkpoints(trial_id=trial.id)[-1].steps_completed == trial.steps_completed > 0
 
 
+@pytest.mark.integration
 def test_ctrl_c_pauses_and_resume_continues(det: Det, code: Path) -> None:
     stopped = code.parent / "stopped"
     write_trial(code, f"time.sleep(0 if batch < 10 or os.path.exists({str(stopped)!r}) else 0.1)")
@@ -187,6 +190,29 @@ def test_ctrl_c_pauses_and_resume_continues(det: Det, code: Path) -> None:
     assert "Resumed experiment 1" in resumed.out
     assert "batch 10/50" not in resumed.out
     assert "batch 50/50" in resumed.out
+
+
+def test_the_status_says_what_signals_lead_to() -> None:
+    assert _status([]) == ""
+    stopping = "saving a checkpoint to stop; Ctrl-C kills"
+    for signals in ([signal.SIGINT], [signal.SIGHUP], [signal.SIGHUP, signal.SIGHUP], [signal.SIGHUP, signal.SIGTERM]):
+        assert _status(signals) == stopping
+    assert _status([signal.SIGINT, signal.SIGTERM]) == "killing"
+
+
+def test_notices_are_printed_and_changes_are_recorded(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, changes = code / "const.yaml", ["name=other", "max_restarts=3"]
+    config = read_config(path, changes)
+    assert (config.name, config.max_restarts) == ("other", 3)
+    notices = capsys.readouterr()
+    assert notices.out == ""
+    assert notices.err.startswith(f"det: note: {path}: ") and "resources.shm_size" in notices.err
+    text = announce_config_file(config, path, code, changes)
+    assert text == f"# --config name=other\n# --config max_restarts=3\n{CONFIG}"
+    assert "startup-hook.sh" not in capsys.readouterr().err
+    (code / "startup-hook.sh").touch()
+    assert announce_config_file(config, path, code) == CONFIG
+    assert f"{code / 'startup-hook.sh'} is not run" in capsys.readouterr().err
 
 
 class Stopped:
@@ -218,6 +244,7 @@ def test_the_exit_code_is_that_of_the_first_signal(
     assert train_in_foreground(store, 1, quiet=True) == code
 
 
+@pytest.mark.integration
 def test_create_trains_in_the_background(det: Det, code: Path) -> None:
     assert det("experiment", "create", code / "const.yaml", code).out == "Created experiment 1\n"
     assert det("experiment", "wait", 1, "--timeout", 100).code == 0
@@ -226,6 +253,7 @@ def test_create_trains_in_the_background(det: Det, code: Path) -> None:
     assert Path(followed["path"], "toy.json").is_file()
 
 
+@pytest.mark.integration
 def test_detaching_leaves_the_experiment_running(det: Det, code: Path, store: TrackingStore) -> None:
     write_trial(code, "time.sleep(0.1)")
     argv = command("e", "create", code / "const.yaml", code, "-f")
@@ -242,6 +270,7 @@ def test_detaching_leaves_the_experiment_running(det: Det, code: Path, store: Tr
     assert det("experiment", "wait", 1).code == 1
 
 
+@pytest.mark.integration
 def test_a_test_of_one_batch_leaves_nothing_behind(
     det: Det, code: Path, det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +292,7 @@ def test_a_test_of_one_batch_leaves_nothing_behind(
     assert "toy.json" in found["checkpoint"]
 
 
+@pytest.mark.integration
 def test_a_test_of_one_batch_reports_errors(det: Det, code: Path) -> None:
     write_trial(code, "raise ValueError('not even one')")
     result = det("experiment", "create", code / "const.yaml", code, "--test")

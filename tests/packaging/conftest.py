@@ -49,7 +49,7 @@ class Environment:
 
     def install(self, *names: str) -> None:
         """Install det's distributions from the wheels, by name, and then everything else that was named or required."""
-        pip = (self.programs / "pip", "install", "-q")
+        pip = (self.programs / "pip", "install", "-q", "--no-compile")
         if det := [name for name in names if name.startswith("det-")]:
             self.run(*pip, "--no-index", "--no-deps", *det)
         self.run(*pip, *names)
