@@ -2,7 +2,8 @@
 
 Every test that takes `store` or `url` runs on SQLite and on a private PostgreSQL server. Those that take `store` also
 run with the store of an HTTP server, which executes the calls on SQLite, except for those in `NOT_REMOTE`. The answer
-to each call that writes gets lost once, so that the client repeats all of them.
+to each call that writes gets lost once, so that the client repeats all of them. On PostgreSQL and with the server, a
+test with several cases runs one of them, and all in the soak.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 
 from det_core.interfaces.records import MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.testing._fork_launcher import run_fork_server
 from det_core.tracking import open_store
 
 from ..answering_server import Behaviour, served
@@ -44,6 +46,32 @@ NOT_REMOTE: Mapping[str, str] = {
     "test_trials_without_new_lines_are_not_queried": "counts the statements of the database",
 }
 """Tests that cannot run with a remote store, with the reasons."""
+
+EVERY_CASE: Mapping[str, str] = {
+    "test_a_clock_that_steps_under_a_lease_leaves_one_writer": "the database adds to its clock",
+    "test_any_number_is_a_metric": "numbers have types of their own",
+    "test_curves_of_many_trials_are_returned_in_the_requested_order": "paths into JSON are quoted differently",
+    "test_experiments_are_filtered_and_sorted": "each case is another query",
+    "test_numbers_beyond_the_range_of_floats_are_not_the_best": "numbers have types of their own",
+    "test_only_steps_in_a_range_are_read": "each case is another query",
+    "test_summaries_have_the_numbers_of_each_experiment": "each case is another query",
+    "test_values_that_are_not_finite_numbers_are_omitted": "each case is another query",
+}
+"""Tests all of whose cases run on PostgreSQL, with the reasons."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave all but one case of each test to the soak, except on SQLite."""
+    seen: set[tuple[str, str]] = set()
+    for item in items:
+        name, _, case = item.nodeid.partition("[")
+        backend = next((each for each in ("postgresql", "remote") if each in case), "")
+        if not backend or (backend == "postgresql" and name.rpartition("::")[2] in EVERY_CASE):
+            continue
+        if (name, backend) in seen:
+            item.add_marker(pytest.mark.soak)
+        seen.add((name, backend))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -114,12 +142,21 @@ def report(run: Run) -> Report:
     return make
 
 
+@pytest.fixture(scope="session")
+def forked() -> Iterator[list[str]]:
+    """Return arguments of Python that make its process a fork of one that has imported the tracking store."""
+    with run_fork_server(["det_core.tracking._sql_store", "det_core.tracking._sqlite"]) as words:
+        yield words
+
+
 @pytest.fixture
-def python() -> Callable[..., subprocess.Popen[str]]:
+def python(forked: list[str], tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     """Return a function that starts another Python process, as in ``python(code, *arguments)``."""
 
     def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
+        script = tmp_path / "script.py"
+        script.write_text(f"import warnings\nwarnings.simplefilter('error')\n{code}")
+        command = [sys.executable, *forked, str(script), *map(str, arguments)]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     return start

@@ -63,7 +63,7 @@ def thinned(curve: list[tuple[int, float]], stride: int) -> list[tuple[int, floa
     return kept if not curve or kept[-1] == curve[-1] else [*kept, curve[-1]]
 
 
-@pytest.mark.parametrize("points", [1, 2, 20, 499, 500, 1000])
+@pytest.mark.parametrize("points", [20, 1, 499, 500])
 @pytest.mark.parametrize("interval", [1, 7, pytest.param(600, id="absent")])
 def test_the_points_of_long_curves_are_spread_evenly(
     store: TrackingStore, experiment: int, points: int, interval: int
@@ -139,7 +139,7 @@ def extremes(curve: list[tuple[int, float]], points: int) -> list[tuple[int, flo
     return sorted(kept)
 
 
-@pytest.mark.parametrize("points", [1, 2, 7, 100, 499, 500])
+@pytest.mark.parametrize("points", [7, 1, 499, 500])
 @pytest.mark.parametrize("interval", [1, 40], ids=["regular", "irregular"])
 def test_extremes_of_long_curves_are_kept(store: TrackingStore, experiment: int, points: int, interval: int) -> None:
     chance = random.Random(f"{points} {interval}")

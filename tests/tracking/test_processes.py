@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +16,8 @@ from det_core.errors import StaleRun
 from det_core.interfaces.records import MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
+
+from ..waiting import wait_for
 
 pytestmark = pytest.mark.integration
 Python = Callable[..., subprocess.Popen[str]]
@@ -50,20 +51,20 @@ def steps(store: TrackingStore, trial_id: int) -> list[int]:
 
 def test_four_writers_lose_nothing(store: TrackingStore, trial: TrialRecord, python: Python) -> None:
     trials = [store.create_trial(trial.experiment_id, hparams={}, seed=0).id for _ in range(4)]
-    writers = [python(WRITE, store.url, number, 2000, 20) for number in trials]
+    writers = [python(WRITE, store.url, number, 400, 20) for number in trials]
     for writer in writers:
         writer.communicate()
     assert [writer.returncode for writer in writers] == [0] * 4
     for number in trials:
-        assert steps(store, number) == list(range(2000))
+        assert steps(store, number) == list(range(400))
 
 
 def test_a_killed_writer_leaves_whole_batches(store: TrackingStore, trial: TrialRecord, python: Python) -> None:
-    for _ in range(3):
+    for first in (100, 300):
         with python(WRITE, store.url, trial.id, 10_000_000, 50) as writer:
             assert writer.stdout
             assert writer.stdout.readline() == "started\n"
-            time.sleep(0.2)
+            wait_for(lambda first=first: store.trial(trial.id).steps_completed > first)  # type: ignore[misc]
             writer.kill()
         written = steps(store, trial.id)
         assert written == list(range(len(written)))
@@ -79,7 +80,6 @@ RACE = """
 import sys
 from det_core.errors import ExperimentBusy
 from det_core.tracking import open_store
-import det_core.tracking._sql_store, det_core.tracking._sqlite
 
 print("ready", flush=True)
 sys.stdin.read()
@@ -114,7 +114,7 @@ def test_a_forked_child_opens_its_own_connections(store: TrackingStore, run: Run
     thread = threading.Thread(target=keep_writing)
     thread.start()
     try:
-        for step in range(8):
+        for step in range(4):
             if (child := os.fork()) == 0:
                 status = 1
                 try:
@@ -129,20 +129,20 @@ def test_a_forked_child_opens_its_own_connections(store: TrackingStore, run: Run
         stop.set()
         thread.join()
     found = steps(store, run.trial_id)
-    assert found[:16] == [*range(8), *range(100, 108)]
-    assert found[16:] == list(range(1_000_001, 1_000_001 + len(found) - 16))
+    assert found[:8] == [*range(4), *range(100, 104)]
+    assert found[8:] == list(range(1_000_001, 1_000_001 + len(found) - 8))
 
 
 def test_threads_share_a_store(store: TrackingStore, run: Run) -> None:
     threads = [
-        threading.Thread(target=lambda first=first: [write(store, run.trial_id, first + i) for i in range(50)])
-        for first in (0, 50, 100, 150)
+        threading.Thread(target=lambda first=first: [write(store, run.trial_id, first + i) for i in range(20)])
+        for first in (0, 20, 40, 60)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert steps(store, run.trial_id) == list(range(200))
+    assert steps(store, run.trial_id) == list(range(80))
 
 
 def test_one_of_many_processes_acquires_the_lease(store: TrackingStore, trial: TrialRecord, python: Python) -> None:

@@ -57,7 +57,7 @@ def test_best_and_latest_are_correct_after_any_sequence_of_reports(
     trials = [store.create_trial(experiment, hparams={}, seed=0).id for _ in range(2)]
     runs = {trial: store.start_run(trial, allocation_id="a").run_id for trial in trials}
     archived = 0
-    for _ in range(60):
+    for _ in range(40):
         trial, step = chance.choice(trials), chance.randrange(12)
         action = chance.random()
         if action < 0.1:
