@@ -5,6 +5,7 @@ Do not change the directories when det changes. They represent code that nobody 
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -14,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
+from determined.experimental import create
 
+from det_core.cli import main
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.testing import is_soak
 from det_core.tracking import open_store
-
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DIRECTORIES = Path(__file__).parent / "directories"
 PROGRAMS = Path(sys.executable).parent
@@ -77,13 +80,29 @@ class Old:
     trials: int = 1
     note: str = ""
     """Text of a note about the config in the output."""
+    crashes: bool = False
+    """Whether it crashes in ``make test-more``, too. In ``make soak`` all do."""
+
+
+ONE_BATCH = (
+    "breast_cancer_017_reducers",
+    "diabetes_019_two_slots",
+    "digits_014_context",
+    "digits_016_gan",
+    "iris_012_adaptive",
+    "wine_018_callbacks",
+)
+"""Trials of which one batch is trained. ``make soak`` runs the whole experiments."""
+SOAK = (*ONE_BATCH, "digits_030_core_two_slots")
 
 
 TF = ("tensorflow", "det_tensorflow")
 SLOTS = ("torch", "det_torch", "det_torch_distributed")
 OLD = {
     "digits_012_steps": Old(
-        MODEL.format(shape="2, 1, 8, 8", classes=10), note="read as 15 batches per step, searcher.max_steps became"
+        MODEL.format(shape="2, 1, 8, 8", classes=10),
+        note="read as 15 batches per step, searcher.max_steps became",
+        crashes=True,
     ),
     "iris_012_adaptive": Old(
         MODEL.format(shape="2, 4", classes=3), trials=3, note="the search method adaptive_simple no longer exists"
@@ -91,6 +110,7 @@ OLD = {
     "iris_012_create": Old(
         MODEL.format(shape="2, 4", classes=3) + "assert model[0].out_features == 16",
         command=(sys.executable, "train.py", "--hidden", "16"),
+        crashes=True,
     ),
     "digits_014_context": Old(TRIAL.format(model="model", shape="2, 64", result="(2, 10)")),
     "digits_016_gan": Old(
@@ -139,6 +159,7 @@ OLD = {
         "assert state['batch'] == checkpoint.batch_number\n"
         "assert checkpoint.metadata['kind'] == 'softmax regression'",
         modules=(),
+        crashes=True,
     ),
     "digits_030_core_two_slots": Old(
         "import torch\n"
@@ -160,7 +181,8 @@ OLD = {
         "from determined import pytorch\n"
         "kwargs = {'hparams': checkpoint.hparams}\n"
         "trial = pytorch.load_trial_from_checkpoint_path(path, trial_kwargs=kwargs)\n"
-        "assert trial.model(torch.zeros(2, 64)).shape == (2, 10)"
+        "assert trial.model(torch.zeros(2, 64)).shape == (2, 10)",
+        crashes=True,
     ),
 }
 
@@ -169,21 +191,25 @@ def _missing(modules: tuple[str, ...]) -> list[str]:
     return [name for name in ("sklearn", *modules) if importlib.util.find_spec(name) is None]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=pytest.mark.skipif(bool(_missing(old.modules)), reason=f"needs {_missing(old.modules)}")
-        )
-        for name, old in OLD.items()
-    ],
-)
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    missing = _missing(OLD[name].modules)
+    return [
+        pytest.mark.skipif(bool(missing), reason=f"needs {missing}"),
+        *([pytest.mark.soak] if name in SOAK else []),
+    ]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in OLD])
 def test_an_old_experiment_runs_resumes_after_a_crash_and_loads(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, directory = OLD[name], tmp_path / name
     shutil.copytree(DIRECTORIES / name, directory, ignore=shutil.ignore_patterns("__pycache__"))
-    crashed = _crash_after_the_first_checkpoint(tmp_path, monkeypatch)
+    crashes = old.crashes or is_soak()
+    crashed = _crash_after_the_first_checkpoint(tmp_path, monkeypatch) if crashes else None
     monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
 
     output = _run(old.command, directory)
@@ -191,14 +217,37 @@ def test_an_old_experiment_runs_resumes_after_a_crash_and_loads(
     with open_store() as store:
         (experiment,) = store.experiments()
         _wait_for_the_end(store, experiment)
-        (trial_id, saved_at) = map(int, crashed.read_text().split())
-        _assert_resumed(store, trial_id, saved_at)
+        if crashed:
+            (trial_id, saved_at) = map(int, crashed.read_text().split())
+            _assert_resumed(store, trial_id, saved_at)
         trials = store.trials(experiment.id)
         best = store.scored_checkpoints(experiment.id, limit=1)[0].checkpoint
     assert len(trials) == old.trials
-    assert sum(trial.restarts for trial in trials) == 1
+    assert sum(trial.restarts for trial in trials) == crashes
 
     _run((sys.executable, "-c", LOAD + old.load, str(experiment.id), str(best.steps_completed)), directory)
+
+
+@pytest.mark.parametrize("name", ONE_BATCH)
+def test_an_old_trial_trains_a_batch(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if missing := _missing(OLD[name].modules):
+        pytest.skip(f"needs {missing}")
+    directory = Path(shutil.copytree(DIRECTORIES / name, tmp_path / name))
+    monkeypatch.syspath_prepend(directory)
+    known = {*sys.modules}
+    config = yaml.safe_load((directory / "const.yaml").read_text())
+    module, _, trial_class = config["entrypoint"].partition(":")
+    try:
+        create(getattr(importlib.import_module(module), trial_class), config, True, True, str(directory))
+    finally:
+        for added in {*sys.modules} - known:
+            if (getattr(sys.modules[added], "__file__", None) or "").startswith(str(directory)):
+                del sys.modules[added]
+    printed = capsys.readouterr().out
+    assert "The test passed: training metrics" in printed
+    assert "validation metrics" in printed
 
 
 def test_every_directory_is_tested() -> None:
@@ -237,7 +286,7 @@ def _run(command: tuple[str, ...], directory: Path) -> str:
 
 def _wait_for_the_end(store: TrackingStore, experiment: ExperimentRecord) -> None:
     """Wait until the experiment is complete, because a script that calls ``create`` returns before."""
-    _run((str(PROGRAMS / "det"), "experiment", "wait", str(experiment.id), "--timeout", "240"), Path())
+    assert main(["experiment", "wait", str(experiment.id), "--timeout", "240"]) == 0
     assert store.experiment(experiment.id).state is State.COMPLETED
 
 

@@ -59,7 +59,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("data", ["arrays", "dataset"])
+@pytest.mark.parametrize("data", ["arrays", pytest.param("dataset", marks=pytest.mark.soak)])
 def test_one_batch_is_trained_in_the_process_of_the_script(code: Path, data: str) -> None:
     output = run(sys.executable, "train.py", "local", data, directory=code)
     assert "The test passed: training metrics" in output

@@ -44,5 +44,22 @@ def make_context() -> Callable[..., TFKerasTrialContext]:
     return make
 
 
+ABOUT_DATA = (
+    "does_not_change_training",
+    "killed_is_as_if",
+    "resumed_is_as_if",
+    "same_seed",
+    "snapshot",
+    "trains_as_long",
+    "warm_start",
+)
+"""Tests of the framework suite that depend on the kind of data and of the model, by parts of their names."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "TestFromArrays" in item.nodeid and not any(part in item.name for part in ABOUT_DATA):
+        item.add_marker(pytest.mark.soak)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:non-integer arguments to randrange:DeprecationWarning")  # Keras's

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from det_server import _access
-from det_server._access import AccountAccess, LocalAccess
+from det_server._access import AccountAccess, LocalAccess, role_of_scope
 from det_server._permissions import PERMITTED, SERVER_ONLY
 from det_server._persons_store import AUDITED
+from det_server._principal import Principal
 from det_server._signatures import Signer, load_signing_key
 
+from det_core.errors import RecordNotFound
 from det_core.interfaces.account_records import Role, TokenScope
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
-from det_core.tracking.remote import READING_METHODS
+from det_core.tracking.remote import READING_METHODS, RunAccess
 
 from .serving import PASSWORD, ServedSite, account_access, site_without_server
 
@@ -128,6 +130,71 @@ def test_the_cookie_of_a_local_server_ends_and_survives_a_restart(
     assert after.admit_cookie(renewed.cookie)
     monkeypatch.setattr(_access, "now", lambda: begin + timedelta(seconds=7 * 86400 + 5))
     assert after.admit_cookie(Signer(key).sign(f"session~{start}~{start + 7 * 86400}")) is None
+
+
+@pytest.mark.parametrize(
+    ("begun", "renewed", "admitted", "due"),
+    [
+        (0, 0, True, False),
+        (600, 600, True, False),
+        (601, 601, True, True),
+        (12 * 3600, 12 * 3600, True, True),
+        (12 * 3600 + 1, 12 * 3600 + 1, False, False),
+        (7 * 86400, 0, True, False),
+        (7 * 86400 + 1, 0, False, False),
+    ],
+)
+def test_a_cookie_of_a_local_server_is_admitted_by_its_age(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, begun: int, renewed: int, admitted: bool, due: bool
+) -> None:
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    monkeypatch.setattr(_access, "now", lambda: now)
+    seconds = int(now.timestamp())
+    cookie = Signer(b"k" * 32).sign(f"session~{seconds - begun}~{seconds - renewed}")
+    admission = LocalAccess(store, b"k" * 32).admit_cookie(cookie)
+    assert (admission is not None) is admitted
+    if admission:
+        assert (admission.cookie is not None) is due
+        assert admission.principal.role is Role.ADMIN
+    if due and admission:
+        assert admission.cookie == Signer(b"k" * 32).sign(f"session~{seconds - begun}~{seconds}")
+
+
+def test_tokens_of_runs_last_longer_than_runs(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = _access.now()
+    monkeypatch.setattr(_access, "now", lambda: begin)
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1)
+    store.start_run(trial.id, allocation_id="a")
+    access = LocalAccess(store, b"k" * 32)
+    admin = Principal("ann", Role.ADMIN)
+    token = access.create_run_token(admin, trial.id, 1)
+    (record,) = store.access_tokens()
+    assert record.expires and abs(record.expires - begin - timedelta(days=90)) < timedelta(seconds=1)
+    assert (record.user, record.trial_id, record.run_id) == ("", trial.id, 1)
+    store.create_user("ann", role=Role.ADMIN, password="")
+    named = AccountAccess(store).create_run_token(admin, trial.id, 1)
+    assert store.access_tokens()[-1].user == "ann"
+    for each, secret in ((access, token), (AccountAccess(store), named)):
+        principal = each.admit_bearer(secret)
+        assert principal and principal.run == RunAccess(trial.experiment_id, trial.id, 1)
+        assert principal.role is Role.USER
+    with pytest.raises(RecordNotFound):
+        access.create_run_token(admin, trial.id, 2)
+
+
+@pytest.mark.parametrize(
+    ("scope", "role", "permitted"),
+    [
+        (TokenScope.READ, Role.VIEWER, Role.VIEWER),
+        (TokenScope.READ, Role.ADMIN, Role.VIEWER),
+        (TokenScope.WRITE, Role.VIEWER, None),
+        (TokenScope.WRITE, Role.USER, Role.USER),
+        (TokenScope.ADMIN, Role.USER, None),
+        (TokenScope.ADMIN, Role.ADMIN, Role.ADMIN),
+    ],
+)
+def test_a_scope_permits_a_role_that_its_user_has(scope: TokenScope, role: Role, permitted: Role | None) -> None:
+    assert role_of_scope(scope, role) is permitted
 
 
 def test_a_used_cookie_is_renewed(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:

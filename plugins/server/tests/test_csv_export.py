@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+from datetime import datetime, timezone
 
 import pytest
 from det_server._csv_export import csv_response
@@ -43,11 +44,18 @@ def _rows(text: str) -> list[list[str]]:
         (["a", "=b"], "a, =b"),
         (["=b", "a"], "'=b, a"),
         ("a\0b", "ab"),
+        (datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=timezone.utc), "2026-01-02T03:04:05+00:00"),
         ('quoted "text", with\nlines', 'quoted "text", with\nlines'),
     ],
 )
 def test_formulas_are_escaped_and_numbers_stay(value: object, cell: str) -> None:
     assert _rows(asyncio.run(_text([value, 1])))[1] == [cell, "1"]
+
+
+@pytest.mark.parametrize("number", [0, 1, 499, 500, 501, 1000, 1001])
+def test_long_tables_are_sent_in_parts_without_a_gap(number: int) -> None:
+    rows = [[each, "x"] for each in range(number)]
+    assert _rows(asyncio.run(_text(*rows))) == [["a", "b"], *([str(each), "x"] for each in range(number))]
 
 
 def test_names_of_columns_are_escaped_too() -> None:

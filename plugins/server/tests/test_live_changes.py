@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timezone
@@ -183,6 +184,44 @@ def test_an_unknown_cursor_makes_the_page_reload(store: TrackingStore, cursor: s
         await reader.close()
 
     reading(store, body)
+
+
+def test_only_values_that_differ_are_sent() -> None:
+    async def whole() -> list[Any]:
+        page = Subscription(Topics())
+        page.put_rows({"trial/1": {"best": "1", "batches": "2"}, "trial/2": {"best": "3"}})
+        page.put_rows({"trial/1": {"best": "1", "batches": "2"}})
+        page.put_rows({"trial/1": {"best": "0", "batches": "2"}, "trial/2": {"best": "3"}})
+        page.put_rows({"trial/3": {}})
+        return [page.queue.get_nowait().data for _ in range(page.queue.qsize())]
+
+    assert asyncio.run(whole()) == [
+        {"trial/1": {"best": "1", "batches": "2"}, "trial/2": {"best": "3"}},
+        {"trial/1": {"best": "0"}},
+    ]
+
+
+def test_a_page_that_reloads_receives_its_rows_again() -> None:
+    async def whole() -> None:
+        page, rows = Subscription(Topics()), {"trial/1": {"best": "1"}}
+        page.put_rows(rows)
+        for number in range(99):
+            page.put(Event("metrics", [number], str(number)))
+        assert page.queue.qsize() == 100
+        page.put(Event("metrics", [99], "99"))
+        (event,) = [page.queue.get_nowait() for _ in range(page.queue.qsize())]
+        assert event == Event("reload", {}, "99")
+        page.put_rows(rows)
+        assert page.queue.get_nowait() == Event("rows", rows)
+
+    asyncio.run(whole())
+
+
+def test_an_event_moves_the_cursor_if_it_has_one() -> None:
+    assert Event("metrics", [1], "7").encode() == b"id: 7\nevent: metrics\ndata: [1]\n\n"
+    assert Event("rows", {"a": "\n"}).encode() == b'event: rows\ndata: {"a": "\\n"}\n\n'
+    with pytest.raises(ValueError, match="JSON"):
+        Event("rows", math.nan).encode()
 
 
 def test_a_page_that_falls_behind_is_asked_to_reload() -> None:

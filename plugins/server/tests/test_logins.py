@@ -78,6 +78,46 @@ def test_failures_of_one_user_at_one_address_are_limited_and_a_success_forgets_t
     limits.count_attempt("ann", "10.0.0.1")
 
 
+def test_a_refusal_says_when_to_try_again() -> None:
+    now = [0.0]
+    limits = LoginLimits(lambda: now[0])
+    for now[0] in (0.0, 1.0, 2.0, 3.0, 4.0):
+        limits.count_attempt("ann", "10.0.0.1")
+    for now[0], seconds, minutes in ((60.0, "840", 14), (61.0, "839", 14), (899.0, "1", 1)):
+        with pytest.raises(RefusedError, match=f"try again in {minutes} min, ") as refused:
+            limits.count_attempt("ann", "10.0.0.1")
+        assert refused.value.headers == {"retry-after": seconds}
+
+
+def test_logins_that_succeed_never_exhaust_a_limit() -> None:
+    limits = LoginLimits(lambda: 0.0)
+    for _ in range(29):
+        _refused(limits, "bob", "10.0.0.1")
+    for _ in range(100):
+        assert not _refused(limits, "ann", "10.0.0.1")
+        limits.forgive("ann", "10.0.0.1")
+    assert not _refused(limits, "eve", "10.0.0.1")
+    assert _refused(limits, "eve", "10.0.0.1"), "failures of others at this address still count"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("a" * 101, "10.0.0.1"), ("a" * 102, "10.0.0.1"), True),
+        (("a" * 99, "10.0.0.1"), ("a" * 100, "10.0.0.1"), False),
+        (("ann", "p" * 64), ("ann", "p" * 65), True),
+        (("ann", "not an address"), ("ann", "no address"), False),
+        (("ann", "2001:db8::1"), ("ann", "2001:db8::ffff"), True),
+        (("ann", "10.0.0.1"), ("ann", "10.0.0.2"), False),
+    ],
+)
+def test_attempts_are_counted_by_user_and_network(one: tuple[str, str], other: tuple[str, str], same: bool) -> None:
+    limits = LoginLimits(lambda: 0.0)
+    for _ in range(5):
+        limits.count_attempt(*one)
+    assert _refused(limits, *other) is same
+
+
 def test_an_address_cannot_try_many_users_and_many_addresses_cannot_try_one() -> None:
     limits = LoginLimits(lambda: 0.0)
     tries = [_refused(limits, f"user{number}", "2001:db8::1") for number in range(40)]

@@ -1,0 +1,299 @@
+"""Rules of the guard and its parts at their boundaries, without a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from det_server._client_version import check_client_version
+from det_server._credentials import bearer_token, read_cookie, url_token
+from det_server._hosts import host_in_url, is_link
+from det_server._permissions import PERMITTED, SERVER_ONLY, check_method
+from det_server._principal import Principal
+from det_server._refusal import RefusedError
+from det_server._request_bodies import BodyReader, checked_length, replay_body
+from det_server._response_headers import add_headers
+from starlette.datastructures import Headers
+
+from det_core.interfaces.account_records import Role
+from det_core.tracking.remote import MAX_BODY_BYTES, RunAccess
+
+from .serving import ServedSite, local_access, site_without_server
+
+MIB = 1 << 20
+
+
+# Lengths of bodies
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("/models", MIB),
+        ("/login", 8 << 10),
+        ("/login/", MIB),
+        ("/api/login", 8 << 10),
+        ("/api/experiments", 144 * MIB),
+        ("/api/experiments/1/start", MIB),
+        ("/api/store/experiment", MAX_BODY_BYTES),
+        ("/api/storeroom", MIB),
+    ],
+)
+def test_a_body_may_have_the_length_of_its_path(path: str, limit: int) -> None:
+    assert checked_length(path, "POST", Headers({"content-length": str(limit)})) == limit
+    with pytest.raises(RefusedError, match=f"{limit + 1} bytes; expected at most {limit}") as refused:
+        checked_length(path, "POST", Headers({"content-length": str(limit + 1)}))
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_requests_that_read_have_no_body(method: str) -> None:
+    assert checked_length("/models", method, Headers({})) == 0
+    with pytest.raises(RefusedError, match="at most 0"):
+        checked_length("/models", method, Headers({"content-length": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"transfer-encoding": "chunked", "content-length": "1"}, 411),
+        ({"content-length": "-1"}, 400),
+        ({"content-length": ""}, 400),
+        ({"content-length": "٣"}, 400),
+    ],
+    ids=str,
+)
+def test_lengths_are_plain_numbers(headers: dict[str, str], status: int) -> None:
+    with pytest.raises(RefusedError) as refused:
+        checked_length("/models", "POST", Headers(raw=[(k.encode(), v.encode()) for k, v in headers.items()]))
+    assert refused.value.status == status
+    assert refused.value.headers == {"connection": "close"}
+
+
+def test_a_refused_request_is_read_if_its_body_is_small(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is still sending would not see the answer."""
+    lengths: list[int] = []
+
+    async def read(self: BodyReader, receive: Any, length: int) -> bytes:
+        lengths.append(length)
+        return b""
+
+    monkeypatch.setattr(BodyReader, "read", read)
+    for length in (MIB, MIB + 1):
+        headers = {"Content-Length": str(length)}
+        assert local.client.request("POST", "/api/experiments", b"", headers).status == 401
+    assert lengths == [MIB]
+
+
+# Reading of bodies
+
+
+def receiver(*messages: Any) -> Callable[[], Awaitable[Any]]:
+    """Return a ``receive`` that gives messages, and then waits."""
+    left = iter(messages)
+
+    async def receive() -> Any:
+        return next(left, None) or await asyncio.Event().wait()
+
+    return receive
+
+
+def part(body: bytes, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def test_a_body_is_read_in_parts() -> None:
+    reader = BodyReader()
+    assert asyncio.run(reader.read(receiver(part(b"a"), part(b"b"), part(b"c", False), part(b"d")), 3)) == b"abc"
+    assert asyncio.run(reader.read(receiver(), 0)) == b"", "nothing is awaited"
+
+
+def test_a_closed_connection_is_no_body() -> None:
+    with pytest.raises(RefusedError, match="closed before the end") as refused:
+        asyncio.run(BodyReader().read(receiver(part(b"a"), {"type": "http.disconnect"}), 3))
+    assert refused.value.status == 400
+
+
+def test_a_part_that_never_comes_is_given_up() -> None:
+    with pytest.raises(RefusedError, match="too slowly") as refused:
+        asyncio.run(BodyReader(idle=0.05).read(receiver(part(b"a")), 1000))
+    assert refused.value.status == 408
+
+
+def test_a_body_has_a_minimum_rate() -> None:
+    """A client that sends a byte from time to time is dropped, too."""
+    sent: list[bytes] = []
+
+    async def drip() -> Any:
+        await asyncio.sleep(0.01)
+        sent.append(b"x")
+        return part(b"x")
+
+    with pytest.raises(RefusedError, match="too slowly"):
+        asyncio.run(BodyReader(idle=0.05).read(drip, 1000))
+    assert sent
+
+
+def test_reserved_memory_is_free_again_after_an_error() -> None:
+    reader = BodyReader(buffered=10)
+    with pytest.raises(KeyError), reader.reserve(10):
+        raise KeyError
+    with reader.reserve(10), pytest.raises(RefusedError) as refused, reader.reserve(1):
+        pass
+    assert (refused.value.status, refused.value.headers) == (503, {"retry-after": "1"})
+
+
+def test_a_body_is_replayed_once() -> None:
+    async def whole() -> list[Any]:
+        receive = replay_body(b"ab", receiver({"type": "http.disconnect"}))
+        return [await receive(), await receive()]
+
+    assert asyncio.run(whole()) == [part(b"ab", False), {"type": "http.disconnect"}]
+
+
+# Credentials and headers
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", None), ("Bearerabc", None), ("Bearer", "")],
+)
+def test_only_the_scheme_bearer_has_a_token(header: str, token: str | None) -> None:
+    assert bearer_token(Headers({"authorization": header})) == token
+    assert bearer_token(Headers({})) is None
+
+
+def test_the_token_of_a_url_is_the_first() -> None:
+    assert url_token(b"a=1&token=x&token=y") == "x"
+    assert url_token(b"token=") == ""
+    assert url_token(b"tokens=x") is None
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("det=1", "1"),
+        ("a=2; det=1", "1"),
+        ("xdet=1; det=a=b; det=3", "a=b"),
+        ("det", None),
+        ("det2=1", None),
+        ("", None),
+    ],
+)
+def test_the_cookie_is_found_by_its_name(header: str, value: str | None) -> None:
+    assert read_cookie(Headers({"cookie": header}), "det") == value
+
+
+@pytest.mark.parametrize(
+    ("mode", "destination", "follows"),
+    [
+        ("navigate", "document", True),
+        ("navigate", None, True),
+        ("navigate", "iframe", False),
+        ("cors", "document", False),
+    ],
+)
+def test_a_link_is_followed_in_a_window_of_its_own(mode: str, destination: str | None, follows: bool) -> None:
+    assert is_link({"sec-fetch-mode": mode, **({"sec-fetch-dest": destination} if destination else {})}) is follows
+
+
+def test_addresses_of_ipv6_have_brackets_in_urls() -> None:
+    assert [host_in_url(host) for host in ("::1", "[::1]", "127.0.0.1")] == ["[::1]", "[::1]", "127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "caching"),
+    [
+        ("/static/a.css", b"v=1", 200, "public, max-age=31536000, immutable"),
+        ("/static/a.css", b"v=1", 304, "public, max-age=31536000, immutable"),
+        ("/static/a.css", b"v=1", 404, "no-store"),
+        ("/static/a.css", b"w=1", 200, "no-cache"),
+        ("/statics", b"v=1", 200, "no-store"),
+    ],
+)
+@pytest.mark.parametrize("secure", [False, True])
+def test_headers_depend_on_path_status_and_tls(
+    path: str, query: bytes, status: int, caching: str, secure: bool
+) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def whole() -> None:
+        wrapped = add_headers(send, path, query, secure=secure)
+        await wrapped({"type": "http.response.start", "status": status, "headers": []})
+        await wrapped({"type": "http.response.body", "body": b"x"})
+
+    asyncio.run(whole())
+    headers = Headers(raw=sent[0]["headers"])
+    assert headers["cache-control"] == caching
+    assert ("strict-transport-security" in headers) is secure
+    assert sent[1] == {"type": "http.response.body", "body": b"x"}
+
+
+def test_clients_that_do_not_name_their_release_are_admitted() -> None:
+    check_client_version({})
+    with pytest.raises(RefusedError) as refused:
+        check_client_version({"det-version": "99.0.0"})
+    assert refused.value.status == 426
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        (None, "127.0.0.1"),
+        ("", "127.0.0.1"),
+        (" 10.0.0.1 ", "10.0.0.1"),
+        ("1.1.1.1, 2.2.2.2", "2.2.2.2"),
+        ("a" * 99, "a" * 64),
+    ],
+)
+def test_a_proxy_reports_the_address_of_a_client(local: ServedSite, forwarded: str | None, address: str) -> None:
+    site = site_without_server(local.store, local_access, "det.example.org")
+    program = site.commands.with_headers(Host="det.example.org")
+    experiment = site.store.create_experiment(config={"name": "x"}).id
+    headers = {"Content-Type": "application/json", **({} if forwarded is None else {"X-Forwarded-For": forwarded})}
+    body = b'{"experiment_id": %d}' % experiment
+    assert program.request("POST", "/api/store/delete_experiment", body, headers).status == 200
+    assert site.store.actions()[0].address == address
+
+
+# Permissions
+
+
+def test_each_role_may_call_its_methods_and_no_others() -> None:
+    methods = {*PERMITTED[Role.ADMIN], *SERVER_ONLY, "nothing"}
+    for role in Role:
+        for method in methods:
+            if method in PERMITTED[role]:
+                check_method(Principal("ann", role), method)
+            else:
+                with pytest.raises(RefusedError):
+                    check_method(Principal("ann", role), method)
+
+
+@pytest.mark.parametrize(
+    ("role", "method", "status", "message"),
+    [
+        (Role.VIEWER, "create_experiment", 403, "ann has the role VIEWER here, and create_experiment needs USER"),
+        (Role.VIEWER, "users", 403, "users needs ADMIN"),
+        (Role.USER, "users", 403, "ann has the role USER here, and users needs ADMIN"),
+        (Role.ADMIN, "create_user", 403, "no client may call create_user; .*det user"),
+        (Role.ADMIN, "nothing", 404, "has no method nothing; install the same release"),
+    ],
+)
+def test_refusals_name_the_role_that_is_needed(role: Role, method: str, status: int, message: str) -> None:
+    with pytest.raises(RefusedError, match=message) as refused:
+        check_method(Principal("ann", role), method)
+    assert refused.value.status == status
+
+
+def test_workers_of_a_run_neither_write_nor_manage_as_people() -> None:
+    run = RunAccess(1, 1, 1)
+    assert [Principal("ann", role).may_write for role in (Role.VIEWER, Role.USER, Role.ADMIN)] == [False, True, True]
+    assert [Principal("ann", role).is_admin for role in (Role.VIEWER, Role.USER, Role.ADMIN)] == [False, False, True]
+    assert not Principal("ann", Role.ADMIN, run).may_write
+    assert not Principal("ann", Role.ADMIN, run).is_admin
