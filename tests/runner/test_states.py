@@ -31,7 +31,7 @@ from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._trial_runner import TrainingOutcome, TrainingResult
 from det_core.search.method_selection import open_search_method
-from det_core.testing import campaign_seeds
+from det_core.testing import campaign_seeds, is_soak
 from det_core.tracking import control, open_store
 
 from ..postgresql import running_postgresql
@@ -404,7 +404,7 @@ def play(url: str, seed: int, *, examples: int) -> None:
         hypothesis.seed(seed)(get_state_machine_test(lambda: States(store), settings=options))()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.integration, pytest.mark.slow])])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/det.db"
@@ -413,11 +413,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield server.create_database()
 
 
-def test_the_state_machine_holds_for_events_in_any_order(url: str) -> None:
-    play(url, 1, examples=10)
+def test_the_state_machine_holds_for_events_in_any_order(tmp_path: Path) -> None:
+    play(f"sqlite:///{tmp_path}/det.db", 1, examples=10)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_state_machine_holds_for_long_games(url: str, seed: int) -> None:
-    play(url, seed, examples=60)
+    play(url, seed, examples=60 if is_soak() else 20)

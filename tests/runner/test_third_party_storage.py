@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from det_core.cli import main
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
@@ -21,7 +22,6 @@ from det_core.storage import open_storage, restore_checkpoint
 
 pytestmark = pytest.mark.integration
 
-DET = str(Path(sys.executable).parent / "det")
 PLUGIN = Path(__file__).parents[2] / "examples" / "storage_plugin"
 
 
@@ -71,7 +71,10 @@ def test_checkpoints_are_stored_by_the_plugin_and_resumed_from_it(
 
 @pytest.mark.usefixtures("gzip_plugin")
 def test_files_left_by_a_killed_run_are_removed_by_the_plugin(
-    store: TrackingStore, new_experiment: Callable[..., ExperimentRecord], tmp_path: Path
+    store: TrackingStore,
+    new_experiment: Callable[..., ExperimentRecord],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     base = tmp_path / "packed"
     experiment = new_experiment(checkpoint_storage={"type": "gzip", "path": str(base)})
@@ -83,23 +86,21 @@ def test_files_left_by_a_killed_run_are_removed_by_the_plugin(
     for storage_id in left:
         (base / storage_id).mkdir()
         (base / storage_id / "w.gz").touch()
-    gc = [DET, "checkpoint", "gc", "--orphans", "--json", "--older-than", "0s"]
-    found = subprocess.run(gc, capture_output=True, text=True, timeout=240, check=True)
-    assert [one["uuid"] for one in json.loads(found.stdout)["orphans"]] == left
+    assert main(["checkpoint", "gc", "--orphans", "--json", "--older-than", "0s"]) == 0
+    assert [one["uuid"] for one in json.loads(capsys.readouterr().out)["orphans"]] == left
     remaining = {path.name for path in base.iterdir()}
     assert kept.uuid in remaining
     assert not remaining & set(left)
 
 
 @pytest.mark.usefixtures("gzip_plugin")
-def test_the_plugin_is_listed_and_its_options_are_checked(tmp_path: Path) -> None:
-    listed = subprocess.run([DET, "plugins", "list", "--json"], capture_output=True, text=True, timeout=240, check=True)
-    assert "det-gzip" in listed.stdout
+def test_the_plugin_is_listed_and_its_options_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "list", "--json"]) == 0
+    assert "det-gzip" in capsys.readouterr().out
     config = tmp_path / "c.yaml"
     config.write_text(
         "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n"
         "checkpoint_storage:\n  type: gzip\n  path: /x\n  level: 11\n"
     )
-    checked = subprocess.run([DET, "config", "check", config], capture_output=True, text=True, timeout=240)
-    assert checked.returncode == 2
-    assert "c.yaml:6: checkpoint_storage.level" in checked.stderr
+    assert main(["config", "check", str(config)]) == 2
+    assert "c.yaml:6: checkpoint_storage.level" in capsys.readouterr().err
