@@ -17,7 +17,7 @@ from det_core.interfaces.records import State
 from det_core.testing.proxy import Fault, FaultyProxy, ProxiedRequest
 
 from .observation import Observation
-from .server import MLflowServer
+from .server import MLflowServer, running_mlflow
 
 pytestmark = pytest.mark.integration
 
@@ -250,3 +250,24 @@ def test_a_checkpoint_that_cannot_be_read_is_not_copied(
         worker.observer.close()
     assert "checkpoint one of trial 3 is not copied to MLflow: the bucket is gone" in caplog.text
     assert "1 items of trial 3" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_server_with_users_needs_the_right_password(tmp_path: Path) -> None:
+    with running_mlflow(tmp_path, "correct horse battery") as own:
+        right, wrong = (
+            Observation(own, "worker", "one", name, 3, {"tracking_uri": own.address, "username": "admin", **password})
+            for name, password in (
+                ("right", {"password": "correct horse battery"}),
+                ("wrong", {"password": "wrong horse battery"}),
+            )
+        )
+        for worker in (right, wrong):
+            worker.start()
+            worker.report(1, loss=0.5)
+        right.flush()
+        assert (right.run.status, right.run.history("training/loss")) == ("RUNNING", [(1, 0.5)])
+        with pytest.raises(MLflowError, match="refuses access .401") as refused:
+            wrong.flush()
+        assert "wrong horse" not in str(refused.value)
+        assert wrong.runs == []

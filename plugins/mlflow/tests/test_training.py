@@ -176,26 +176,6 @@ def test_a_frozen_server_does_not_delay_training_and_losses_are_logged(server: M
 
 
 @pytest.mark.slow
-def test_a_server_with_users_needs_the_right_password(tmp_path: Path) -> None:
-    password = "correct horse battery"
-    for name in ("data", "right", "wrong"):
-        (tmp_path / name).mkdir()
-    with running_mlflow(tmp_path / "data", password) as own:
-        right, wrong = (
-            Training(tmp_path / name, own.address, options={"username": "admin", "password": given})
-            for name, given in (("right", password), ("wrong", "wrong horse battery"))
-        )
-        right.run()
-        (run,) = own.runs(right.name)
-        assert (run.status, steps_of(run)) == ("FINISHED", list(range(1, 21)))
-        assert "refuses access (401" in wrong.run()
-        assert own.runs(wrong.name) == []
-    logs = wrong.det("trial", "logs", "2")
-    assert "refuses access (401" in logs
-    assert "wrong horse" not in logs
-
-
-@pytest.mark.slow
 def test_a_server_that_is_killed_and_returns_receives_everything(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with running_mlflow(tmp_path / "data") as own:

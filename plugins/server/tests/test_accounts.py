@@ -16,6 +16,7 @@ from det_server._principal import Principal
 from det_server._signatures import Signer, load_signing_key
 
 from det_core.errors import RecordNotFound
+from det_core.home import user_name
 from det_core.interfaces.account_records import Role, TokenScope
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
@@ -60,7 +61,9 @@ def test_a_logout_ends_the_session(team: ServedSite) -> None:
     ann = team.log_in("ann")
     other = team.log_in("ann")
     answer = ann.post("/logout")
-    assert answer.status == 303 and "max-age=0" in answer.headers["set-cookie"].lower()
+    cookie = answer.headers["set-cookie"].lower()
+    assert answer.status == 303 and "max-age=0" in cookie and "httponly" in cookie and "samesite=strict" in cookie
+    assert answer.headers["clear-site-data"] == '"cache", "storage"'
     assert ann.get("/experiments").status == 303
     assert other.get("/experiments").status == 200
 
@@ -178,6 +181,7 @@ def test_tokens_of_runs_last_longer_than_runs(store: TrackingStore, monkeypatch:
         principal = each.admit_bearer(secret)
         assert principal and principal.run == RunAccess(trial.experiment_id, trial.id, 1)
         assert principal.role is Role.USER
+        assert principal.name == (user_name() if each is access else "ann")
     with pytest.raises(RecordNotFound):
         access.create_run_token(admin, trial.id, 2)
 
@@ -214,6 +218,7 @@ def test_other_signed_texts_are_no_cookies(store: TrackingStore) -> None:
     assert cookie
     assert access.admit_cookie(access.command_line_token) is None
     assert access.admit_bearer(cookie) is None
+    assert access.admit_bearer("\udcff") is None, "text that no header can have"
     for forged in (cookie[:-1], cookie + "x", Signer(b"x" * 32).sign("session~1~9999999999"), "", ".", "é"):
         assert access.admit_cookie(forged) is None
 
@@ -250,6 +255,26 @@ def test_an_api_token_has_a_scope_and_ends(team: ServedSite) -> None:
 def test_a_token_cannot_permit_more_than_its_user(team: ServedSite, fields: dict[str, str]) -> None:
     assert team.log_in("ann").post("/account/tokens", fields).status == 400
     assert [token.kind.value for token in team.store.access_tokens()] == ["SESSION"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"label": "x" * 100}, 200),
+        ({"label": "x" * 101}, 400),
+        ({"days": "1"}, 200),
+        ({"days": "366"}, 200),
+        ({"days": "367"}, 400),
+        ({"days": "1.5"}, 400),
+        ({}, 200),
+    ],
+    ids=str,
+)
+def test_labels_and_lives_of_tokens_are_limited(team: ServedSite, fields: dict[str, str], status: int) -> None:
+    assert team.log_in("ann").post("/account/tokens", {"scope": "read", **fields}).status == status
+    assert [token.label for token in team.store.access_tokens() if token.label] == (
+        [fields["label"]] if status == 200 and "label" in fields else []
+    )
 
 
 def test_a_token_loses_what_its_user_loses(team: ServedSite) -> None:

@@ -22,6 +22,10 @@ async def _text(*rows: list[object], columns: tuple[str, ...] = ("a", "b")) -> s
     return "".join([str(piece) async for piece in response.body_iterator])
 
 
+async def _pieces(response: StreamingResponse) -> list[object]:
+    return [piece async for piece in response.body_iterator]
+
+
 def _rows(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text)))
 
@@ -55,6 +59,9 @@ def test_formulas_are_escaped_and_numbers_stay(value: object, cell: str) -> None
 @pytest.mark.parametrize("number", [0, 1, 499, 500, 501, 1000, 1001])
 def test_long_tables_are_sent_in_parts_without_a_gap(number: int) -> None:
     rows = [[each, "x"] for each in range(number)]
+    response = csv_response("x.csv", ("a", "b"), rows)
+    assert isinstance(response, StreamingResponse)
+    assert len(asyncio.run(_pieces(response))) == number // 500 + 1
     assert _rows(asyncio.run(_text(*rows))) == [["a", "b"], *([str(each), "x"] for each in range(number))]
 
 

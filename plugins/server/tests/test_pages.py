@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from det_server import pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
+from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
@@ -246,6 +248,18 @@ def test_code_is_shown_by_number_and_downloaded_unchanged(seeded: tuple[Seeded, 
     ids, client = seeded
     assert client.get(f"/experiments/{ids.search}/code?file=../../../etc/passwd").status == 200
     assert client.get(f"/experiments/{ids.search}/code.tar.gz").body[:2] == b"\x1f\x8b"
+
+
+def test_rungs_are_the_lengths_of_a_search() -> None:
+    def trial(length: int | None, state: State = State.COMPLETED, ordered: int | None = None) -> Any:
+        return SimpleNamespace(searcher_length=length, state=state, ordered=ordered)
+
+    assert _rungs([]) == _rungs([trial(100), trial(None), trial(100)]) == []
+    trials = [trial(100), trial(400), trial(400, State.ERROR), trial(100, State.ACTIVE, 100), trial(None)]
+    assert _rungs(trials) == [
+        {"length": 100, "asked": 4, "reached": 3},
+        {"length": 400, "asked": 2, "reached": 1},
+    ]
 
 
 def test_an_empty_store_shows_the_commands_that_fill_it(local: ServedSite) -> None:

@@ -87,6 +87,23 @@ def test_a_runner_that_fails_is_tried_less_and_less_often(
     assert "no room" in caplog.text
 
 
+def test_a_check_that_fails_is_logged_and_repeated(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    checks: list[RunnerKeeper] = []
+
+    def check(keeper: RunnerKeeper) -> None:
+        checks.append(keeper)
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(RunnerKeeper, "check", check)
+    keeper = RunnerKeeper(store, every=0.01)
+    keeper.start()
+    wait_for(lambda: len(checks) > 1)
+    keeper.stop()
+    assert "the check of running experiments failed" in caplog.text and "a defect" in caplog.text
+
+
 @pytest.mark.integration
 def test_a_killed_server_resumes_its_experiments(store: TrackingStore, tmp_path: Path) -> None:
     begun, go = tmp_path / "begun", tmp_path / "go"

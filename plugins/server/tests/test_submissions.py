@@ -125,6 +125,13 @@ def test_a_viewer_starts_nothing(team: ServedSite, tmp_path: Path, path: str) ->
     assert team.program("vic").call(path, submission(tmp_path / "code")).status == 403
 
 
+@pytest.mark.parametrize(("changes", "status"), [(["a=1", 5], 400), (["searcher.max_length=200"], 404), ([], 404)])
+def test_changes_are_a_list_of_texts(local: ServedSite, changes: list[Any], status: int) -> None:
+    answer = local.commands.call("/api/experiments/99/continue", {"changes": changes})
+    assert answer.status == status
+    assert status == 404 or "expected a list of texts" in answer.json["error"]
+
+
 def _running(store: TrackingStore) -> int:
     experiment = store.create_experiment(config={"name": "x"})
     store.acquire_lease(experiment.id, "elsewhere:1:1:x", seconds=600, state=State.ACTIVE)
