@@ -248,9 +248,7 @@ def test_the_exit_code_is_that_of_the_first_signal(
 def test_create_trains_in_the_background(det: Det, code: Path) -> None:
     assert det("experiment", "create", code / "const.yaml", code).out == "Created experiment 1\n"
     assert det("experiment", "wait", 1, "--timeout", 100).code == 0
-    followed = det("e", "create", code / "const.yaml", code, "--follow", "--json").json
-    assert (followed["id"], followed["state"], followed["steps_completed"]) == (2, "COMPLETED", 50)
-    assert Path(followed["path"], "toy.json").is_file()
+    assert det("experiment", "describe", 1, "--json").json["state"] == "COMPLETED"
 
 
 @pytest.mark.integration
