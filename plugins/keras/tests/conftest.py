@@ -44,20 +44,16 @@ def make_context() -> Callable[..., TFKerasTrialContext]:
     return make
 
 
-ABOUT_DATA = (
-    "does_not_change_training",
-    "killed_is_as_if",
-    "resumed_is_as_if",
-    "same_seed",
-    "snapshot",
-    "trains_as_long",
-    "warm_start",
-)
-"""Tests of the framework suite that depend on the kind of data and of the model, by parts of their names."""
+REPEATED = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed")
+"""Tests of the framework suite whose rule another one covers, by parts of their names."""
+ABOUT_DATA = ("does_not_change_training", "undisturbed[four times]", "[epochs]", "warm_start")
+"""Tests of the framework suite that depend on the kind of data and of the model."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if "TestFromArrays" in item.nodeid and not any(part in item.name for part in ABOUT_DATA):
+    is_repeated = any(part in item.name for part in REPEATED)
+    is_about_data = any(part in item.name for part in ABOUT_DATA)
+    if is_repeated or ("TestFromArrays" in item.nodeid and not is_about_data):
         item.add_marker(pytest.mark.soak)
 
 
