@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +10,16 @@ from typing import Any
 
 import pytest
 import torch
-from det_torch import PyTorchTrialContext
+from det_torch import PyTorchTrial, PyTorchTrialContext
+from det_torch._run import run_trial
 
-from det_core.config import parse_config
+from det_core import core, get_cluster_info
+from det_core.config import parse_config, sample_hyperparameters
 from det_core.core import single_process
+from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.comparison import bitwise_form
+from det_core.testing.runs import begin_run
+from det_core.tracking import open_store
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -73,3 +79,32 @@ def fingerprint() -> Callable[[Any], Any]:
 
 def _fingerprint(value: Any) -> Any:
     return bitwise_form(torch.load(value / "state_dict.pth", weights_only=True) if isinstance(value, Path) else value)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrackingStore]:
+    """Return the tracking store of the trials that `train` trains."""
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
+    with open_store() as opened:
+        yield opened
+    get_cluster_info.cache_clear()
+
+
+@pytest.fixture
+def train(store: TrackingStore, tmp_path: Path) -> Callable[..., int]:
+    """Return a function that runs a trial in this process, a new one unless an id is given, and returns its id."""
+
+    def start(trial_class: type[PyTorchTrial], config: dict[str, Any], trial_id: int | None = None) -> int:
+        parsed = parse_config(config)
+        config, hparams = parsed.dump(), sample_hyperparameters(parsed.hyperparameters, random.Random(0))
+        if trial_id is None:
+            experiment = store.create_experiment(config=config)
+            trial_id = store.create_trial(experiment.id, hparams=hparams, seed=5).id
+        begin_run(store, trial_id, tmp_path)
+        get_cluster_info.cache_clear()
+        with core.init() as context:
+            run_trial(trial_class, context)
+        return trial_id
+
+    return start

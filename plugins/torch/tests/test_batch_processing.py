@@ -156,7 +156,7 @@ def test_another_number_of_slots_is_refused() -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_a_crashed_trial_continues_after_its_checkpoint(slots: int, tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()

@@ -25,7 +25,7 @@ from det_core.tracking import open_store
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]
 
 PROGRAM = Path(__file__).with_name("campaign_trial.py")
-SEEDS = campaign_seeds(few=5, many=200)
+SEEDS = campaign_seeds(few=1, many=200)
 PATIENCE = 120.0
 BATCHES = 34
 

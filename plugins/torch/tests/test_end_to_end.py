@@ -125,13 +125,11 @@ def assert_same(one: Any, other: Any, where: str = "state") -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("example", STYLES if is_soak() else ["digits_pytorch_context"])
-def test_a_trial_killed_at_five_random_batches_equals_an_undisturbed_one(
-    tmp_path: Path, example: str, seed: int
-) -> None:
-    kill_at = sorted(random.Random(seed).sample(range(BATCHES), 5))
+def test_a_trial_killed_at_random_batches_equals_an_undisturbed_one(tmp_path: Path, example: str, seed: int) -> None:
+    kill_at = sorted(random.Random(seed).sample(range(BATCHES), 5 if is_soak() else 2))
     calm = det("run", prepare(tmp_path, example, []))
     killed = det("run", prepare(tmp_path, example, kill_at))
-    assert killed["restarts"] == 5, kill_at
+    assert killed["restarts"] == len(kill_at), kill_at
     (metrics, state), (same_metrics, same_state) = ending(calm["id"]), ending(killed["id"])
     assert metrics == same_metrics, kill_at
     assert_same(state, same_state)
@@ -150,7 +148,7 @@ def test_a_continued_experiment_equals_an_undisturbed_one(tmp_path: Path) -> Non
     assert_same(state, same_state)
 
 
-@pytest.mark.campaign
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_experiment_whose_runner_was_killed_is_resumed_by_hand(tmp_path: Path, seed: int) -> None:
     calm = det("run", prepare(tmp_path, "digits_pytorch", []))
@@ -178,7 +176,7 @@ def test_an_experiment_whose_runner_was_killed_is_resumed_by_hand(tmp_path: Path
     assert_same(state, same_state)
 
 
-@pytest.mark.campaign
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_experiment_whose_training_process_was_killed_is_resumed_by_hand(tmp_path: Path, seed: int) -> None:
     calm = det("run", prepare(tmp_path, "digits_pytorch", []))
@@ -189,12 +187,3 @@ def test_an_experiment_whose_training_process_was_killed_is_resumed_by_hand(tmp_
     (metrics, state), (same_metrics, same_state) = ending(calm["id"]), ending(experiment_id)
     assert metrics == same_metrics
     assert_same(state, same_state)
-
-
-def test_the_demo_learns() -> None:
-    result = det("run", EXAMPLES / "digits_pytorch" / "const.yaml")
-    with open_store() as store:
-        (trial,) = store.trials(result["id"])
-        accuracies = [report.metrics["accuracy"] for report in store.metrics(trial.id, group="validation")]
-    assert max(accuracies) >= 0.97
-    assert Path(result["path"], "state_dict.pth").is_file()

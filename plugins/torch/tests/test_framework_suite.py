@@ -87,7 +87,7 @@ class _Compliance(FrameworkCompliance):
 
 
 @pytest.mark.integration
-@pytest.mark.slow
+@pytest.mark.soak
 class TestFrameworkDrives(_Compliance):
     trial_class = FrameworkDrives
 

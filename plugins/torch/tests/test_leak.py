@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core.testing import is_soak
-
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]
+pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 SCRIPT = """
 import gc, psutil, sys, torch
@@ -55,7 +53,7 @@ print(MEMORY[1] - MEMORY[0])
 """
 
 
-WARM, BATCHES = (6_000, 26_000) if is_soak() else (2_000, 9_000)
+WARM, BATCHES = 6_000, 26_000
 BYTES = 1_000
 
 

@@ -1,7 +1,8 @@
-"""Number of calls that det makes for each batch, beside the trial's own code."""
+"""Number of calls that det makes for each batch, beside the trial's own code, and the objects that it keeps."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from pathlib import Path
@@ -36,7 +37,7 @@ class Small(PyTorchTrial):
         return {"loss": loss}
 
     def evaluate_batch(self, batch: Any) -> Any:
-        return {}
+        return {"validation_loss": self.model(batch[0]).pow(2).mean()}
 
     def build_training_data_loader(self) -> Any:
         return DataLoader(TensorDataset(torch.ones(800, 2), torch.ones(800, 1)), batch_size=4, shuffle=True)
@@ -71,3 +72,25 @@ def _calls(adapter: PyTorchAdapter, batches: int) -> Counter[str]:
     finally:
         sys.setprofile(None)
     return calls
+
+
+def test_batches_reports_validations_and_checkpoints_keep_no_objects(make_context: Any, tmp_path: Path) -> None:
+    """The memory that the process needs for whole trainings is measured in `test_leak.py`."""
+    context = make_context(hparams={"schedules": True})
+    adapter = PyTorchAdapter(Small(context), context)
+    adapter.started()
+
+    def train(rounds: int) -> int:
+        """Train, and return the number of objects that have references to others."""
+        for _ in range(rounds):
+            rows = adapter.train(4, lambda: False)
+            adapter.reported(adapter.reduced(), rows)
+            adapter.validate(lambda: False)
+            adapter.snapshot()(tmp_path)
+        del rows
+        gc.collect()
+        return len(gc.get_objects())
+
+    before, after = train(10), train(40)
+    adapter.close()
+    assert after - before < 16, "an object per checkpoint would be 40"

@@ -290,7 +290,7 @@ def test_a_trial_stopped_anywhere_equals_an_uninterrupted_one(
     play(make_context, fingerprint, tmp_path, 1, examples=20)
 
 
-@pytest.mark.campaign
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_many_trials_stopped_anywhere_equal_uninterrupted_ones(
     make_context: Any, fingerprint: Any, tmp_path: Path, seed: int
