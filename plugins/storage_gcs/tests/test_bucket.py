@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import google_crc32c
 import pytest
+from det_storage_gcs import _bucket
 from det_storage_gcs._bucket import GCSBucket
 
 from det_core.errors import StorageError
@@ -92,10 +93,13 @@ def test_listing_keeps_to_its_prefix(make_bucket: Callable[..., GCSBucket]) -> N
     assert {each.key for each in bucket.list("runs/a")} == {"runs/a/x", "runs/ab/x"}
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 32, 33, 70, 1100])
+@pytest.mark.parametrize(("count", "at_once"), [(1, 32), (32, 32), (33, 32), (10, 3)])
 def test_any_number_of_parts_becomes_one_object_and_nothing_else_stays(
-    make_bucket: Callable[..., GCSBucket], count: int
+    make_bucket: Callable[..., GCSBucket], count: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Ten parts, three at once, are composed in three steps, as more than 1024 parts are."""
+    assert _bucket._COMPOSE == 32
+    monkeypatch.setattr(_bucket, "_COMPOSE", at_once)
     bucket = make_bucket()
     data = [os.urandom(3) for _ in range(count)]
     name, parts = upload(bucket, "runs/big", data)
@@ -152,7 +156,7 @@ def test_missing_objects_are_deleted_silently(make_bucket: Callable[..., GCSBuck
 
 def test_threads_share_one_client(make_bucket: Callable[..., GCSBucket]) -> None:
     bucket = make_bucket()
-    data = {f"runs/{number}": os.urandom(5000 + number) for number in range(200)}
+    data = {f"runs/{number}": os.urandom(5000 + number) for number in range(80)}
     with ThreadPoolExecutor(bucket.connections) as pool:
         list(pool.map(lambda key: put(bucket, key, data[key]), data))
         got = dict(zip(data, pool.map(lambda key: bucket.get(key, 0, 9999), data), strict=True))
