@@ -247,7 +247,7 @@ class TestWrapRank:
             assert process.stdout is not None
             assert process.stdout.readline() == "[rank=0] ready\n"
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 128 + signal.SIGTERM
+            assert process.wait(60) == 128 + signal.SIGTERM
 
 
 def test_arrays_become_a_sequence_of_batches() -> None:

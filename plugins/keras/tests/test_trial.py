@@ -29,6 +29,7 @@ from det_keras._session_config import apply_session_config
 from det_core.core import DistributedContext
 from det_core.errors import CheckpointCorrupt, InvalidExperimentException, InvalidTrial, UntrustedCheckpoint
 from det_core.trial import trial_description
+from tests.comm.job import free_port
 
 pytestmark = pytest.mark.integration
 
@@ -170,11 +171,11 @@ def test_metrics_may_be_arrays_and_text(make_context: Make, eagerly: bool) -> No
 
 def test_two_slots_share_metrics_and_checkpoints(make_context: Make, tmp_path: Path) -> None:
     """No backend exchanges gradients here. The test checks what det itself exchanges."""
-    weights = [np.array([[1.0], [-0.5]]), np.array([0.1])]
+    weights, port = [np.array([[1.0], [-0.5]]), np.array([0.1])], free_port()
 
     def slot(rank: int) -> Any:
         place = {"rank": rank, "local_rank": rank, "size": 2, "local_size": 2, "cross_rank": 0, "cross_size": 1}
-        with closing(DistributedContext(**place, pub_port=12700, timeout=60)) as ranks:
+        with closing(DistributedContext(**place, pub_port=port, timeout=60)) as ranks:
             context = make_context(distributed=ranks)
             adapter = begin(context, optimizer=context.wrap_optimizer(tf.keras.optimizers.SGD(0.0)))
             adapter._model.set_weights(weights)

@@ -85,9 +85,10 @@ def test_a_run_that_a_lost_request_creates_late_is_deleted(observe: Observe, ser
 def test_a_frozen_server_costs_one_time_limit_and_then_nothing_for_a_while(
     observe: Observe, server: MLflowServer
 ) -> None:
-    worker = observe(timeout=0.5)
+    worker = observe()
     worker.start()
     worker.flush()
+    usual, worker.observer._client.timeout = worker.observer._client.timeout, 0.5
     with server.frozen():
         worker.report(1, loss=1)
         with pytest.raises(MLflowError, match="timed out"):
@@ -97,6 +98,7 @@ def test_a_frozen_server_costs_one_time_limit_and_then_nothing_for_a_while(
             worker.report(step, loss=step)
             worker.observer.flush()
         assert time.monotonic() - began < 10, "each flush would take half a second"
+    worker.observer._client.timeout = usual
     worker.flush()
     assert [step for step, _ in worker.run.history("training/loss")] == list(range(1, 100))
 

@@ -15,7 +15,7 @@ from det_server._hosts import AllowedHosts, is_loopback, is_same_origin
 from det_server.actions._sessions import local_target
 from starlette.routing import Mount, Route
 
-from .serving import Client, ServedSite
+from .serving import LIMIT, Client, ServedSite
 
 _PARAMETERS = {"int": "1", "str": "x"}
 
@@ -120,7 +120,7 @@ def test_own_names_are_accepted(local: ServedSite, host: str) -> None:
 def test_a_request_without_or_with_two_host_headers_is_refused(served_local: ServedSite) -> None:
     address = served_local.client.address
     for lines in (b"", b"Host: 127.0.0.1:%d\r\nHost: evil.example\r\n" % address[1]):
-        with socket.create_connection(address, timeout=10) as connection:
+        with socket.create_connection(address, timeout=LIMIT) as connection:
             connection.sendall(b"GET /experiments HTTP/1.1\r\n" + lines + b"\r\n")
             assert connection.recv(100).split()[1] in (b"400", b"403")
 
