@@ -12,7 +12,7 @@ import determined
 import pytest
 
 from det_core.package_commands import package_command
-from det_core.plugins import plugin_registry
+from det_core.plugins import find_overwritten_files, plugin_registry
 
 pytestmark = pytest.mark.integration
 PACKAGE = Path(determined.__file__).parent
@@ -64,15 +64,16 @@ def test_the_conflict_is_reported_if_determined_was_installed_last(site: Path) -
     assert "det-compat 0.1.0 (determined.plugin) is broken: ImportError: determined 0.38.1 and" in check(site)
 
 
-def test_a_conflict_of_the_command_det_is_reported(tmp_path: Path) -> None:
+def test_a_conflict_of_the_command_det_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both distributions have a command ``det``, whether det-compat is installed or not."""
     record(tmp_path, "det_core-0.1.0", "../../../bin/det", "det_core/__init__.py")
     (tmp_path / "det_core-0.1.0.dist-info" / "entry_points.txt").write_text("[det]\ncore = det_core.plugins.builtin\n")
     record(tmp_path, "determined-0.38.1", "determined/__init__.py", "../../../bin/det")
+    monkeypatch.syspath_prepend(tmp_path)
     assert (
         "det-core 0.1.0 and determined 0.38.1 overwrite each other's files, such as ../../../bin/det (1 in all); type: "
-        f"{REMOVE}; {package_command('reinstall', 'det-core')}\n"
-    ) in check(tmp_path)
+        f"{REMOVE}; {package_command('reinstall', 'det-core')}"
+    ) in list(find_overwritten_files(["det-core"]))
 
 
 def test_a_conflict_with_determined_common_is_reported(site: Path) -> None:
