@@ -14,4 +14,6 @@ pytest.register_assert_rewrite(
     "det_core.testing.search_method",
     "det_core.testing.command",
     "det_core.testing.launcher",
+    "det_core.testing.observer",
+    "det_core.testing.backend",
 )  # shows the values of failed assertions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import importlib_metadata
@@ -21,14 +22,16 @@ def entry_points(
 
     The test module names the plugin's module, ``PLUGIN``, or the directory of its distribution, ``EXAMPLE``.
     """
-    site = tmp_path_factory.mktemp("site")
+    directories = [tmp_path_factory.mktemp("site")]
+    if example := getattr(request.module, "EXAMPLE", None):
+        register_example(directories[0], example)
+        directories.append(example)
+    else:
+        write_plugin_metadata(directories[0], "det-broken", request.module.PLUGIN)
     with pytest.MonkeyPatch.context() as patch:
-        if example := getattr(request.module, "EXAMPLE", None):
-            register_example(site, example)
-            patch.syspath_prepend(example)
-        else:
-            write_plugin_metadata(site, "det-broken", request.module.PLUGIN)
-        patch.syspath_prepend(site)
+        for directory in directories:
+            patch.syspath_prepend(directory)
+            patch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
         yield importlib_metadata.entry_points(group="det")
 
 

@@ -11,18 +11,20 @@ import pytest
 from det_core.testing.framework import FrameworkCompliance, _stop_tests
 from det_core.trial import Trial
 from tests.testing import broken_frameworks
-from tests.testing.broken_frameworks import CAUGHT_BY, FILE
+from tests.testing.broken_frameworks import CAUGHT_BY, FILE, LosesItsStarter
 from tests.testing.defects import caught_tests, list_tests, make_defect_tests
+
+PLUGIN = broken_frameworks.__name__
 
 
 class BrokenFrameworks(FrameworkCompliance):
-    plugin = broken_frameworks.__name__
+    plugin = PLUGIN
     hyperparameters: ClassVar = {"global_batch_size": 4, "learning_rate": 0.01}
 
     @pytest.fixture(autouse=True)
     def _hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wait less long for threads that do not end."""
-        monkeypatch.setattr(_stop_tests, "_STOP_SECONDS", 1.0)
+        monkeypatch.setattr(_stop_tests, "_STOP_SECONDS", 4.0)
 
     def weights(self, path: Path) -> Any:
         return json.loads((path / FILE).read_text())["weights"]
@@ -30,7 +32,8 @@ class BrokenFrameworks(FrameworkCompliance):
 
 def describe(adapter: type) -> dict[str, Any]:
     """Return the attributes of the suite for a framework."""
-    return {"trial_class": getattr(broken_frameworks, f"{adapter.__name__}Trial")}
+    marks = [pytest.mark.usefixtures("registered")] if adapter is LosesItsStarter else []
+    return {"trial_class": getattr(broken_frameworks, f"{adapter.__name__}Trial"), "pytestmark": marks}
 
 
 INTEGRATION = {"test_killed_is_as_if_undisturbed", "test_the_plugin_is_light", "test_the_starter_trains"}
