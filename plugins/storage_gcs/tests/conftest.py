@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from det_storage_gcs._bucket import GCSBucket
 from det_storage_gcs._config import GCSConfig
+from gcp_storage_emulator.server import Server
 
 from det_core.plugins import plugin_registry
 
@@ -17,13 +17,7 @@ from .tap import Tap, tap
 
 BUCKET = "checkpoints"
 SUITE = (
-    *(
-        "a_saved_checkpoint",
-        "stored_tells",
-        "cannot_be_used",
-        "large_file",
-        "threads_do_not",
-    ),
+    *("a_saved_checkpoint", "stored_tells", "cannot_be_used", "large_file", "threads_do_not"),
     *("odd_names", "long_names", "empty_directories", "paths_that_begin_alike"),
 )
 """Parts of the names of tests of the compliance suite that a server may fail. The others, which run in the soak only,
@@ -56,23 +50,32 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def _emulator() -> Iterator[str]:
-    with emulator(BUCKET) as address:
-        yield address
+def _emulator() -> Iterator[tuple[str, Server]]:
+    with emulator(BUCKET) as started:
+        yield started
 
 
 @pytest.fixture
-def server(_emulator: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def server(_emulator: tuple[str, Server], monkeypatch: pytest.MonkeyPatch) -> str:
     """Empty the emulator's bucket, and return the emulator's address, which is also put into the environment."""
-    urlopen(f"{_emulator}/wipe?keep-buckets=1", timeout=30).close()
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", _emulator)
-    return _emulator
+    address, running = _emulator
+    running.wipe(keep_buckets=True)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+    return address
 
 
 @pytest.fixture
 def spy(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
     """Put a tap between the client and the emulator, and yield it."""
     with tap(server) as between:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", between.address)
+        yield between
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
+    """Yield a tap without an emulator, for tests that answer all requests themselves."""
+    with tap() as between:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", between.address)
         yield between
 

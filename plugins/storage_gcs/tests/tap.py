@@ -1,4 +1,4 @@
-"""Proxy between the client and the emulator, which records every request and can answer it itself."""
+"""Proxy between the client and the emulator, if there is one, which records requests and can answer them itself."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Tap:
 
 
 @contextmanager
-def tap(emulator: str) -> Iterator[Tap]:
+def tap(emulator: str = "") -> Iterator[Tap]:
     spy = Tap(emulator)
 
     class Handler(BaseHTTPRequestHandler):

@@ -24,7 +24,6 @@ def test_importing_the_plugin_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("server")
 def test_the_name_gcs_opens_the_store() -> None:
     spec = plugin_registry().find("storage", "gcs")

@@ -16,8 +16,6 @@ from det_core.interfaces.object_store import TransientError
 
 from .tap import Answer, Request, Tap, json_answer, refusal
 
-pytestmark = pytest.mark.integration
-
 DATA = b"some data"
 CRC = google_crc32c.value(DATA)
 ENCODED = "rPZE1w=="
@@ -168,7 +166,7 @@ def test_another_attempt_repeats_only_the_composition_that_failed(
     assert len(composed(spy)) == 4 + 1 + 1 + 1  # groups of up to 32, the repeated group, the whole, its copy
 
 
-def test_a_listing_requests_all_pages(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
+def test_a_listing_requests_all_pages(alone: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
     time = "2026-11-20T10:00:00.000Z"
 
     def pages(request: Request, forward: Callable[[], Answer]) -> Answer:
@@ -176,11 +174,11 @@ def test_a_listing_requests_all_pages(spy: Tap, make_bucket: Callable[..., GCSBu
         item = {"name": f"runs/{page}", "size": "7", "timeCreated": time}
         return json_answer(200, {"items": [item], **({"nextPageToken": str(page + 1)} if page < 3 else {})})
 
-    spy.rule = pages
+    alone.rule = pages
     assert [each.key for each in make_bucket().list("runs/")] == [f"runs/{page}" for page in range(4)]
-    assert [each.query.get("pageToken") for each in spy.requests] == [None, "1", "2", "3"]
-    assert all("nextPageToken" in each.query["fields"] for each in spy.requests)
-    assert all(each.query["prefix"] == "runs/" for each in spy.requests)
+    assert [each.query.get("pageToken") for each in alone.requests] == [None, "1", "2", "3"]
+    assert all("nextPageToken" in each.query["fields"] for each in alone.requests)
+    assert all(each.query["prefix"] == "runs/" for each in alone.requests)
 
 
 def test_a_batch_of_deletes_is_one_request(spy: Tap, make_bucket: Callable[..., GCSBucket]) -> None:
