@@ -152,7 +152,7 @@ def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
 
 
 @pytest.mark.integration
-def test_a_line_is_drawn_live_until_the_terminal_is_closed_which_pauses(code: Path) -> None:
+def test_a_closed_terminal_pauses_the_experiment(code: Path) -> None:
     write_trial(code, "time.sleep(0.1)")
     ours, theirs = pty.openpty()
     argv = ["setsid", "--ctty", *command("run", code / "const.yaml")]
@@ -175,7 +175,7 @@ def test_a_line_is_drawn_live_until_the_terminal_is_closed_which_pauses(code: Pa
 
 
 @pytest.mark.integration
-def test_ctrl_c_pauses_and_resume_continues(det: Det, code: Path) -> None:
+def test_a_signal_pauses_and_resume_continues(det: Det, code: Path) -> None:
     stopped = code.parent / "stopped"
     write_trial(code, f"time.sleep(0 if batch < 10 or os.path.exists({str(stopped)!r}) else 0.1)")
     with subprocess.Popen(command("run", code / "const.yaml"), stdout=subprocess.PIPE, text=True) as process:
