@@ -156,12 +156,16 @@ def _entries(data: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 @contextmanager
-def running_mlflow(directory: Path, password: str = "") -> Iterator[MLflowServer]:
-    """Run a server during the block. If it is not installed, the test is skipped, and fails in CI."""
+def running_mlflow(directory: Path, password: str = "", *, start: bool = True) -> Iterator[MLflowServer]:
+    """Run a server during the block, which starts it itself if ``start`` is unset.
+
+    If it is not installed, the test is skipped, and fails in CI.
+    """
     if not PROGRAM.exists():
         skip_or_fail_in_ci("no MLflow server; install it: make .cache/mlflow/.installed")
     server = MLflowServer(directory, password)
-    server.start()
+    if start:
+        server.start()
     try:
         yield server
     finally:

@@ -154,8 +154,8 @@ def test_a_resumed_trial_continues_its_run(server: MLflowServer, tmp_path: Path)
         wait_for(lambda: server.runs(training.name)[0].status == "SCHEDULED")
     (paused,) = server.runs(training.name)
     assert paused.tags["det.state"] == "PAUSED"
-    for command in ("resume", "wait"):
-        training.det("experiment", command, "1")
+    training.det("experiment", "resume", "1")
+    wait_for(lambda: server.runs(training.name)[0].status == "FINISHED")
     (run,) = server.runs(training.name)
     assert (run.id, run.status, run.tags["det.run_id"]) == (paused.id, "FINISHED", "2")
     assert steps_of(run) == list(range(1, 21))
@@ -178,9 +178,8 @@ def test_a_frozen_server_does_not_delay_training_and_losses_are_logged(server: M
 @pytest.mark.slow
 def test_a_server_that_is_killed_and_returns_receives_everything(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    with running_mlflow(tmp_path / "data") as own:
+    with running_mlflow(tmp_path / "data", start=False) as own:
         training = Training(tmp_path, own.address, wait_at=5)
-        own.kill()
         with training.waiting():
             own.start()
             wait_for(lambda: own.runs(training.name))

@@ -21,6 +21,11 @@ KEPT = ("DET_HOME", "DET_SLOTS_DIR", "DET_SOAK")
 """Variables of the tests themselves."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests in the browser last, because an event loop runs in this thread from its start to its end."""
+    items.sort(key=lambda item: "browser" in item.path.parts)
+
+
 @pytest.fixture(autouse=True)
 def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Set DET_HOME to a new path, hide the settings of whoever runs the tests, and return the path."""
