@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from det_core.testing.framework import FrameworkCompliance, _stop_tests
+from det_core.tracking import _wal_sync
 from det_core.trial import Trial
 from tests.testing import broken_frameworks
 from tests.testing.broken_frameworks import CAUGHT_BY, FILE, LosesItsStarter
@@ -23,8 +24,9 @@ class BrokenFrameworks(FrameworkCompliance):
 
     @pytest.fixture(autouse=True)
     def _hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Wait less long for threads that do not end."""
-        monkeypatch.setattr(_stop_tests, "_STOP_SECONDS", 4.0)
+        """Wait less long for threads that do not end, beside that of the tracking store."""
+        monkeypatch.setattr(_wal_sync, "INTERVAL", 0.1)
+        monkeypatch.setattr(_stop_tests, "_STOP_SECONDS", 2.0)
 
     def weights(self, path: Path) -> Any:
         return json.loads((path / FILE).read_text())["weights"]

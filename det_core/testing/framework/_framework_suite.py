@@ -14,6 +14,7 @@ from det_core.interfaces.records import CheckpointRecord
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec, Spec
 from det_core.testing._plugin_suite import PluginSuite
+from det_core.testing.framework._recording_adapter import RecordingAdapter
 from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrainedTrial, TrialHarness
 from det_core.trial import Trial
 
@@ -31,6 +32,10 @@ class UndisturbedTraining:
     """Last checkpoint of the trial."""
     batches_per_epoch: int | None
     """Number of batches per epoch of the trial's data, or None if unknown."""
+    batches: int
+    """Number of batches that the trial has trained."""
+    recorder: RecordingAdapter
+    """Recorder of the metrics, metadata and lengths of the run."""
 
 
 class FrameworkSuite(PluginSuite):
@@ -83,15 +88,16 @@ class FrameworkSuite(PluginSuite):
         with cls._harness(spec, tmp_path_factory.mktemp("undisturbed")) as harness:
             trial_id = harness.prepare()
             harness.train(trial_id)
-            epoch = harness.recorder.adapter.batches_per_epoch
+            recorder, batches = harness.recorder, harness.counts["training"]
+            epoch = recorder.adapter.batches_per_epoch
             assert epoch is None or epoch in _EPOCHS, f"the trial's epochs have {epoch} batches; expected 3 to 7"
-            assert harness.counts["training"], "the trial must call reach_point('training') in each batch"
+            assert batches, "the trial must call reach_point('training') in each batch"
             assert harness.counts["validation"] > 1, (
                 "the trial must call reach_point('validation') in each batch of a validation, which has at least 2"
             )
             outcome = harness.outcome(trial_id)
             assert all("records" in row for row in outcome.rows), "each batch's metrics must have 'records'"
-            yield UndisturbedTraining(outcome, harness.checkpoints(trial_id)[-1], epoch)
+            yield UndisturbedTraining(outcome, harness.checkpoints(trial_id)[-1], epoch, batches, recorder)
 
     @classmethod
     def _trial_class(cls) -> type[Trial]:

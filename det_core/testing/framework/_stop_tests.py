@@ -89,9 +89,10 @@ class FrameworkStopTests(FrameworkSuite):
     @pytest.mark.parametrize("end", ENDS)
     def test_nothing_runs_on(self, harness: TrialHarness, end: str) -> None:
         """A remaining thread keeps the process alive, and with it the slots that the next trial needs."""
-        before = set(threading.enumerate())
+        trial_id = harness.prepare()
+        before = set(threading.enumerate())  # with the one of the suite's tracking store
         with pytest.raises(Exception) if end == "failed" else nullcontext():  # noqa: PT011
-            harness.train(harness.prepare(), *ENDS[end])
+            harness.train(trial_id, *ENDS[end])
         deadline = time.monotonic() + _STOP_SECONDS
         while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
             time.sleep(0.01)
