@@ -124,43 +124,39 @@ def test_a_trial_without_any_intact_checkpoint_starts_again_only_if_asked(
     assert the_trial(store, stopped).steps_completed == 50
 
 
-@pytest.mark.integration
-def test_deleted_checkpoints_do_not_make_a_trial_start_again(
-    store: TrackingStore, stopped: ExperimentRecord, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trial = the_trial(store, stopped)
-    assert main(["checkpoint", "rm", "--yes", *(one.uuid for one in store.checkpoints(trial_id=trial.id))]) == 0
-    assert run(store, stopped) is State.PAUSED
-    assert "it was deleted" in (store.experiment(stopped.id).error or "")
-    assert the_trial(store, stopped).run_id == trial.run_id  # its metrics are untouched
+Saved = Callable[..., ExperimentRecord]
 
 
-@pytest.mark.integration
-def test_an_unmounted_storage_marks_no_checkpoint_as_damaged(store: TrackingStore, stopped: ExperimentRecord) -> None:
-    trial = the_trial(store, stopped)
-    first, *_ = store.checkpoints(trial_id=trial.id)
-    base = place_of(first).parent
+def test_deleted_checkpoints_do_not_make_a_trial_start_again(store: TrackingStore, saved: Saved) -> None:
+    experiment = saved(State.ERROR)
+    assert main(["checkpoint", "rm", "--yes", "1-1", "1-2", "1-3"]) == 0
+    with pytest.raises(NoCheckpoint, match=rf"the newest is 1-3: it was deleted.*resume {experiment.id} --from-begin"):
+        find_start(store, store.trial(1))
+    assert find_start(store, store.trial(1), from_beginning=True).checkpoint is None
+
+
+def test_an_unmounted_storage_marks_no_checkpoint_as_damaged(store: TrackingStore, saved: Saved) -> None:
+    saved(State.ERROR)
+    base = place_of(store.checkpoint("1-1")).parent
     base.rename(base.with_name("elsewhere"))
     base.mkdir()
-    with pytest.raises(NoCheckpoint, match="is the disk mounted"):
-        find_start(store, trial)
-    assert len(store.checkpoints(trial_id=trial.id)) == 3
-    assert find_start(store, trial, from_beginning=True).checkpoint is None
-    assert store.checkpoints(trial_id=trial.id) == []
-    base.rmdir()
-    base.with_name("elsewhere").rename(base)
+    with pytest.raises(NoCheckpoint, match="trained 3 batches, .*is the disk mounted"):
+        find_start(store, store.trial(1))
+    assert len(store.checkpoints(trial_id=1)) == 3
+    assert find_start(store, store.trial(1), from_beginning=True).checkpoint is None
+    assert store.checkpoints(trial_id=1) == []
 
 
-@pytest.mark.integration
 def test_a_storage_that_does_not_respond_marks_no_checkpoint_as_damaged(
-    store: TrackingStore, stopped: ExperimentRecord, monkeypatch: pytest.MonkeyPatch
+    store: TrackingStore, saved: Saved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: DirectoryStorage, storage_id: str) -> dict[str, int]:
         raise StorageError("connection reset")
 
-    trial = the_trial(store, stopped)
+    saved(State.ERROR)
     monkeypatch.setattr(DirectoryStorage, "list", refuse)
-    assert find_start(store, trial).checkpoint == store.checkpoints(trial_id=trial.id)[-1]
+    assert find_start(store, store.trial(1)).checkpoint == store.checkpoint("1-3")
+    assert len(store.checkpoints(trial_id=1)) == 3
 
 
 def a_start(
@@ -174,9 +170,7 @@ def a_start(
     return find_start(store, trial)
 
 
-def test_a_warm_start_from_a_damaged_checkpoint_is_an_error_that_names_it(
-    store: TrackingStore, saved: Callable[..., ExperimentRecord]
-) -> None:
+def test_a_warm_start_from_a_damaged_checkpoint_is_an_error_that_names_it(store: TrackingStore, saved: Saved) -> None:
     """The user chose the checkpoint to start from, so no other one takes its place."""
     source = saved(State.COMPLETED)
     assert a_start(store, source, source_trial_id=1).checkpoint.uuid == "1-3"
@@ -192,7 +186,7 @@ def test_a_warm_start_from_a_damaged_checkpoint_is_an_error_that_names_it(
 
 
 def test_a_damaged_starting_point_of_a_search_falls_back_to_an_older_checkpoint(
-    store: TrackingStore, saved: Callable[..., ExperimentRecord]
+    store: TrackingStore, saved: Saved
 ) -> None:
     source = saved(State.PAUSED)
     store.fail_checkpoint("1-2", "w is missing")
@@ -204,9 +198,7 @@ def test_a_damaged_starting_point_of_a_search_falls_back_to_an_older_checkpoint(
         a_start(store, source, source_checkpoint="1-2")
 
 
-def test_a_missing_checkpoint_is_marked_as_damaged_if_another_one_exists(
-    store: TrackingStore, saved: Callable[..., ExperimentRecord]
-) -> None:
+def test_a_missing_checkpoint_is_marked_as_damaged_if_another_one_exists(store: TrackingStore, saved: Saved) -> None:
     saved(State.PAUSED)
     shutil.rmtree(place_of(store.checkpoint("1-3")))
     start = find_start(store, store.trial(1))

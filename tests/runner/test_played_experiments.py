@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,12 @@ import pytest
 
 from det_core.errors import DetError, ExperimentBusy, LaunchError, StoreBusy
 from det_core.interfaces.launcher import Exit, LaunchRequest
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _experiment_runner
 from det_core.runner._lease import Lease
 
-from .conftest import Submit
+from .conftest import Submit, install_plugin
 from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step
 
 Run = Callable[..., State]
@@ -180,3 +181,57 @@ def test_an_experiment_of_a_script_is_not_run(store: TrackingStore) -> None:
     experiment = store.create_experiment(config={}, unmanaged=True)
     with pytest.raises(DetError, match="recorded by a script; run that script again"):
         ExperimentRunner(store, experiment.id)
+
+
+NOTING = """
+import det_core
+seen = []
+@det_core.hookimpl
+def det_experiment_started(event): seen.append((event.name, event.experiment_id, event.resumed))
+@det_core.hookimpl
+def det_trial_started(event): seen.append((event.name, event.trial_id, event.run_id, event.hparams))
+@det_core.hookimpl
+def det_logs_recorded(event): seen.extend((event.name, event.run_id, line.log) for line in event.lines)
+@det_core.hookimpl
+def det_trial_finished(event): seen.append((event.name, event.trial_id, event.state.value, event.error, event.best))
+@det_core.hookimpl
+def det_experiment_finished(event):
+    seen.append((event.name, event.state.value, event.error, event.best, event.best_trial_id))
+"""
+
+
+def test_hooks_receive_the_events_of_the_runner(
+    store: TrackingStore,
+    new_experiment: Submit,
+    played: Run,
+    plugin_site: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "det_noting.py").write_text(NOTING)
+    install_plugin(plugin_site, tmp_path / "det_noting.py", monkeypatch)
+    experiment = new_experiment(max_restarts=0, hyperparameters={"x": 1})
+
+    def act(request: LaunchRequest) -> Exit | Exception:
+        ids = {name: request.info["trial.json"][key] for name, key in (("trial_id",) * 2, ("run_id", "trial_run_id"))}
+        if ids["run_id"] == 1:
+            return LaunchError("no such node")
+        report = MetricsReport(**ids, group="validation", steps_completed=5, metrics={"validation_loss": 0.5})
+        store.report_metrics([report])
+        return FAILURE
+
+    assert (played(experiment, act), played(experiment, act)) == (State.PAUSED, State.ERROR)
+    (trial,) = store.trials(experiment.id)
+    error = "the worker exited with code 1"
+    events = sys.modules["det_noting"].seen
+    assert [event for event in events if event[0] != "logs_recorded"] == [
+        ("experiment_started", experiment.id, False),
+        ("trial_started", trial.id, 1, {"x": 1}),
+        ("experiment_finished", "PAUSED", "no such node", None, None),
+        ("experiment_started", experiment.id, True),
+        ("trial_started", trial.id, 2, {"x": 1}),
+        ("trial_finished", trial.id, "ERROR", error, 0.5),
+        ("experiment_finished", "ERROR", error, 0.5, trial.id),
+    ]
+    lines = [event[1:] for event in events if event[0] == "logs_recorded"]
+    assert lines == [(line.run_id, line.log) for line in store.logs(trial.id)]
