@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from det_core import storage
+from det_core.core import open_storage_block
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
+from det_core.interfaces.tracking import TrackingStore
 
 End = Exit | Exception | None
 Step = End | Callable[[LaunchRequest], End]
@@ -73,3 +76,18 @@ class PlayedAllocation(Allocation):
 
 def ended_by(cause: Cause, code: int = 1) -> Exit:
     return Exit(code=code, cause=cause, message="says the engine")
+
+
+def run_ids(request: LaunchRequest) -> dict[str, int]:
+    """Return the trial and the run of a launch, as arguments of the store's methods."""
+    trial = request.info["trial.json"]
+    return {"trial_id": trial["trial_id"], "run_id": trial["trial_run_id"]}
+
+
+def save_checkpoint(store: TrackingStore, request: LaunchRequest, steps: int) -> None:
+    """Save a checkpoint after a number of batches, as the workers of a launch do."""
+    block, ids = request.info["trial.json"]["config"]["checkpoint_storage"], run_ids(request)
+    uuid = f"after-{steps}-in-{ids['trial_id']}"
+    store.begin_checkpoint(uuid, **ids, storage=block)
+    resources = storage.save_checkpoint(open_storage_block(block), uuid, {}, {"steps_completed": steps})
+    store.complete_checkpoint(uuid, run_id=ids["run_id"], steps_completed=steps, resources=resources, metadata={})

@@ -452,16 +452,6 @@ def test_a_missing_context_directory_is_reported(
     submit_experiment(store, config, context_dir)
 
 
-def test_a_storage_that_cannot_be_written_fails_before_training(
-    store: TrackingStore, new_experiment: Submit, tmp_path: Path
-) -> None:
-    experiment = submit_with_broken_storage(new_experiment, tmp_path / "checkpoints")
-    with pytest.raises(DetError, match=r"cannot write checkpoints under .*Not a directory"):
-        run(store, experiment)
-    assert store.experiment(experiment.id).state is State.ERROR
-    assert store.trials(experiment.id) == []
-
-
 OBSERVER = """
 import json, os
 import det_core

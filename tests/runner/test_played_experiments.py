@@ -19,7 +19,7 @@ from det_core.runner import ExperimentRunner, _experiment_runner
 from det_core.runner._lease import Lease
 
 from .conftest import Submit, install_plugin
-from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step
+from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, run_ids, save_checkpoint
 
 Run = Callable[..., State]
 
@@ -131,6 +131,26 @@ def test_a_storage_that_cannot_be_written_is_an_error(
     assert store.trials(experiment.id) == []
 
 
+@pytest.mark.parametrize(
+    ("end", "state", "kept"),
+    [(SUCCESS, State.COMPLETED, ["after-8-in-1"]), (FAILURE, State.ERROR, ["after-4-in-1", "after-8-in-1"])],
+)
+def test_superfluous_checkpoints_are_removed_after_the_end_of_a_search(
+    store: TrackingStore, new_experiment: Submit, played: Run, tmp_path: Path, end: Exit, state: State, kept: list[str]
+) -> None:
+    block = {"type": "directory", "container_path": str(tmp_path / "checkpoints"), "save_trial_latest": 1}
+    experiment = new_experiment(max_restarts=0, checkpoint_storage=block)
+
+    def work(request: LaunchRequest) -> Exit:
+        for steps in (4, 8):
+            save_checkpoint(store, request, steps)
+        return end
+
+    assert played(experiment, work) is state
+    assert [one.uuid for one in store.checkpoints(experiment_id=experiment.id)] == kept
+    assert sorted(path.parent.name for path in (tmp_path / "checkpoints").glob("*/metadata.json")) == kept
+
+
 def test_an_unavailable_database_leaves_the_experiment_to_be_resumed(
     store: TrackingStore, new_experiment: Submit, played: Run
 ) -> None:
@@ -213,7 +233,7 @@ def test_hooks_receive_the_events_of_the_runner(
     experiment = new_experiment(max_restarts=0, hyperparameters={"x": 1})
 
     def act(request: LaunchRequest) -> Exit | Exception:
-        ids = {name: request.info["trial.json"][key] for name, key in (("trial_id",) * 2, ("run_id", "trial_run_id"))}
+        ids = run_ids(request)
         if ids["run_id"] == 1:
             return LaunchError("no such node")
         report = MetricsReport(**ids, group="validation", steps_completed=5, metrics={"validation_loss": 0.5})

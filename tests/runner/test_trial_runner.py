@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from det_core import storage
 from det_core.config import parse_config
 from det_core.core import EarlyExitReason, open_storage_block
 from det_core.core.event_stream import EventStream
@@ -31,7 +30,7 @@ from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.runner import _repeated_failures, _trial_runner
 from det_core.runner._trial_runner import TrainingOutcome, TrainingResult, TrialRunner
 
-from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, ended_by
+from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, ended_by, run_ids, save_checkpoint
 
 INTERRUPTIONS = (Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.NODE_LOST)
 
@@ -87,14 +86,11 @@ class Play:
     def log(self) -> list[str]:
         return [line.log for line in self.store.logs(self.trial.id)]
 
-    def ids(self, request: LaunchRequest) -> dict[str, int]:
-        return {"trial_id": self.trial.id, "run_id": request.info["trial.json"]["trial_run_id"]}
-
     def reporting(self, end: Exit, group: str = "training", **metrics: Any) -> Step:
         """Return a step whose workers report metrics."""
 
         def work(request: LaunchRequest) -> Exit:
-            report = MetricsReport(**self.ids(request), group=group, steps_completed=4, metrics=metrics)
+            report = MetricsReport(**run_ids(request), group=group, steps_completed=4, metrics=metrics)
             self.store.report_metrics([report])
             return end
 
@@ -104,12 +100,7 @@ class Play:
         """Return a step whose workers save a checkpoint."""
 
         def work(request: LaunchRequest) -> Exit:
-            ids, uuid = self.ids(request), f"after-{steps}"
-            self.store.begin_checkpoint(uuid, **ids, storage=self.block)
-            resources = storage.save_checkpoint(open_storage_block(self.block), uuid, {}, {"steps_completed": steps})
-            self.store.complete_checkpoint(
-                uuid, run_id=ids["run_id"], steps_completed=steps, resources=resources, metadata={}
-            )
+            save_checkpoint(self.store, request, steps)
             return end
 
         return work
@@ -118,7 +109,7 @@ class Play:
         """Return a step whose workers call a method of the store for their run."""
 
         def work(request: LaunchRequest) -> Exit:
-            ids = self.ids(request)
+            ids = run_ids(request)
             getattr(self.store, method)(ids["trial_id"], ids["run_id"], *args)
             return end
 
@@ -181,7 +172,7 @@ def test_a_completed_trial_has_the_metric_of_its_last_validation(play: Callable[
     def validate(request: LaunchRequest) -> Exit:
         for steps, loss in ((4, 0.25), (8, 0.5)):
             report = MetricsReport(
-                **one.ids(request), group="validation", steps_completed=steps, metrics={"loss": loss, "f1": 9}
+                **run_ids(request), group="validation", steps_completed=steps, metrics={"loss": loss, "f1": 9}
             )
             one.store.report_metrics([report])
         return SUCCESS
@@ -196,7 +187,7 @@ def test_a_completed_operation_has_the_metric_of_its_report(play: Callable[..., 
     (one.trial,) = one.store.record_search(one.experiment.id, [], [update], lease="test")
 
     def complete(request: LaunchRequest) -> Exit:
-        one.store.complete_searcher_operation(**one.ids(request), length=20, metric=0.125)
+        one.store.complete_searcher_operation(**run_ids(request), length=20, metric=0.125)
         return SUCCESS
 
     assert one.run(complete).metric == 0.125
@@ -439,8 +430,8 @@ def test_a_run_starts_from_the_newest_checkpoint(play: Callable[..., Play]) -> N
         (request.info["cluster.json"]["latest_checkpoint"], request.info["trial.json"]["steps_completed"])
         for request in one.launcher.requests
     ]
-    assert starts == [(None, 0), ("after-4", 4), ("after-8", 8)]
-    assert f"run 3 of trial {one.trial.id} starts from checkpoint after-8 after 8 batches" in one.log
+    assert starts == [(None, 0), ("after-4-in-1", 4), ("after-8-in-1", 8)]
+    assert f"run 3 of trial {one.trial.id} starts from checkpoint after-8-in-1 after 8 batches" in one.log
 
 
 def test_a_damaged_checkpoint_costs_no_restart(play: Callable[..., Play]) -> None:
@@ -457,10 +448,10 @@ def test_a_damaged_checkpoint_costs_no_restart(play: Callable[..., Play]) -> Non
 
     assert one.run(fail_after_two, find_damage, SUCCESS).outcome is TrainingOutcome.COMPLETED
     assert (one.record.run_id, one.record.restarts) == (3, 1)
-    assert one.launcher.requests[2].info["cluster.json"]["latest_checkpoint"] == "after-4"
+    assert one.launcher.requests[2].info["cluster.json"]["latest_checkpoint"] == "after-4-in-1"
     assert (
-        "WARNING: checkpoint after-8 after 8 batches is damaged (a byte is wrong); this run starts from checkpoint "
-        "after-4 after 4 batches instead, which does not count as a restart"
+        "WARNING: checkpoint after-8-in-1 after 8 batches is damaged (a byte is wrong); this run starts from "
+        "checkpoint after-4-in-1 after 4 batches instead, which does not count as a restart"
     ) in one.log
 
 
@@ -524,7 +515,7 @@ def test_a_running_launch_is_requested_to_stop_and_killed_in_time(
 
     def run_on(request: LaunchRequest) -> None:
         one.request = request_
-        one.store.acknowledge_preemption(**one.ids(request))
+        one.store.acknowledge_preemption(**run_ids(request))
 
     assert one.run(run_on, stops="kill" not in calls).outcome is TrainingOutcome.INTERRUPTED
     assert one.launcher.allocations[0].calls == calls
