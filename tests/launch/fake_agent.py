@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ class FakeAgent:
         orders, replies = directory / f"orders-{index}", directory / f"replies-{index}"
         for path in (orders, replies):
             os.mkfifo(path)
-        self.command = ["sh", "-c", 'cat <"$1" & exec cat >"$0"', str(orders), str(replies)]
-        """Command of the node."""
+        copy = 'exec 3<&0; cat <&3 >"$0" 2>/dev/null & exec cat <"$1" 3<&-'
+        self.command = ["sh", "-c", copy, str(orders), str(replies)]
+        """Command of the node. The process that copies the orders holds none of its pipes but stdin."""
         self._index = index
-        self._orders = os.fdopen(os.open(orders, os.O_RDWR), "rb", buffering=0)  # O_RDWR does not wait for the others
+        self._orders = os.open(orders, os.O_RDWR)  # which does not wait for the other side
         self.replies = os.fdopen(os.open(replies, os.O_RDWR), "wb", buffering=0)
         """Output of the agent."""
         self._writer = messages.MessageWriter(self.replies)
@@ -59,9 +61,16 @@ class FakeAgent:
     def close(self) -> None:
         """Close the pipes."""
         self.replies.close()
-        self._orders.close()
+        os.close(self._orders)
 
     def _read(self) -> Iterator[dict[str, Any]]:
-        for message in messages.read_messages(iter(self._orders.readline, b"")):
+        for message in messages.read_messages(self._lines()):
             assert isinstance(message, dict)
             yield message
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        while select.select([self._orders], [], [], 60)[0]:
+            *lines, rest = (rest + os.read(self._orders, 1 << 16)).split(b"\n")
+            yield from lines
+        raise AssertionError("no order of the runner within 60 s")

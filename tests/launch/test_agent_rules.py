@@ -47,7 +47,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
             )
             agents = [ending.enter_context(closing(FakeAgent(tmp_path, index))) for index in range(nodes)]
             group = ending.enter_context(closing(AgentGroup(request, [one.command for one in agents], **options)))
-            ending.callback(lambda: [one.hang_up() for one in agents])
+            ending.callback(group.terminate)
             return group, agents, lines
 
         yield start
@@ -226,10 +226,13 @@ def test_a_launch_whose_workers_have_not_started_is_withdrawn(start: Start, how:
 
 
 def test_nodes_that_do_not_come_are_given_up(start: Start) -> None:
-    group, (first, _), _ = start(2, start_seconds=0.1)
+    group, (first, _), _ = start(2, start_seconds=100.0)
     first.greet()
+    wait_for(lambda: group._nodes[0].hello)
+    assert group.wait(0.0) is None
+    group._give_up_at = time.monotonic()
     end = group.wait(60)
-    assert end == Exit(code=1, cause=Cause.NOT_STARTED, message="the nodes were not ready after 0 s")
+    assert end == Exit(code=1, cause=Cause.NOT_STARTED, message="the nodes were not ready after 100 s")
     first.order("kill")
 
 
@@ -280,7 +283,6 @@ def test_a_kill_is_an_order_at_first(running: Start, monkeypatch: pytest.MonkeyP
     group._kill_at = time.monotonic()
     assert group.wait(0.05) is None
     agent.order("kill")
-    agent.hang_up()
     end = group.wait(60)
     assert end and end.cause is Cause.NODE_LOST
     assert group.processes[0].poll() == -15

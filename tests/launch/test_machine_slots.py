@@ -23,6 +23,7 @@ from det_core.errors import LaunchError
 from det_core.launch import _slot_directory, _slot_tickets, machine_slots
 from det_core.launch._slot_directory import SlotDirectory, slots_directory_path
 from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
+from det_core.testing import is_soak
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -240,7 +241,7 @@ def crash_at(line: int) -> bool:
 
 @pytest.mark.integration
 def test_a_crash_at_any_line_keeps_nobody_from_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for line in itertools.count():
+    for line in itertools.count(step=1 if is_soak() else 3):
         directory = tmp_path / str(line) / "slots"
         directory.parent.mkdir()
         monkeypatch.setenv("DET_SLOTS_DIR", str(directory))
