@@ -36,7 +36,7 @@ import test_prefix  # noqa: E402
 @pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 class TestExample(test_prefix.TestPrefix):
-    pass
+    code_size = 2 << 20
 
 
 @pytest.mark.integration

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from det_core.testing.storage import StorageCompliance
 
-STORE = """
+SUITES = """
 import functools
 import pytest
 from det_core.storage.config import DirectoryConfig
@@ -21,20 +20,47 @@ class Forgetful(DirectoryStorage):
     def list(self, storage_id):
         return {path: size for path, size in super().list(storage_id).items() if not path.endswith("/")}
 
-class TestStore(StorageCompliance):
-"""
-OPENER = """
+class Opened(StorageCompliance):
     @pytest.fixture
     def opener(self, tmp_path):
         return functools.partial(Forgetful, DirectoryConfig(container_path=tmp_path / "store"))
+
+class TestExpected(Opened):
+    expected_failures = {
+        "test_empty_directories_are_stored_and_removed": "this medium has no directories",
+        "test_list_tells_sizes": "sizes are unknown",
+        "test_what_is_missing_is_not_found[A]": "why not",
+    }
+
+class TestUnexpected(Opened):
+    pass
+
+class TestWithoutOpener(StorageCompliance):
+    pass
+
+class TestClosure(Opened):
+    @pytest.fixture
+    def opener(self, tmp_path):
+        return lambda: Forgetful(DirectoryConfig(container_path=tmp_path / "store"))
 """
+CHOSEN = (
+    "TestExpected::test_empty_directories_are_stored_and_removed",
+    "TestExpected::test_list_tells_sizes",
+    "TestExpected::test_what_is_missing_is_not_found",
+    "TestUnexpected::test_empty_directories_are_stored_and_removed",
+    "TestWithoutOpener::test_what_is_put_is_got",
+    "TestClosure::test_processes_do_not_disturb_each_other",
+)
 
 
-def run(tmp_path: Path, body: str, tests: str) -> str:
-    file = tmp_path / "test_store.py"
-    file.write_text(STORE + body)
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "-k", tests, str(file)]
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60).stdout
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Run the chosen tests in another process, and return its output."""
+    file = tmp_path_factory.mktemp("suites") / "test_store.py"
+    file.write_text(SUITES)
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
+    command += [f"{file}::{test}" for test in CHOSEN]
+    return subprocess.run(command, cwd=file.parent, capture_output=True, text=True, timeout=250).stdout
 
 
 def test_redefining_a_test_is_an_error() -> None:
@@ -73,31 +99,23 @@ def test_expected_failures_name_tests_and_reasons(failures: dict[str, str], mess
 
 
 @pytest.mark.integration
-def test_an_expected_failure_runs_and_is_reported_with_its_reason(tmp_path: Path) -> None:
-    test = "test_empty_directories_are_stored_and_removed"
-    said = f"    expected_failures = {{{test!r}: 'this medium has no directories'}}\n" + OPENER
-    assert f"{test} - this medium has no directories\n" in run(tmp_path, said, test)
-    passes = f"    expected_failures = {{'test_list_tells_sizes': 'sizes are unknown'}}\n{OPENER}"
-    assert "[XPASS(strict)] sizes are unknown" in run(tmp_path, passes, "test_list_tells_sizes")
+def test_expected_failures_run_and_are_reported_with_their_reasons(told: str) -> None:
+    assert "TestExpected::test_empty_directories_are_stored_and_removed - this medium has no directories\n" in told
+    assert "[XPASS(strict)] sizes are unknown" in told
 
 
 @pytest.mark.integration
-def test_a_single_case_may_be_expected_to_fail(tmp_path: Path) -> None:
-    body = "    expected_failures = {'test_what_is_missing_is_not_found[A]': 'why not'}\n" + OPENER
-    told = run(tmp_path, body, "test_what_is_missing")
-    assert "5 passed" in told
+def test_a_single_case_may_be_expected_to_fail(told: str) -> None:
+    assert told.count("PASSED test_store.py::TestExpected::test_what_is_missing_is_not_found") == 5
     assert "[XPASS(strict)] why not" in told
 
 
 @pytest.mark.integration
-def test_failed_assertions_show_values(tmp_path: Path) -> None:
-    assert "Extra items in the right set" in run(tmp_path, OPENER, "test_empty_directories_are_stored_and_removed")
+def test_failed_assertions_show_values(told: str) -> None:
+    assert "Extra items in the right set" in told
 
 
 @pytest.mark.integration
-def test_a_missing_opener_and_one_that_cannot_be_pickled_are_errors(tmp_path: Path) -> None:
-    assert "TestStore must override the fixture `opener`" in run(tmp_path, "    pass\n", "test_what_is_put")
-    closure = OPENER.replace("functools.partial(", "lambda: (").replace("Forgetful, ", "Forgetful(") + ")"
-    assert "`opener` must be picklable; otherwise set processes = False" in run(
-        tmp_path, closure.replace("))\n)", ")))\n"), "processes"
-    )
+def test_a_missing_opener_and_one_that_cannot_be_pickled_are_errors(told: str) -> None:
+    assert "TestWithoutOpener must override the fixture `opener`" in told
+    assert "`opener` must be picklable; otherwise set processes = False" in told

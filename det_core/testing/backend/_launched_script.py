@@ -126,7 +126,7 @@ class LaunchedScript:
         listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
         return [one.laddr.ip for one in listening if one.laddr and one.pid in ours]
 
-    def assert_nothing_is_left(self, seconds: float = 1.0) -> None:
+    def assert_nothing_is_left(self, seconds: float = 5.0) -> None:
         """Check that all processes of this launch end within ``seconds``."""
         deadline = time.monotonic() + seconds
         while left := self.left():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from det_core.cli import main
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec
 from det_core.testing._plugin_suite import PluginRegistrationTests
@@ -29,22 +29,15 @@ class FrameworkRegistrationTests(FrameworkSuite, PluginRegistrationTests):
             pytest.skip("the spec has no `loading`")
         compile(spec.loading.format(path="/checkpoints/c"), "loading", "exec")
 
-    def test_the_starter_trains(self, spec: FrameworkSpec, tmp_path: Path) -> None:
+    def test_the_starter_trains(self, spec: FrameworkSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """``det init`` is the first thing that a new user sees of a framework."""
         if not spec.starter:
             pytest.skip("the spec has no `starter`")
-        for arguments in (
-            ("init", "--framework", spec.name),
-            ("config", "check", "const.yaml"),
-            ("run", "const.yaml"),
-        ):
-            done = subprocess.run(
-                [sys.executable, "-m", "det_core.cli", *arguments],
-                cwd=tmp_path,
-                env={**os.environ, "DET_HOME": str(tmp_path / "home")},
-                capture_output=True,
-                text=True,
-                timeout=240,
-            )
-            assert done.returncode == 0, (arguments, done.stdout + done.stderr)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("DET_HOME", str(tmp_path / "home"))
+        for arguments in (["init", "--framework", spec.name], ["config", "check", "const.yaml"]):
+            assert main(arguments) == 0, arguments
+        command = [sys.executable, "-m", "det_core.cli", "run", "const.yaml"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
         assert "best checkpoint" in done.stdout

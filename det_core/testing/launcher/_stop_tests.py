@@ -33,14 +33,22 @@ def channel():
     return one.makefile()
 """
 STRAYS = """
-import signal, subprocess
+import signal
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
-child = "import os, time; os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(100)"
-strays = [
-    subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, start_new_session=own) for own in (0, 1)
-]
-report([os.getpid(), *(int(one.stdout.readline()) for one in strays)])
+def start_stray(own_session):
+    source, target = os.pipe()
+    if not os.fork():
+        os.dup2(target, 1)
+        if own_session:
+            os.setsid()
+        if not os.fork():
+            print(os.getpid(), flush=True)
+            time.sleep(100)
+        os._exit(0)
+    os.wait()
+    return int(os.read(source, 20))
+report([os.getpid(), start_stray(False), start_stray(True)])
 """
 """Script that starts processes whose parents end, one of them in a session of its own."""
 
