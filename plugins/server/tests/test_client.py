@@ -136,7 +136,7 @@ def test_the_sdk_starts_stops_and_resumes_on_the_server(
 ) -> None:
     client = Determined(master=server.link)
     assert server.token not in repr(client)
-    config = {**CONFIG, "hyperparameters": {"steps": 10_000, "seconds": 0.05}}
+    config = {**CONFIG, "hyperparameters": {"steps": 10_000, "seconds": 0.2}}
     experiment = client.create_experiment(config, code)
     assert experiment.state is State.ACTIVE
     with pytest.raises(ExperimentBusy, match="is being run by"):
