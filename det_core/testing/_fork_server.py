@@ -146,6 +146,8 @@ class _QuickEnd:
 
     def _exit(self) -> None:
         if self._code is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(self._code & 0xFF)
 
 

@@ -29,6 +29,7 @@ if how == "describe":
     threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
 elif how == "leave":
     print("no newline", end="")
+    sys.stdout.buffer.write(b", no flush")
     sys.exit(int(sys.argv[2]))
 elif how == "refuse":
     sys.exit("refused")
@@ -49,6 +50,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     (site / "prepared.py").write_text("import os\nPID = os.getpid()\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(site))
+        patch.delenv("PYTHONUNBUFFERED", raising=False)
         with run_fork_server(["prepared"]) as words:
             yield words
 
@@ -80,8 +82,8 @@ def test_a_fork_has_its_own_streams_environment_and_paths(command: list[str], tm
 @pytest.mark.parametrize(
     ("arguments", "code", "output", "errors"),
     [
-        ("leave 0", 0, "no newline", ""),
-        ("leave 7", 7, "no newline", ""),
+        ("leave 0", 0, "no newline, no flush", ""),
+        ("leave 7", 7, "no newline, no flush", ""),
         ("refuse", 1, "", "refused\n"),
         ("raise", 1, "", "ValueError: a defect\n"),
         ("kill 9", -9, "", ""),

@@ -19,7 +19,7 @@ from det_core.testing.storage._store_suite import Opener, Shelf, StoreSuite, imp
 _THREADS = 8
 _PROCESSES = 2
 _FILES_PER_WORKER = 10
-_ROUNDS = 30
+_ROUNDS = 15
 _LIMIT = 120.0
 """Time limit in seconds for all processes together."""
 
@@ -87,7 +87,7 @@ class StoreConcurrencyTests(StoreSuite):
         def come_stay_and_go() -> None:
             for number in range(_ROUNDS):
                 other.put("c", "dir/resident", b"%d" % number)
-                for _ in range(_FILES_PER_WORKER):
+                for _ in range(4):
                     assert other.get("c", "dir/resident") == b"%d" % number
                 other.storage.delete("c", ["dir/resident"])
 
