@@ -34,8 +34,33 @@ def server() -> Iterator[PostgreSQL]:
 
 @pytest.fixture(scope="session")
 def shared_database(server: PostgreSQL) -> str:
-    """Return the URL of the database that tests use in turn."""
+    """Return the URL of the database that tests use in turn, with tables but without rows."""
     return server.create_database()
+
+
+@pytest.fixture(scope="session")
+def bare_database(server: PostgreSQL) -> str:
+    """Return the URL of the database that tests without tables use in turn."""
+    return server.create_database()
+
+
+def delete_all_rows(url: str) -> None:
+    """End all other sessions of a database, and delete all rows of a tracking store. New tables would take longer."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {OTHER_SESSIONS}")
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        connection.execute("SET session_replication_role = replica")  # does not check foreign keys
+        for (table,) in tables:
+            if table != "det_schema":
+                connection.execute(f'DELETE FROM "{table}"')
+        connection.execute("SELECT setval(sequencename::regclass, start_value, false) FROM pg_sequences")
+
+
+OTHER_SESSIONS = "datname = current_database() AND pid <> pg_backend_pid()"
+CREATES_TABLES = ("test_database", "test_maintenance", "test_migrations", "test_processes")
+"""Modules whose tests need a database without tables, or change the tables."""
 
 
 NOT_REMOTE: Mapping[str, str] = {
@@ -92,9 +117,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 def url(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> Iterator[str]:
     """Return the URL of an empty database."""
     if backend == "postgresql":
-        database: str = request.getfixturevalue("shared_database")
+        is_bare = request.path.stem in CREATES_TABLES
+        database: str = request.getfixturevalue("bare_database" if is_bare else "shared_database")
         yield database
-        empty_database(database)
+        (empty_database if is_bare else delete_all_rows)(database)
     else:
         yield f"sqlite:///{tmp_path}/det.db"
 
