@@ -32,7 +32,8 @@ def run_fork_server(modules: Sequence[str]) -> Iterator[list[str]]:
         listener.listen()
         server = subprocess.Popen(
             [sys.executable, "-m", "det_core.testing._fork_server", str(listener.fileno()), *modules],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},  # more would start threads
+            # More threads would not survive a fork. The forks are unbuffered, as agents start all workers.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
         )

@@ -110,8 +110,6 @@ def _become(request: dict[str, Any], streams: list[int], parent: int) -> list[st
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
-    for text in (sys.stdout, sys.stderr):
-        text.reconfigure(write_through=True)  # type: ignore[union-attr]
     os.chdir(request["cwd"])
     if any(request["env"].get(name) != os.environ.get(name) for name in _PLUGIN_VARIABLES):
         plugin_registry.cache_clear()

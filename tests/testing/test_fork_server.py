@@ -30,6 +30,8 @@ if how == "describe":
 elif how == "leave":
     print("no newline", end="")
     sys.stdout.buffer.write(b", no flush")
+    if sys.argv[2] == "9":
+        os.kill(os.getpid(), 9)
     sys.exit(int(sys.argv[2]))
 elif how == "refuse":
     sys.exit("refused")
@@ -84,6 +86,7 @@ def test_a_fork_has_its_own_streams_environment_and_paths(command: list[str], tm
     [
         ("leave 0", 0, "no newline, no flush", ""),
         ("leave 7", 7, "no newline, no flush", ""),
+        ("leave 9", -9, "no newline, no flush", ""),
         ("refuse", 1, "", "refused\n"),
         ("raise", 1, "", "ValueError: a defect\n"),
         ("kill 9", -9, "", ""),
