@@ -21,6 +21,8 @@ REPEATED = (
     "every_name_of_the_interface_works[1]",
     "two_slots[digits_estimator]",
     "two_slots[iris_keras]",
+    "what_one_does[aggregated-estimator]",
+    "killed_and_resumed_is_as_if_undisturbed[estimator]",
     "four_slots",
     "random_kills",
     "failed_and_resumed",
