@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from det_core import core
-from det_core.interfaces.records import SearcherOperationRecord
+from det_core.interfaces.records import Run, SearcherOperationRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
+from ..comm.job import layout, outcomes
 from .workers import Workers
 
 
@@ -174,6 +175,26 @@ def test_modes_have_the_names_of_the_original() -> None:
     }
     with searching() as context, pytest.raises(ValueError, match="not a valid SearcherMode"):
         context.searcher.operations("EVERYBODY")  # type: ignore[arg-type]
+
+
+class Undecided:
+    """Tracking store whose searcher has assigned no operation."""
+
+    def searcher_operation(self, trial_id: int) -> None:
+        pass
+
+
+def test_a_mistake_of_the_chief_is_an_error_of_all_ranks() -> None:
+    def ask(distributed: core.DistributedContext) -> core.SearcherOperation:
+        store: Any = Undecided()
+        unused: Any = None
+        run = Run(trial_id=1, run_id=1, allocation_id="")
+        return next(core.SearcherContext(store, run, distributed, unused, unused).operations())
+
+    asked = outcomes(layout(2), ask)
+    assert {(type(each.exception()), str(each.exception())[:32]) for each in asked} == {
+        (ValueError, "there are no searcher operations")
+    }
 
 
 SEARCHING = """

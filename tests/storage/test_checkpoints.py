@@ -209,6 +209,43 @@ def test_a_failed_save_leaves_no_files(
     assert not (base / "c1").exists()
 
 
+def test_adopted_files_are_moved_unless_they_have_several_names(
+    store: DirectoryStorage, base: Path, tmp_path: Path
+) -> None:
+    """A file that others also use must not become write-protected."""
+    local = tmp_path / "local"
+    local.mkdir()
+    for name in ("alone", "linked", "twice"):
+        (local / name).write_text(name)
+    os.link(local / "linked", tmp_path / "other name")
+    (local / "link").symlink_to("alone")
+    files = {name: local / name for name in ("alone", "linked", "link")}
+    files |= {"one": local / "twice", "two": local / "twice"}
+    moved = {"alone": (local / "alone").stat().st_ino}
+    entries = storage.adopt_files(store, "c1", files, base / "c1")
+    assert {name: entry.size for name, entry in entries.items()} == {
+        "alone": 5,
+        "linked": 6,
+        "link": 5,
+        "one": 5,
+        "two": 5,
+    }
+    assert {path.name: path.read_text() for path in (base / "c1").iterdir()} == {
+        "alone": "alone",
+        "linked": "linked",
+        "link": "alone",
+        "one": "twice",
+        "two": "twice",
+    }
+    inodes = {path.name: path.stat().st_ino for path in (base / "c1").iterdir()}
+    assert moved.items() <= inodes.items()
+    assert inodes["linked"] != (tmp_path / "other name").stat().st_ino
+    assert inodes["one"] != inodes["two"]
+    assert not (local / "alone").exists()
+    assert (base / "c1" / "alone").stat().st_mode & 0o222 == 0
+    assert (tmp_path / "other name").stat().st_mode & 0o200
+
+
 class LetsErrorsThrough(DirectoryStorage):
     """Store whose `put` does not turn errors of the operating system into StorageError."""
 
