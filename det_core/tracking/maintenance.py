@@ -265,7 +265,7 @@ def _run_tool(program: str, url: sa.URL, *arguments: str, to: str = "--dbname") 
             f"the program {program} is not installed; install PostgreSQL's client programs, such as: "
             "apt install postgresql-client"
         )
-    address = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    address = url._replace(drivername="postgresql", password=None).render_as_string()  # set() ignores None
     password = {"PGPASSWORD": str(url.password)} if url.password else {}
     try:
         done = subprocess.run(

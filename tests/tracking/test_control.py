@@ -35,6 +35,13 @@ def test_a_request_never_replaces_a_stronger_one(store: TrackingStore, running: 
         assert request_experiment_stop(store, running, state).state is becomes
 
 
+def test_a_request_to_end_a_trial_is_recorded(store: TrackingStore, running: int, trial: TrialRecord) -> None:
+    assert store.request_trial_end(trial.id)
+    asked = store.trial(trial.id)
+    assert (asked.state, asked.end_time) == (State.STOPPING_KILLED, None)
+    assert store.experiment(running).state is State.ACTIVE
+
+
 @pytest.mark.parametrize("state", [State.COMPLETED, State.ERROR, State.CANCELED])
 def test_a_request_does_not_change_a_final_state(
     store: TrackingStore, running: int, trial: TrialRecord, state: State

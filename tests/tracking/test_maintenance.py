@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,41 @@ def test_the_commands_back_up_and_restore(home: str, tmp_path: Path, capsys: pyt
     assert json.loads(capsys.readouterr().out) == {"path": copy}
     assert main(["store", "restore", copy, "--url", f"sqlite:///{tmp_path}/new.db"]) == 0
     assert names(f"sqlite:///{tmp_path}/new.db") == ["one"]
+
+
+PROGRAM = """#!/bin/sh
+printf '%s\\n' "$@" "$PGPASSWORD" >"$0.arguments"
+echo "no such role" >&2
+exit {code}
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replace the programs of PostgreSQL by scripts that note their arguments, and return their directory."""
+    monkeypatch.setattr(maintenance, "_connected", lambda url: nullcontext())
+    monkeypatch.setattr(maintenance, "_check_replaceable", lambda url, overwrite: None)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name, code in (("pg_dump", 0), ("pg_restore", 3)):
+        (tmp_path / name).write_text(PROGRAM.format(code=code))
+        (tmp_path / name).chmod(0o700)
+    return tmp_path
+
+
+def test_the_programs_of_postgresql_get_its_address_but_no_password_as_arguments(programs: Path) -> None:
+    url = "postgresql://ada:secret@db.example/runs"
+    maintenance.back_up(url, programs / "copy")
+    *arguments, file, password = (programs / "pg_dump.arguments").read_text().splitlines()
+    address = "--dbname=postgresql://ada@db.example/runs"
+    assert arguments == [address, "--no-password", "--format=custom", "--no-owner"]
+    assert file.startswith(f"--file={programs}/.copy-")
+    assert password == "secret"
+    with pytest.raises(DetError, match="^pg_restore failed: no such role$"):
+        maintenance.restore_backup(url, programs / "copy")
+    assert (programs / "pg_restore.arguments").read_text().splitlines() == [
+        *(address, "--no-password", "--clean", "--if-exists", "--no-owner", "--single-transaction"),
+        *(str(programs / "copy"), "secret"),
+    ]
 
 
 @pytest.mark.integration
