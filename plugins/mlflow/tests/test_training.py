@@ -175,7 +175,7 @@ def test_a_frozen_server_does_not_delay_training_and_losses_are_logged(server: M
     assert "timed out" in logs
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_server_that_is_killed_and_returns_receives_everything(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with running_mlflow(tmp_path / "data", start=False) as own:
