@@ -126,7 +126,7 @@ class _QuickEnd:
 
     def __init__(self) -> None:
         self._code: int | None = None
-        atexit.register(self._exit)  # called last, because handlers of the modules are registered later
+        atexit.register(self._end_fork)  # called last, because handlers of the modules are registered later
 
     def run(self, program: Callable[[], object]) -> None:
         """Run a program, and note its exit code."""
@@ -142,7 +142,7 @@ class _QuickEnd:
             raise
         self._code = 0
 
-    def _exit(self) -> None:
+    def _end_fork(self) -> None:
         if self._code is not None:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -87,7 +87,7 @@ class StoreConcurrencyTests(StoreSuite):
         def come_stay_and_go() -> None:
             for number in range(_ROUNDS):
                 other.put("c", "dir/resident", b"%d" % number)
-                for _ in range(4):
+                for _ in range(_FILES_PER_WORKER):
                     assert other.get("c", "dir/resident") == b"%d" % number
                 other.storage.delete("c", ["dir/resident"])
 
