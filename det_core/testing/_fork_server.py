@@ -122,7 +122,7 @@ def _become(request: dict[str, Any], streams: list[int], parent: int) -> list[st
 
 
 class _QuickEnd:
-    """End of a fork without that of its interpreter, which takes longer than many a fork itself."""
+    """End of a fork that skips the end of its interpreter, which would copy all of the memory in order to free it."""
 
     def __init__(self) -> None:
         self._code: int | None = None
