@@ -141,7 +141,7 @@ def test_a_script_runs_again_in_its_workers(
 
 
 @pytest.mark.integration
-def test_ctrl_c_pauses_a_local_experiment(define: Define, context_dir: Path) -> None:
+def test_ctrl_c_pauses_a_local_experiment(define: Define, context_dir: Path, fork_words: list[str]) -> None:
     define("print('batch', batch, flush=True); import time; time.sleep(0.1)")
     (context_dir / "train.py").write_text(
         "import det_core as det\nimport model_def\n"
@@ -149,7 +149,8 @@ def test_ctrl_c_pauses_a_local_experiment(define: Define, context_dir: Path) -> 
         'long = {"searcher": searcher, "scheduling_unit": 1}\n'
         "det.experimental.create(model_def.T, long, local=True)\n"
     )
-    process = subprocess.Popen([sys.executable, "train.py"], cwd=context_dir, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, *fork_words, "train.py"]
+    process = subprocess.Popen(command, cwd=context_dir, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: any(line == "batch 1\n" for one in Determined().list_experiments() for line in one.logs()))
         process.send_signal(signal.SIGINT)
