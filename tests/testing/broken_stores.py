@@ -5,7 +5,6 @@ test_storage.py runs them.
 
 from __future__ import annotations
 
-import random
 import shutil
 import time
 import unicodedata
@@ -206,7 +205,9 @@ class RemovesWhatSeemsEmpty(Sound):
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
         super().delete(storage_id, paths)
         if not self.list(storage_id):
-            time.sleep(random.random() * 0.002)
+            end = time.monotonic() + 0.05
+            while not self.list(storage_id) and time.monotonic() < end:
+                pass  # until somebody else stores a file
             shutil.rmtree(self.local_path(storage_id), ignore_errors=True)
 
 
