@@ -209,7 +209,7 @@ def test_an_observer_that_hangs_is_abandoned(
     stream.emit(events.TrialFinished, state=State.COMPLETED)
     start = time.monotonic()
     stream.close()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
     shown = "open" if call == "made" else call
     assert f"did not end in time and is abandoned in {shown}" in caplog.text
     assert "ends" in names()

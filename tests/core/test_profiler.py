@@ -68,14 +68,19 @@ def test_on_and_off_may_be_repeated(store: TrackingStore) -> None:
             start = time.monotonic()
             context.profiler.off()
             context.profiler.off()
-            assert time.monotonic() - start < 1
+            assert time.monotonic() - start < 30  # it does not wait for the next sample
             assert running() == []
 
 
-def test_remaining_samples_are_recorded_when_the_context_exits(store: TrackingStore) -> None:
+def test_remaining_samples_are_recorded_when_the_context_exits(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples: list[Any] = []
+    sample = HostSampler.sample
+    monkeypatch.setattr(HostSampler, "sample", lambda sampler: samples.append(sample(sampler)) or samples[-1])
     with core.init() as context:
         context.profiler.on(sampling_interval=0.1, samples_per_report=1000)
-        time.sleep(0.5)
+        wait_for(lambda: len(samples) > 1)
     assert running() == []
     assert len(store.system_metrics(1, group="cpu")) == 1
 

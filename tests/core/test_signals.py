@@ -72,7 +72,7 @@ def test_forked_children_can_be_ended(det_home: Path, run: Run) -> None:
             thread.join()
             for child in children:
                 child.terminate()
-                child.join(30)
+                child.join(60)
             print([child.exitcode for child in children])
             os.kill(os.getpid(), signal.SIGTERM)
             print(context.preempt.should_preempt())
@@ -129,11 +129,11 @@ def test_forked_children_survive_the_first_ctrl_c(det_home: Path, run: Run) -> N
             ready, survived = fork.Event(), fork.Event()
             child = fork.Process(target=work, args=(ready, survived))
             child.start()
-            assert ready.wait(30)
+            assert ready.wait(60)
             os.kill(child.pid, signal.SIGINT)
-            print(survived.wait(30), child.exitcode)
+            print(survived.wait(60), child.exitcode)
             os.kill(child.pid, signal.SIGINT)
-            child.join(30)
+            child.join(60)
             print(child.exitcode)
         """
     )

@@ -70,7 +70,7 @@ def test_the_checksum_is_the_one_of_rfc_3720(tmp_path: Path) -> None:
 
 def test_work_is_done_by_several_threads_at_once() -> None:
     both = threading.Barrier(2)
-    in_parallel(lambda _: both.wait(timeout=10), range(2), threads=2)
+    in_parallel(lambda _: both.wait(timeout=60), range(2), threads=2)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -102,7 +102,7 @@ def test_the_exception_of_a_signal_is_raised_after_all_threads_have_ended(
         raise stop
 
     def work(item: int) -> None:
-        both.wait(timeout=10)
+        both.wait(timeout=60)
         if threading.current_thread() is main:
             return
         receiver = main if interrupts else threading.current_thread()

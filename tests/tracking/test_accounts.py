@@ -85,7 +85,7 @@ def test_two_admins_cannot_demote_each_other_at_the_same_time(store: TrackingSto
         start = threading.Barrier(2)
 
         def demote(name: str, start: threading.Barrier = start, refused: list[str] = refused) -> None:
-            start.wait(10)
+            start.wait(60)
             try:
                 store.edit_user(name, role=Role.USER)
             except RecordInUse:

@@ -107,7 +107,7 @@ def test_concurrent_edits_of_metadata_are_all_kept(store: TrackingStore, complet
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert len(store.checkpoint("c").metadata) == 1 + 10
     assert [version.version for version in store.model_versions("m")] == list(range(1, 11))
 

@@ -159,7 +159,7 @@ def test_each_thread_that_calls_has_a_lane(remote: TrackingStore, direct: Tracki
     barrier = threading.Barrier(8)
 
     def add(thread: int) -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         for number in range(5):
             remote.add_logs([line(run, f"{thread}.{number}")])
 
@@ -240,7 +240,7 @@ def test_a_call_that_is_repeated_during_its_first_execution_takes_effect_once(ur
         barrier = threading.Barrier(6)
 
         def execute(server: TrackingStore) -> int:
-            barrier.wait(10)
+            barrier.wait(60)
             return numbered_store(server, "lane-1").count_restart(trial.id)
 
         assert list(pool.map(execute, servers)) == [1] * 6
@@ -285,7 +285,7 @@ def test_calls_wait_for_a_server_that_is_started_again(
         with pytest.raises(TimeoutError):
             waiting.result(0.5)
         with served(behaviour, port=port):
-            assert waiting.result(20) == 1
+            assert waiting.result(60) == 1
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
@@ -298,7 +298,7 @@ def test_calls_wait_for_a_server_behind_a_proxy(
         waiting = pool.submit(remote.count_restart, trial.id)
         wait_for(lambda: len(behaviour.requests) > before + 1)
         behaviour.status = 200
-        assert waiting.result(20) == 1
+        assert waiting.result(60) == 1
 
 
 def test_a_server_that_stays_away_is_an_error_that_says_what_to_look_for(address: str) -> None:
@@ -306,7 +306,7 @@ def test_a_server_that_stays_away_is_an_error_that_says_what_to_look_for(address
     started = time.monotonic()
     with pytest.raises(StoreBusy, match=rf"http://127.0.0.1:{port} is unavailable: .*is det server running there\?"):
         open_store(f"http://127.0.0.1:{port}", wait=0.5)
-    assert 0.5 <= time.monotonic() - started < 20
+    assert 0.5 <= time.monotonic() - started < 60
 
 
 def test_a_wait_is_announced(
@@ -321,13 +321,14 @@ def test_a_wait_is_announced(
 
 
 def test_connections_that_the_server_closed_are_replaced_at_once(
-    remote: TrackingStore, behaviour: Behaviour, trial: TrialRecord
+    remote: TrackingStore, behaviour: Behaviour, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("det_core.tracking._outage._PAUSE", 60.0)
     remote.trial(trial.id)
     behaviour.lost_answers = 1
     started = time.monotonic()
     remote.trial(trial.id)
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 30
 
 
 def test_a_server_that_is_something_else_is_an_error() -> None:
@@ -336,7 +337,7 @@ def test_a_server_that_is_something_else_is_an_error() -> None:
         thread.start()
         with pytest.raises(TrackingError, match="the answer is not HTTP; check the port"):
             open_store(f"http://127.0.0.1:{other.getsockname()[1]}")
-        thread.join(10)
+        thread.join(60)
 
 
 def _greet_as_ssh(listener: socket.socket) -> None:

@@ -85,7 +85,7 @@ def test_training_continues_while_a_checkpoint_is_written_and_the_next_save_wait
     written, reached = threading.Event(), threading.Event()
 
     def on_write(_: Path) -> None:
-        assert reached.wait(20), "training did not continue"
+        assert reached.wait(60), "training did not continue"
         written.set()
 
     def on_batch(count: int) -> None:
@@ -132,7 +132,7 @@ def test_after_an_error_in_training_the_loop_waits_for_the_previous_checkpoint(c
             threading.Timer(0.2, release.set).start()
             raise ArithmeticError("batch 7")
 
-    adapter = Counting(lambda _: release.wait(20), on_batch)
+    adapter = Counting(lambda _: release.wait(60), on_batch)
     with pytest.raises(ArithmeticError, match="batch 7"):
         loop(core, adapter).run()
     assert saved(core) == [5]

@@ -87,7 +87,7 @@ def train(
 
     def work(rank: int) -> None:
         ranks = {"rank": rank, "local_rank": rank, "cross_rank": 0}
-        distributed = DistributedContext(**ranks, size=SIZE, local_size=SIZE, cross_size=1, pub_port=port, timeout=20)
+        distributed = DistributedContext(**ranks, size=SIZE, local_size=SIZE, cross_size=1, pub_port=port, timeout=120)
         try:
             checkpoint = copy(core.checkpoint)
             checkpoint._distributed = distributed

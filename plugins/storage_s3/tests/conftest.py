@@ -77,6 +77,6 @@ def make_config(ceph: Server) -> Callable[..., S3Config]:
 
     def make(**keys: Any) -> S3Config:
         ours = {"access_key": ceph.access_key, "secret_key": ceph.secret_key, "endpoint_url": ceph.endpoint}
-        return S3Config.model_validate({"bucket": name, "prefix": "some/where", "timeout": 10, **ours, **keys})
+        return S3Config.model_validate({"bucket": name, "prefix": "some/where", "timeout": 60, **ours, **keys})
 
     return make

@@ -51,7 +51,7 @@ def _a_session_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(server: Server, **keys: Any) -> S3Config:
     where = {"bucket": "bkt", "endpoint_url": server.endpoint, "region": "r-1"}
-    return S3Config.model_validate({"timeout": 2, **where, **keys})
+    return S3Config.model_validate({"timeout": 60, **where, **keys})
 
 
 def signature(endpoint: str, request: Request) -> str:
