@@ -33,6 +33,19 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
+def test_a_process_of_the_launcher_without_a_trial_is_a_script(
+    store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"master_url": "sqlite:///x", "cluster_id": "c", "agent_id": "a", "slot_ids": [], "task_id": "t"}
+    cluster |= {"allocation_id": "allocated", "session_token": "", "latest_checkpoint": None}
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+    monkeypatch.setenv("DET_INFO_DIR", str(tmp_path))
+    with core.init():
+        info = get_cluster_info()
+        assert info and info.trial is None
+        assert the_experiment(store).unmanaged
+
+
 def test_the_reports_of_a_script_are_recorded(store: TrackingStore) -> None:
     with core.init() as context:
         context.train.report_training_metrics(10, {"loss": 0.5}, batch_metrics=[{"loss": 0.6}, {"loss": 0.4}])

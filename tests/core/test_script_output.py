@@ -17,6 +17,7 @@ import pytest
 from det_core import core
 from det_core.core import _script_output
 from det_core.core._notebook_panel import NotebookPanel, draw_chart
+from det_core.core._progress_line import Pace
 from det_core.core._terminal_line import TerminalLine
 from det_core.interfaces.records import State
 from det_core.tracking import open_store
@@ -220,3 +221,11 @@ def test_a_panel_keeps_few_points_per_curve(monkeypatch: pytest.MonkeyPatch) -> 
     assert html.index(">loss<") < html.index(">accuracy<")
     assert ("bad" in html, "experiment &lt;1&gt;" in html) == (False, True)
     assert drawn["text/plain"] == "experiment <1>\nresult"
+
+
+def test_a_rate_needs_changes_at_different_times() -> None:
+    times = iter([5.0, 5.0, 7.0])
+    pace = Pace(clock=lambda: next(times))
+    for steps, rate in ((0, None), (10, None), (10, None), (20, None), (30, 10.0)):
+        pace.update(steps)
+        assert pace.rate == rate

@@ -138,6 +138,17 @@ def test_the_largest_value_is_the_best_if_larger_is_better(store: TrackingStore,
     (result,) = store.trial_results(experiment)
     assert result.best == Validation(value=3.0, steps_completed=1)
     assert store.best_validation(experiment, "loss", smaller_is_better=False) == (3.0, trial, 1)
+    other = store.create_trial(experiment, hparams={}, seed=0).id
+    store.start_run(other, allocation_id="a")
+    store.report_metrics([report(other, 1, loss=2.5)])
+    for order, expected in (
+        (TrialOrder.ID, [trial, other]),
+        (TrialOrder.BEST, [trial, other]),
+        (TrialOrder.LATEST, [other, trial]),
+        (TrialOrder.BATCHES, [trial, other]),
+    ):
+        assert ids(store.trial_results(experiment, order=order)) == expected
+        assert ids(store.trial_results(experiment, order=order, reverse=True)) == expected[::-1]
 
 
 def test_checkpoints_are_sorted_with_the_best_first(store: TrackingStore, four: list[int]) -> None:
