@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 DIGITS = Path(__file__).parents[3] / "examples" / "digits_pytorch"
 BACKENDS = [
     ("torch_distributed", "det_torch_distributed", "pip install det-torch-distributed"),
-    pytest.param("deepspeed", "deepspeed", "pip install deepspeed", marks=pytest.mark.soak),
-    pytest.param("horovod", "horovod", "python -m det_horovod.build", marks=pytest.mark.soak),
+    ("deepspeed", "deepspeed", "pip install deepspeed"),
+    ("horovod", "horovod", "python -m det_horovod.build"),
 ]
 """Names of backends, their libraries, and how to install these."""
 SEARCHED = """
@@ -61,7 +61,7 @@ def run_script(store: TrackingStore, directory: Path, code: str, **keys: Any) ->
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("backend", "library", "install"), BACKENDS)
 @pytest.mark.usefixtures("cluster")
 def test_two_nodes_train_what_one_node_trains(store: TrackingStore, backend: str, library: str, install: str) -> None:
