@@ -33,7 +33,7 @@ def test_the_example_learns(make_laboratory: Callable[..., TrialHarness], name: 
     trial_class, config = load(name)
     config.pop("min_checkpoint_period", None)
     harness = make_laboratory(
-        trial_class, **{**config, "min_validation_period": {"batches": 2}, "perform_initial_validation": True}
+        trial_class, **{**config, "min_validation_period": {"batches": 4}, "perform_initial_validation": True}
     )
     trial_id = harness.prepare(length={"batches": 4})
     harness.train(trial_id)

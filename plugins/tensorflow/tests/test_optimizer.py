@@ -116,7 +116,7 @@ def test_aggregated_batches_train_like_one_large_batch(kind: str, function: bool
 def test_the_sum_of_aggregated_gradients_may_be_applied_instead_of_the_mean() -> None:
     optimizer = KINDS["keras"](0.1)
     through(optimizer, 3, average=False)
-    assert_close(train(optimizer, 2), trained("keras", 6, rate=0.3))
+    assert_close(train(optimizer, 2, function=False), trained("keras", 6, rate=0.3, function=False))
 
 
 def test_batches_that_update_nothing_do_not_exchange() -> None:
@@ -135,13 +135,13 @@ def test_aggregated_gradients_are_in_checkpoints(kind: str, tmp_path: Path) -> N
         return optimizer, model, tf.train.Checkpoint(optimizer=optimizer, model=model, exchanges=[exchange])
 
     optimizer, model, first = checkpoint()
-    train(optimizer, 3, model=model)
+    train(optimizer, 3, model=model, function=False)
     path = first.write(str(tmp_path / "c"))
-    expected = train(optimizer, 3, model=model)
+    expected = train(optimizer, 3, model=model, function=False)
 
     optimizer, model, second = checkpoint()
     reading = second.read(path)
-    resumed = train(optimizer, 3, model=model)
+    resumed = train(optimizer, 3, model=model, function=False)
     reading.assert_consumed()
     assert [one.tobytes() for one in resumed] == [one.tobytes() for one in expected]
 
