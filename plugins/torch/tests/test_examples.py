@@ -56,7 +56,10 @@ def train_example(
     patch.syspath_prepend(EXAMPLES / name)
     patch.delitem(sys.modules, "model_def", raising=False)
     importlib.invalidate_caches()
-    return train(load_trial_class(config["entrypoint"]), config)
+    try:
+        return train(load_trial_class(config["entrypoint"]), config)
+    finally:
+        del sys.modules["model_def"]
 
 
 def check(bounds: Bounds, store: TrackingStore, trial_id: int) -> None:
