@@ -59,6 +59,7 @@ class Peaks:
         self._process = psutil.Process()
         self.memory_before = self._process.memory_info().rss
         self.files_before = self._process.num_fds()
+        self.threads_before = threading.active_count()
         self.memory: list[int] = []
         """Resident memory in bytes at each measurement."""
         self.threads = 0

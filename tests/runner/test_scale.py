@@ -167,6 +167,7 @@ def test_a_search_of_thousands_of_trials_is_bounded(store: TrackingStore, tmp_pa
 
 def assert_bounded(peaks: Peaks) -> None:
     """Check that memory, threads and open files depend on the number of trials at once only."""
-    assert peaks.threads <= 2 * AT_ONCE + 24
+    # The threads of a paused runner's cluster may end while the next runner begins.
+    assert peaks.threads - peaks.threads_before <= 2 * (AT_ONCE + simulated_cluster.THREADS) + 24
     assert peaks.files <= peaks.files_before + 64
     assert max(peaks.memory) - peaks.memory_before < AT_ONCE * (1 << 19)

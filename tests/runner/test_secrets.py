@@ -94,7 +94,10 @@ def test_a_trial_saves_dies_and_resumes_and_shows_no_secret(
     mark, seen = tmp_path / "mark", tmp_path / "seen"
     experiment = new_experiment(
         f"def on_batch(self, batch):\n"
-        f"    processes = [path.read_bytes() for path in Path('/proc').glob('[0-9]*/cmdline')]\n"
+        f"    processes = []\n"
+        f"    for path in Path('/proc').glob('[0-9]*/cmdline'):\n"
+        f"        try: processes.append(path.read_bytes())\n"
+        f"        except OSError: pass  # it has ended\n"
         f"    assert not any(b'hunter2' in line for line in processes)\n"
         f"    values = [v for v in os.environ.values() if 'hunter2' in v]\n"
         f"    data, config = self.context.get_data_config(), self.context.get_experiment_config()\n"
