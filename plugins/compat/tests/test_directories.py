@@ -228,6 +228,7 @@ def test_an_old_experiment_runs_resumes_after_a_crash_and_loads(
     _run((sys.executable, "-c", LOAD + old.load, str(experiment.id), str(best.steps_completed)), directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_BATCH)
 def test_an_old_trial_trains_a_batch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
