@@ -27,7 +27,7 @@ from det_core.tracking import open_store
 from ..waiting import wait_for
 from .sshd import SshHosts, missing, ssh_hosts
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120), pytest.mark.usefixtures("hosts")]
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("hosts")]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "launcher_ssh"
 OPTIONS: dict[str, Any] = {"hosts": {"one": 1, "two": 1}}

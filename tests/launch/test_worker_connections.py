@@ -81,7 +81,7 @@ def test_threads_call_at_the_same_time(listen: Listen, record: TrackingStore) ->
     waiting = threading.Barrier(4)
 
     def call(method: str, body: bytes) -> bytes:
-        waiting.wait(30)
+        waiting.wait(60)
         return answer_call(record, method, body)
 
     listen(call)
@@ -110,7 +110,7 @@ def test_requests_for_preemption_arrive_beside_calls(
         assert store.experiments() == []
         if not early:
             connections.preempt()
-        assert arrived.wait(30)
+        assert arrived.wait(60)
         assert store.experiments() == []
     channel.close()
     assert requests == ["runner"]
@@ -179,7 +179,7 @@ def test_a_call_without_an_answer_ends_at_the_time_limit(
 
     def call(method: str, body: bytes) -> bytes:
         if method == "trials":
-            released.wait(30)
+            released.wait(60)
         return answer_call(record, method, body)
 
     listen(call)
@@ -195,7 +195,7 @@ def test_a_call_that_is_too_long_is_refused_and_ends_the_connection(
 ) -> None:
     listen(partial(answer_call, record))
     with closing(socket.socket(socket.AF_UNIX)) as client:
-        client.settimeout(30)
+        client.settimeout(60)
         client.connect(str(path))
         client.sendall(_agent_socket._PURPOSE + _agent_socket._CALL.pack(5, 1 << 30) + b"trial")
         received = b"".join(iter(lambda: client.recv(1 << 16), b""))
@@ -206,7 +206,7 @@ def test_a_call_that_is_too_long_is_refused_and_ends_the_connection(
 def test_a_connection_for_an_unknown_purpose_is_closed(listen: Listen, record: TrackingStore, path: Path) -> None:
     listen(partial(answer_call, record))
     with closing(socket.socket(socket.AF_UNIX)) as client:
-        client.settimeout(30)
+        client.settimeout(60)
         client.connect(str(path))
         client.sendall(b"GET / HTTP/1.1\n")
         assert client.recv(100) == b""

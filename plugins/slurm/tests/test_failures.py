@@ -12,7 +12,7 @@ from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.integration
 KILLS = [
     pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
     pytest.param(*PARTS["shell"], 1, id="shell", marks=pytest.mark.soak),

@@ -21,7 +21,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
 from det_core.tracking import open_store
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 PROMISED = 10.0
 SLACK = 20.0
 ONE = {"type": "slurm", "partition": "one"}
