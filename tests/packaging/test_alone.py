@@ -52,7 +52,7 @@ STEPS = [
                 "digits_estimator",
                 ("torch", "det_keras"),
                 first="det-core",
-                megabytes=60,  # only ever lowered
+                megabytes=36,  # only ever lowered
             ),
             Step(("det-keras[cpu]",), "iris_keras", ("torch", "det_torch")),
         ],
