@@ -56,7 +56,7 @@ def graph() -> Iterator[Any]:
         yield made
 
 
-REPEATED = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed")
+REPEATED = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed", "starter_trains")
 """Tests of the framework suite whose rule another one covers, by parts of their names."""
 
 

@@ -44,11 +44,11 @@ def make_context() -> Callable[..., TFKerasTrialContext]:
     return make
 
 
-REPEATED = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed")
+REPEATED = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed", "starter_trains")
 """Tests of the framework suite whose rule another one covers, by parts of their names."""
 ABOUT_DATA = ("does_not_change_training", "undisturbed[four times]", "[epochs]", "warm_start")
 """Tests of the framework suite that depend on the kind of data and of the model, and run with both."""
-ABOUT_PROCESSES = ("killed_is_as_if", "starter")
+ABOUT_PROCESSES = ("killed_is_as_if",)
 """Tests of the framework suite with processes. The others run with the trial that takes less time."""
 
 
