@@ -145,10 +145,19 @@ def test_a_terminal_shows_the_progress_and_stdout_stays_clean(det_home: Path) ->
 
 
 class Screen(io.StringIO):
-    """Terminal as a string."""
+    """Terminal as a string.
+
+    Attributes:
+        shown: what was flushed.
+    """
+
+    shown = ""
 
     def isatty(self) -> bool:
         return True
+
+    def flush(self) -> None:
+        self.shown = self.getvalue()
 
 
 def test_the_last_line_gives_way_to_other_output(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +168,9 @@ def test_the_last_line_gives_way_to_other_output(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     line = TerminalLine(screen)
     line.draw("10%")
+    assert screen.shown.endswith("10%")
     print("hello")
+    assert screen.shown.endswith("10%\r\x1b[K")
     line.draw("20%")
     logging.getLogger().warning("careful")
     print("name? ", end="")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from det_core import core
+from det_core.errors import RankFailed, StoreBusy
 from det_core.interfaces.records import Run, SearcherOperationRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
@@ -177,24 +179,30 @@ def test_modes_have_the_names_of_the_original() -> None:
         context.searcher.operations("EVERYBODY")  # type: ignore[arg-type]
 
 
-class Undecided:
-    """Tracking store whose searcher has assigned no operation."""
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (None, [(ValueError, "there are no searcher operations")] * 2),
+        (StoreBusy("away"), [(StoreBusy, "away"), (RankFailed, "rank 0: StoreBusy: away")]),
+    ],
+)
+def test_an_error_of_the_chief_is_an_error_of_all_ranks(
+    error: Exception | None, expected: list[tuple[type[Exception], str]]
+) -> None:
+    """A mistake of the script has its own class on all ranks."""
 
-    def searcher_operation(self, trial_id: int) -> None:
-        pass
+    def searcher_operation(trial_id: int) -> None:
+        if error:
+            raise error
 
-
-def test_a_mistake_of_the_chief_is_an_error_of_all_ranks() -> None:
     def ask(distributed: core.DistributedContext) -> core.SearcherOperation:
-        store: Any = Undecided()
+        store: Any = SimpleNamespace(searcher_operation=searcher_operation)
         unused: Any = None
         run = Run(trial_id=1, run_id=1, allocation_id="")
         return next(core.SearcherContext(store, run, distributed, unused, unused).operations())
 
     asked = outcomes(layout(2), ask)
-    assert {(type(each.exception()), str(each.exception())[:32]) for each in asked} == {
-        (ValueError, "there are no searcher operations")
-    }
+    assert [(type(each.exception()), str(each.exception())[:32]) for each in asked] == expected
 
 
 SEARCHING = """

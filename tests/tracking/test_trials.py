@@ -52,9 +52,14 @@ def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, ru
     store.acknowledge_preemption(trial.id, 1)
     store.report_early_exit(trial.id, 1, "EXITED_REASON_INVALID_HP")
     store.set_runner_state(trial.id, 1, "training")
+    store.set_trial_placement(trial.id, 1, "node-1: 0, 1")
+    store.set_trial_total(trial.id, 1, 100)
+    store.set_trial_progress(trial.id, 1, 0.5)
     left = store.run(trial.id, 1)
     assert (left.preemption_acknowledged, left.early_exit) == (True, "EXITED_REASON_INVALID_HP")
-    assert store.trial(trial.id).runner_state == "training"
+    found = store.trial(trial.id)
+    assert (found.runner_state, found.placement, found.total_batches) == ("training", "node-1: 0, 1", 100)
+    assert found.progress == 0.5
 
 
 def test_metadata_is_replaced_as_a_whole(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
@@ -80,6 +85,9 @@ def test_writes_of_a_replaced_run_are_refused(store: TrackingStore, trial: Trial
         lambda: store.report_early_exit(trial.id, 1, "x"),
         lambda: store.set_runner_state(trial.id, 1, "x"),
         lambda: store.set_trial_metadata(trial.id, 1, {}),
+        lambda: store.set_trial_placement(trial.id, 1, "x"),
+        lambda: store.set_trial_total(trial.id, 1, 1),
+        lambda: store.set_trial_progress(trial.id, 1, 1.0),
         lambda: store.begin_checkpoint("d", trial_id=trial.id, run_id=1, storage={}),
         lambda: store.complete_checkpoint("c", run_id=1, **done),
         lambda: store.complete_checkpoint("c", run_id=2, **done),
