@@ -54,7 +54,9 @@ def test_the_reports_of_a_script_are_recorded(store: TrackingStore) -> None:
         context.train.set_status("training")
         context.train.report_progress(0.5)
         context.train.flush()
-        assert the_experiment(store).progress == 0.5
+        running = the_experiment(store)
+        assert (running.progress, running.state) == (0.5, State.ACTIVE)
+        assert [trial.state for trial in store.trials(running.id)] == [State.ACTIVE]
         assert context.train.get_experiment_best_validation() == 0.3
     experiment = the_experiment(store)
     (trial,) = store.trials(experiment.id)
