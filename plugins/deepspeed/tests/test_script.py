@@ -59,7 +59,7 @@ def test_a_script_can_make_its_context_from_deepspeed(tmp_path: Path, command: l
         env={**os.environ, "DET_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     slots = 2 if "--slots" in command else 1

@@ -21,6 +21,6 @@ def test_gradients_are_averaged_over_all_slots(framework: str, tmp_path: Path) -
         pytest.skip(f"{framework} is not installed")
     launch = ["-m", "det_core.launch", "horovod", "--slots=2", "--", str(HERE / f"exchange_{framework}.py")]
     environment = {**os.environ, "HOROVOD_CYCLE_TIME": "2", "OMP_NUM_THREADS": "1", "DET_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"[rank={rank}] rank {rank} passed" in done.stdout for rank in range(2))

@@ -174,7 +174,7 @@ def test_closing_ends_persistent_workers() -> None:
     stream.close()
     stream.close()
     for worker in workers:
-        worker.join(10)
+        worker.join(60)
         assert not worker.is_alive()
 
 

@@ -334,7 +334,7 @@ def test_closing_ends_the_data_workers(case: str) -> None:
     stream.close()
     stream.close()
     for worker in workers:
-        worker.join(10)
+        worker.join(60)
         assert not worker.is_alive()
     assert list(batches) == []
 

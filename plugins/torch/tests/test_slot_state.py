@@ -55,7 +55,7 @@ def part(rank: int) -> dict[str, Any]:
 def on_slots(work: Callable[[DistributedContext], Any], port: int) -> list[Any]:
     def meet(rank: int) -> Any:
         place: dict[str, Any] = {"rank": rank, "local_rank": rank, "cross_rank": 0, "cross_size": 1}
-        with closing(DistributedContext(**place, size=SIZE, local_size=SIZE, pub_port=port, timeout=20)) as slot:
+        with closing(DistributedContext(**place, size=SIZE, local_size=SIZE, pub_port=port, timeout=100)) as slot:
             return work(slot)
 
     with ThreadPoolExecutor(SIZE) as pool:

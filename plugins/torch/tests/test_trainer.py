@@ -87,7 +87,7 @@ class Linear(PyTorchTrial):
 
 def wait_for_a_checkpoint(trial_id):
     """Wait for a complete checkpoint, because checkpoints are written in the background."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     with open_store() as store:
         while not store.checkpoints(trial_id=trial_id) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -354,13 +354,13 @@ def test_wrong_arguments_of_init_are_refused() -> None:
 
     def meet(rank: int) -> None:
         ranks = {"rank": rank, "local_rank": rank, "cross_rank": 0}
-        pair.append(core.DistributedContext(**ranks, size=2, local_size=2, cross_size=1, pub_port=port, timeout=20))
+        pair.append(core.DistributedContext(**ranks, size=2, local_size=2, cross_size=1, pub_port=port, timeout=100))
 
     workers = [threading.Thread(target=meet, args=(rank,)) for rank in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(30)
+        worker.join(120)
     with pytest.raises(ValueError, match=r"distributed has 2 workers.* one slot"):
         det_torch.init(distributed=pair[0]).__enter__()
     for distributed in pair:
@@ -378,7 +378,7 @@ def test_blocks_one_after_another_leave_nothing_behind(store: TrackingStore, tmp
     states = [store.trial(number).state for number in (1, 2, 3, 4)]
     assert states == [State.COMPLETED, State.ERROR, State.ERROR, State.COMPLETED]
     assert signal.getsignal(signal.SIGTERM) == handler
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left := [thread for thread in threading.enumerate() if thread not in threads]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

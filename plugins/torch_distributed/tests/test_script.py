@@ -58,7 +58,7 @@ def test_init_finds_the_other_workers(
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(slots):
