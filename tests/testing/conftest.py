@@ -9,9 +9,8 @@ import importlib_metadata
 import pytest
 
 from det_core.cli import main
-from det_core.testing._plugin_metadata import write_plugin_metadata
 from tests.testing.defects import drop_other_cases
-from tests.testing.plugin_sites import register_example
+from tests.testing.plugin_sites import register_broken, register_example
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def entry_points(
         register_example(directories[0], example)
         directories.append(example)
     else:
-        write_plugin_metadata(directories[0], "det-broken", request.module.PLUGIN)
+        register_broken(directories[0], request.module.PLUGIN)
     with pytest.MonkeyPatch.context() as patch:
         for directory in directories:
             patch.syspath_prepend(directory)

@@ -11,9 +11,14 @@ from det_core.testing._plugin_metadata import write_plugin_metadata
 from tests.documents.page_runner import tomllib
 
 
+def register_broken(site: Path, module: str) -> None:
+    """Write the metadata of a distribution ``det-broken`` with this plugin module, which must be importable."""
+    write_plugin_metadata(site, "det-broken", module)
+
+
 def plugin_environment(site: Path, module: str) -> dict[str, str]:
     """Return the environment of a process in which a distribution in ``site`` registers this module."""
-    write_plugin_metadata(site, "det-broken", module)
+    register_broken(site, module)
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path}
 

@@ -14,8 +14,8 @@ from det_torch.testing import AdapterCompliance
 from det_torch.testing.slot_equivalence import SlotEquivalenceSuite
 
 from det_core.plugins import plugin_registry
-from det_core.testing._plugin_metadata import write_plugin_metadata
 from tests.testing.defects import list_tests, make_defect_tests
+from tests.testing.plugin_sites import register_broken, register_example
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[4]
 EXAMPLE, DOCUMENT = ROOT / "examples" / "backend_plugin", ROOT / "docs" / "backends.md"
@@ -30,8 +30,8 @@ import test_ring_torch  # noqa: E402
 def _registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Register the example and the broken backends with this process and those that it starts."""
     site = tmp_path_factory.mktemp("site")
-    for name, module in {"det-ring": "det_ring", "det-broken": broken_backends.__name__}.items():
-        write_plugin_metadata(site, name, module)
+    register_example(site, EXAMPLE)
+    register_broken(site, broken_backends.__name__)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(site)
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
