@@ -1,0 +1,23 @@
+"""Entrypoints that name no trial. The errors say what was found instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_core.errors import InvalidTrial
+from det_core.trial import load_trial_class
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "message"),
+    [
+        ("pathlib:Path", r"'pathlib:Path' is <class 'pathlib.Path'>, which is not a trial; expected 'module:Class'"),
+        ("pathlib:sys", "is <module 'sys'.*, which is not a trial"),
+        ("pathlib:Pth", "the module 'pathlib' has no 'Pth'.*did you mean 'Path'"),
+        ("no_such_module:A", "there is no module 'no_such_module' in the context directory"),
+        ("pathlib.missing:A", "there is no module 'pathlib.missing'"),
+    ],
+)
+def test_an_entrypoint_that_is_no_trial_is_an_error(entrypoint: str, message: str) -> None:
+    with pytest.raises(InvalidTrial, match=message):
+        load_trial_class(entrypoint)
