@@ -40,7 +40,7 @@ def needs_gpus(count: int) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     ("slots", "device", "transport"),
     [
-        pytest.param(2, "cpu", "gloo", marks=pytest.mark.slow),  # make test has `a_script_trains` in sharded.py
+        pytest.param(2, "cpu", "gloo", marks=pytest.mark.soak),  # make test has `a_script_trains` in sharded.py
         pytest.param(1, "cuda", "nccl", marks=needs_gpus(1)),
         pytest.param(2, "cuda", "nccl", marks=needs_gpus(2)),
     ],
