@@ -29,7 +29,7 @@ tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tes
 test-% more-% unit-% versions-% soak: export OMP_NUM_THREADS := 1
 
 MORE := slow or campaign
-# More suites at a time than there usually are cores: tests wait more than they compute.
+# More suites at a time than there usually are cores, because tests also wait.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target
 PYTEST := $(BIN)/pytest --durations=8
 
@@ -50,7 +50,7 @@ set-up:
 	$(MAKE) --no-print-directory --jobs=2 $(VENV)/.dev debian
 
 # Builds in its recipe, so that the other suites do not wait for it; the first suite that starts.
-test-horovod more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
+more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
 test-mlflow more-mlflow: build = +$(MAKE) --no-print-directory $(MLFLOW)/.installed
 test-server more-server: build = +$(MAKE) --no-print-directory $(AXE)
 

@@ -36,38 +36,52 @@ They are a fifth above what a run took that had a machine with two cores to itse
 to twice as much. Horovod's build and the set-up come on top.
 """
 
-REPEATED = {
-    "plugins/horovod/tests/test_training.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
-    "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests", "a_stuck_slot"),
-    "plugins/deepspeed/tests/test_launches.py": ("",),
+SLOW = {
+    "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests"),
     "plugins/slurm/tests/test_compliance.py": ("large_code",),
-    "tests/launch/test_ssh_example.py": (
+    "tests/launch/test_local_compliance.py": (
         "large_code",
-        "crash_and_a_pause",
         "holder_is_killed",
         "resumed_trial",
-        "priority_and_submission",
+        "crash_and_a_pause",
         "from_any_thread",
         "close_releases",
-        "not_visible_to_others",
-        "can_be_withdrawn",
-        "last_lines",
+        "code_is_that_of_the_command[success]",
+        "code_is_that_of_the_command[do not restart]",
+        "code_is_that_of_the_command[SIGTERM]",
         "any_bytes",
         "long_lines",
         "overwritten",
-        "lines_have",
-        "need_not_be_python",
-        "unpacked_code",
+        "no_process_outlives",
         "that_hang",
-        "exit_code_is",
-        "program_that",
-        "damaged_code",
-        "variables",
     ),
-    "tests/launch/test_local_compliance.py": ("large_code", "holder_is_killed", "resumed_trial", "crash_and_a_pause"),
 }
-"""Expensive tests of shared suites, by parts of their names. ``make test`` runs those of backends for
-det-torch-distributed and those of launchers for the local one. Tests of the runner cover what is left out there."""
+"""Expensive tests of shared suites, by parts of their names. Unit tests of the same rules are in ``make test``."""
+
+_ALL_LAUNCHERS = (
+    "plugin_is_light",
+    "wrong_options",
+    "options_can_be_stored",
+    "describes_its_slots",
+    "wait_for_slots",
+    "cluster_info",
+    "kill_ends_all",
+    "not_visible_to_others",
+)
+_ENGINES = (
+    *_ALL_LAUNCHERS,
+    "withdrawn[kill]",
+    "reaches_the_workers",
+    "variables_arrive",
+    "long_lines",
+    "large_code",
+)
+DIFFERENT = {
+    "tests/launch/test_ssh_example.py::TestSsh": (*_ALL_LAUNCHERS, "more_slots", "different_slots"),
+    "plugins/slurm/tests/test_compliance.py::TestJobs": (*_ENGINES, "lines_have_their_rank"),
+    "plugins/ray/tests/test_compliance.py::TestRay": _ENGINES,
+}
+"""Parts of the names of the launcher suite's tests that may differ from the local launcher. Others run in the soak."""
 
 MATRICES = ("plugins/slurm/", "plugins/ray/")
 """Suites of which a soak runs all tests, because each disturbs an experiment in another way."""
@@ -86,12 +100,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_soak() and item.nodeid.startswith(MATRICES):
             item.add_marker(pytest.mark.campaign)
-        if any(part in item.nodeid for part in REPEATED.get(item.nodeid.partition("::")[0], ())):
+        file, *names = item.nodeid.split("::")
+        if any(part in item.nodeid for part in SLOW.get(file, ())):
             item.add_marker(pytest.mark.slow)
+        suite = f"{file}::{names[0]}"
+        if suite in DIFFERENT and not any(part in item.name for part in DIFFERENT[suite]):
+            item.add_marker(pytest.mark.soak)
     if not is_soak():
-        left_out = [item for item in items if item.get_closest_marker("soak")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

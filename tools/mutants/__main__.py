@@ -18,6 +18,7 @@ import argparse
 import heapq
 import json
 import multiprocessing
+import os
 import shlex
 import shutil
 import sys
@@ -44,7 +45,7 @@ PACKAGES = (
 WITHOUT = ("det_core/cli/templates/",)
 COUNT, SEED = 200, 32
 SIDE_BY_SIDE = 3
-WORKERS = 2
+WORKERS = os.cpu_count() or 1
 
 
 def sample(suites: Sequence[str]) -> int:
@@ -92,7 +93,7 @@ def trace(suites: Sequence[str]) -> int:
     from coverage import Coverage
 
     coverage = Coverage(data_file=str(WORK / "coverage"), config_file=False)
-    coverage.combine([str(traces)], keep=False)
+    coverage.combine([str(file) for file in traces.iterdir()])
     coverage.save()
     traces.rmdir()
     return 0

@@ -1,4 +1,4 @@
-"""Fixture for tests that need Horovod, and the marks of this suite, which runs in ``make test-more`` only."""
+"""Fixture for tests that need Horovod, which is built for ``make test-more`` only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ REPEATED = (
     "two_slots[digits_estimator]",
     "two_slots[iris_keras]",
     "what_one_does[aggregated-estimator]",
-    "killed_and_resumed_is_as_if_undisturbed[estimator]",
     "four_slots",
     "random_kills",
     "failed_and_resumed",
@@ -39,9 +38,9 @@ def horovod() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if item.path.is_relative_to(HERE) and "horovod" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
             if any(part in item.name for part in REPEATED):
                 item.add_marker(pytest.mark.soak)
