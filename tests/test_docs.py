@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from tools.public_api import PACKAGES
@@ -16,9 +15,9 @@ TEXT = "\n".join(path.read_text() for path in DOCUMENTS)
 
 
 def test_make_targets_exist() -> None:
-    targets = sorted(set(re.findall(r"\bmake ([a-z]+)", TEXT)))
-    assert len(targets) > 5
-    subprocess.run(["make", "-n", *targets], cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=100)
+    named = set(re.findall(r"\bmake ([a-z]+)", TEXT))
+    assert len(named) > 5
+    assert named - set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)) == set()
 
 
 def anchors(page: Path) -> set[str]:
