@@ -61,7 +61,8 @@ def _run(argv: Sequence[str]) -> int:
             return code
     except (DetError, OSError) as error:
         if isinstance(error, BrokenPipeError):
-            return _close_stdout()
+            _discard_stdout()
+            return _BROKEN_PIPE
         return _report(error, as_json="--json" in argv)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -154,18 +155,19 @@ def _report(error: Exception, *, as_json: bool) -> int:
         traceback.print_exception(error)
     try:
         if as_json:
-            print(json.dumps({"error": str(error)}), flush=True)
+            print(json.dumps({"error": str(error)}))
+        sys.stdout.flush()
     except OSError:  # such as a full disk, which may be the error itself
         as_json = False
+        _discard_stdout()
     if not as_json:
         print(f"det: error: {error}", file=sys.stderr)
     return 2 if isinstance(error, (ConfigError, UsageError)) else 1
 
 
-def _close_stdout() -> int:
-    """Redirect stdout to the null device, because flushing it fails after a reader like ``head`` has closed."""
+def _discard_stdout() -> None:
+    """Redirect stdout to the null device, because Python would report another failed flush at the end, as code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _BROKEN_PIPE
 
 
 @contextmanager

@@ -190,8 +190,10 @@ def test_a_full_disk_is_reported_on_the_other_stream(det_home: Path, option: str
 
 
 def start(*argv: object, **options: object) -> subprocess.Popen[str]:
+    """Start a command with the buffers of a shell's user, also where ``PYTHONUNBUFFERED`` is set."""
     command = [sys.executable, "-m", "det_core.cli", *map(str, argv)]
-    return subprocess.Popen(command, text=True, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload,no-any-return]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.Popen(command, text=True, stderr=subprocess.PIPE, env=variables, **options)  # type: ignore[call-overload,no-any-return]
 
 
 @pytest.mark.integration

@@ -240,8 +240,8 @@ def test_a_node_whose_connection_ends_is_lost(running: Start, monkeypatch: pytes
     """Its workers have time to end before the trial starts again elsewhere."""
     monkeypatch.setattr(agent_group, "_LOST_SECONDS", 0.3)
     group, (agent,), _ = running()
-    agent.hang_up()
     group.processes[0].kill()
+    agent.hang_up()
     wait_for(lambda: group._nodes[0].end)
     lost = time.monotonic()
     end = group.wait(60)

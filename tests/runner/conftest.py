@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,11 @@ def install_plugin(site: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture(scope="session")
 def fork_words(toy_site: Path) -> Iterator[list[str]]:
     """Run a server whose forks need not import det, and return the words that make a Python command one of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(toy_site))
-        with run_fork_server(["det_toy_imports"]) as words:
-            yield words
+    with ExitStack() as session:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(toy_site))
+            words = session.enter_context(run_fork_server(["det_toy_imports"]))
+        yield words
 
 
 @pytest.fixture(scope="session")
