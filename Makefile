@@ -102,7 +102,7 @@ versions-torch-%: $(VERSIONS)/torch-%/.installed
 	$(<D)/bin/pytest -m "not ($(MORE))" plugins/torch/tests
 
 versions-python-%: $(VERSIONS)/python-%/.installed
-	$(<D)/bin/pytest -m "not (integration or $(MORE))" tests
+	$(<D)/bin/pytest -m "not (integration or $(MORE))" $(addprefix tests/,comm core launch plugins runner search storage tracking trial)
 
 $(VERSIONS)/torch-%/.installed:
 	$(PYTHON) -m venv $(@D)

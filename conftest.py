@@ -11,29 +11,29 @@ from det_core.testing import is_soak
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 590,
-    "tests/cli": 195,
-    "tests/runner": 440,
-    "tests/tracking": 175,
-    "plugins/torch/tests": 135,
-    "plugins/torch_distributed/tests": 165,
-    "plugins/horovod/tests": 85,
-    "plugins/deepspeed/tests": 35,
-    "plugins/slurm/tests": 75,
-    "plugins/tensorflow/tests": 17,
-    "plugins/estimator/tests": 25,
-    "plugins/keras/tests": 45,
-    "plugins/storage_s3/tests": 115,
-    "plugins/storage_gcs/tests": 30,
-    "plugins/mlflow/tests": 20,
-    "plugins/ray/tests": 60,
-    "plugins/server/tests": 133,
-    "plugins/compat/tests": 16,
+    "tests": 190,
+    "tests/cli": 55,
+    "tests/runner": 105,
+    "tests/tracking": 50,
+    "plugins/torch/tests": 80,
+    "plugins/torch_distributed/tests": 65,
+    "plugins/horovod/tests": 6,
+    "plugins/deepspeed/tests": 20,
+    "plugins/slurm/tests": 10,
+    "plugins/tensorflow/tests": 8,
+    "plugins/estimator/tests": 16,
+    "plugins/keras/tests": 28,
+    "plugins/storage_s3/tests": 22,
+    "plugins/storage_gcs/tests": 10,
+    "plugins/mlflow/tests": 12,
+    "plugins/ray/tests": 20,
+    "plugins/server/tests": 65,
+    "plugins/compat/tests": 10,
 }
 """Maximum CPU seconds of each suite in ``make test``, including child processes.
 
-They are a fifth above what a run took that had a machine with two cores to itself. Beside other work, suites take up
-to twice as much. Horovod's build and the set-up come on top.
+They are half above what a quiet machine with two fast cores took. Beside other work, suites take up to twice as much.
+The set-up comes on top.
 """
 
 SLOW = {

@@ -11,8 +11,11 @@ from det_core.trial import load_trial_class
 @pytest.mark.parametrize(
     ("entrypoint", "message"),
     [
-        ("pathlib:Path", r"'pathlib:Path' is <class 'pathlib.Path'>, which is not a trial; expected 'module:Class'"),
-        ("pathlib:sys", "is <module 'sys'.*, which is not a trial"),
+        (
+            "fractions:Fraction",
+            r"'fractions:Fraction' is <class 'fractions.Fraction'>, which is not a trial; expected 'module:Class'",
+        ),
+        ("fractions:math", "is <module 'math'.*, which is not a trial"),
         ("pathlib:Pth", "the module 'pathlib' has no 'Pth'.*did you mean 'Path'"),
         ("no_such_module:A", "there is no module 'no_such_module' in the context directory"),
         ("pathlib.missing:A", "there is no module 'pathlib.missing'"),

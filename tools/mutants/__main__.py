@@ -45,7 +45,7 @@ PACKAGES = (
 WITHOUT = ("det_core/cli/templates/",)
 COUNT, SEED = 200, 32
 SIDE_BY_SIDE = 3
-WORKERS = os.cpu_count() or 1
+WORKERS = 2 * (os.cpu_count() or 1)  # tests also wait
 
 
 def sample(suites: Sequence[str]) -> int:
