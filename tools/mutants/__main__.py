@@ -59,6 +59,8 @@ def locate(suites: Sequence[str]) -> int:
     candidates = find_mutants(ROOT, PACKAGES, WITHOUT)
     found = {mutant: locate_again(mutant, candidates) for mutant in read_sample()}
     _write_sample([new for new in found.values() if new])
+    accepted = _accepted()
+    _write_accepted({new.key: accepted[old.key] for old, new in found.items() if new and old.key in accepted})
     for gone in (mutant for mutant, new in found.items() if not new):
         print(f"gone: {gone.key}: {gone.before!r} -> {gone.after!r}")
     return 0
@@ -149,7 +151,7 @@ def _results() -> list[dict[str, Any]]:
 
 def report(suites: Sequence[str]) -> int:
     results = {entry["key"]: entry["result"] for entry in _results()}
-    accepted = json.loads(ACCEPTED.read_text()) if ACCEPTED.exists() else {}
+    accepted = _accepted()
     mutants = {mutant.key: mutant for mutant in read_sample() if mutant.key in results}
     count = Counter(results[key] for key in mutants)
     total = max(len(mutants), 1)
@@ -167,8 +169,16 @@ def report(suites: Sequence[str]) -> int:
 def accept(suites: Sequence[str]) -> int:
     results = {entry["key"]: entry["result"] for entry in _results()}
     keys = [mutant.key for mutant in read_sample()]
-    ACCEPTED.write_text(json.dumps({key: results[key] for key in keys if key in results}, indent=1) + "\n")
+    _write_accepted({key: results[key] for key in keys if key in results})
     return 0
+
+
+def _accepted() -> dict[str, str]:
+    return json.loads(ACCEPTED.read_text()) if ACCEPTED.exists() else {}
+
+
+def _write_accepted(results: dict[str, str]) -> None:
+    ACCEPTED.write_text(json.dumps(results, indent=1) + "\n")
 
 
 COMMANDS = {command.__name__: command for command in (sample, locate, trace, costs, run, report, accept)}
