@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import fields, is_dataclass
@@ -282,7 +283,7 @@ def test_calls_wait_for_a_server_that_is_started_again(
         port = int(url.rpartition(":")[2])
     with store, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(store.count_restart, trial.id)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(futures.TimeoutError):
             waiting.result(0.5)
         with served(behaviour, port=port):
             assert waiting.result(60) == 1
