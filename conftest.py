@@ -1,8 +1,9 @@
-"""CPU budgets of the test suites, tests that run in ``make test-more`` only, and slots that no other test uses."""
+"""CPU budgets of the test suites, tests that run in ``make test-more`` or in the soak only, and slots of each test."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,12 @@ The set-up comes on top.
 SLOW = {
     "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests"),
     "plugins/slurm/tests/test_compliance.py": ("large_code",),
+    "plugins/torch_distributed/": (
+        "fails_the_job[last]",
+        "ignores_sigterm",
+        "launcher_leaves_nothing",
+        "launches_at_once",
+    ),
     "tests/launch/test_local_compliance.py": (
         "large_code",
         "holder_is_killed",
@@ -58,7 +65,51 @@ SLOW = {
 }
 """Expensive tests of shared suites, by parts of their names. Unit tests of the same rules are in ``make test``."""
 
-_ALL_LAUNCHERS = (
+_OTHER_RANKS = (
+    "fails_the_job[chief]",
+    "says_why[last]",
+    "ends_all[waiting-chief]",
+    "ends_all[waiting-last]",
+    "ends_all[asleep-chief]",
+    "can_end_it[2]",
+)
+SOAK = {
+    "plugins/deepspeed/": (
+        "two_hosts",
+        "random_kills",
+        "failed_and_resumed",
+        "a_stuck_slot",
+        "four_slots",
+        "test_launches.py",
+    ),
+    "plugins/horovod/": (
+        *_OTHER_RANKS,
+        "rank_of_its_own[1]",
+        "launches_at_once",
+        "every_name_of_the_interface_works[1]",
+        "two_slots[digits_estimator]",
+        "two_slots[iris_keras]",
+        "what_one_does[aggregated-estimator]",
+        "four_slots",
+        "random_kills",
+        "failed_and_resumed",
+        "a_stop_that_one_slot_requests",
+        "a_stuck_slot",
+    ),
+    "plugins/torch_distributed/": (
+        *_OTHER_RANKS,
+        "rank_of_its_own",
+        "workers_talk",
+        "four_slots_resume_exactly[one model]",
+        "TestShards::test_four_slots",
+        "TestShards::test_a_stuck_slot",
+    ),
+    "tests/search/": ("::test_another_process_gives_the_same_actions",),
+}
+"""Tests for the soak, by parts of their names. They repeat a rule of another test with another rank, trial or backend;
+the search methods share two processes in ``tests/search/test_compliance.py``."""
+
+_LAUNCHERS = (
     "plugin_is_light",
     "wrong_options",
     "options_can_be_stored",
@@ -69,19 +120,45 @@ _ALL_LAUNCHERS = (
     "not_visible_to_others",
 )
 _ENGINES = (
-    *_ALL_LAUNCHERS,
+    *_LAUNCHERS,
     "withdrawn[kill]",
     "reaches_the_workers",
     "variables_arrive",
     "long_lines",
     "large_code",
 )
+_STORES = ("a_saved_checkpoint", "stored_tells", "cannot_be_used")
+_BUCKETS = (
+    *_STORES,
+    "large_file",
+    "threads_do_not",
+    "odd_names",
+    "long_names",
+    "empty_directories",
+    "paths_that_begin_alike",
+)
 DIFFERENT = {
-    "tests/launch/test_ssh_example.py::TestSsh": (*_ALL_LAUNCHERS, "more_slots", "different_slots"),
-    "plugins/slurm/tests/test_compliance.py::TestJobs": (*_ENGINES, "lines_have_their_rank"),
-    "plugins/ray/tests/test_compliance.py::TestRay": _ENGINES,
+    "plugins/ray/tests/test_compliance.py::TestRay::": _ENGINES,
+    "plugins/slurm/tests/test_compliance.py::TestJobs::": (*_ENGINES, "lines_have_their_rank"),
+    "plugins/storage_gcs/tests/test_compliance.py::TestGCS::": _BUCKETS,
+    "plugins/storage_s3/tests/test_storage.py::TestS3::": (*_BUCKETS, "more_files_than_one_page", "line_end"),
+    "tests/launch/test_ssh_example.py::TestSsh::": (*_LAUNCHERS, "more_slots", "different_slots"),
+    "tests/search/test_compliance.py::TestCustom::": (
+        "every_trial_is_closed[mixed",
+        "the_same_events",
+        "any_metric_is_accepted",
+        "max_length",
+        "dumped_config",
+    ),
+    "tests/storage/test_compliance.py::TestSharedFS::": (
+        *_STORES,
+        "many_files",
+        "local_path",
+        "medium_is_found",
+    ),
 }
-"""Parts of the names of the launcher suite's tests that may differ from the local launcher. Others run in the soak."""
+"""Parts of the names of a suite's tests in which this implementation may differ from one that runs all: the local
+launcher, a bucket in memory, a directory, and the built-in search methods. The others run in the soak."""
 
 MATRICES = ("plugins/slurm/", "plugins/ray/")
 """Suites of which a soak runs all tests, because each disturbs an experiment in another way."""
@@ -100,15 +177,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_soak() and item.nodeid.startswith(MATRICES):
             item.add_marker(pytest.mark.campaign)
-        file, *names = item.nodeid.split("::")
-        if any(part in item.nodeid for part in SLOW.get(file, ())):
+        if _is_in(item, SLOW):
             item.add_marker(pytest.mark.slow)
-        suite = f"{file}::{names[0]}"
-        if suite in DIFFERENT and not any(part in item.name for part in DIFFERENT[suite]):
+        if _is_in(item, SOAK) or (item.nodeid.startswith(tuple(DIFFERENT)) and not _is_in(item, DIFFERENT)):
             item.add_marker(pytest.mark.soak)
     if not is_soak():
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+def _is_in(item: pytest.Item, table: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether a table of test names by the beginning of their path has a part of this test's name."""
+    return any(item.nodeid.startswith(path) and any(part in item.nodeid for part in table[path]) for path in table)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

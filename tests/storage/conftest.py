@@ -13,17 +13,6 @@ from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 from det_core.testing.requirements import skip_or_fail_in_ci
 
-SHARED_FS = ("a_saved_checkpoint", "many_files", "stored_tells", "local_path", "cannot_be_used", "medium_is_found")
-"""Parts of the names of tests in which another directory may make a difference. The others run in the soak only."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        _, suite, test = item.nodeid.partition("tests/storage/test_compliance.py::TestSharedFS::")
-        if suite and not any(part in test for part in SHARED_FS):
-            item.add_marker(pytest.mark.soak)
-
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:

@@ -16,20 +16,6 @@ from .emulator import emulator
 from .tap import Tap, tap
 
 BUCKET = "checkpoints"
-SUITE = (
-    *("a_saved_checkpoint", "stored_tells", "cannot_be_used", "large_file", "threads_do_not"),
-    *("odd_names", "long_names", "empty_directories", "paths_that_begin_alike"),
-)
-"""Parts of the names of tests of the compliance suite that a server may fail. The others, which run in the soak only,
-test the code that all object stores share. tests/storage runs it with a bucket in memory."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        _, suite, test = item.nodeid.partition("::TestGCS::")
-        if suite and not any(part in test for part in SUITE):
-            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(autouse=True)

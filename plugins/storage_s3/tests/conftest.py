@@ -20,28 +20,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from rgw import Server, missing, rgw
 
-SUITE = (
-    *(
-        "a_saved_checkpoint",
-        "stored_tells",
-        "cannot_be_used",
-        "large_file",
-        "more_files_than_one_page",
-        "threads_do_not",
-    ),
-    *("odd_names", "line_end", "long_names", "empty_directories", "paths_that_begin_alike"),
-)
-"""Parts of the names of tests of the compliance suite that a server may fail. The others, which run in the soak only,
-test the code that all object stores share. tests/storage runs it with a bucket in memory."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        _, suite, test = item.nodeid.partition("::TestS3::")
-        if suite and not any(part in test for part in SUITE):
-            item.add_marker(pytest.mark.soak)
-
 
 @pytest.fixture(scope="session", autouse=True)
 def _tables_are_read_once() -> Iterator[None]:
