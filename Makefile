@@ -83,7 +83,7 @@ gpu: $(VENV)/.dev
 # The share of small changes of the code that tests notice, and what each test costs: hours. ARGS=run resumes after a kill.
 mutants: export OMP_NUM_THREADS := 1
 mutants: set-up $(VENV)/.horovod $(MLFLOW)/.installed $(AXE)
-	for command in $(or $(ARGS),trace run); do $(BIN)/python tools/mutants $$command $(foreach suite,$(filter-out packaging,$(SUITES)),"$(call tests_in,$(suite))"); done
+	set -e; for command in $(or $(ARGS),trace run); do $(BIN)/python tools/mutants $$command $(foreach suite,$(filter-out packaging,$(SUITES)),"$(call tests_in,$(suite))"); done
 
 # The same campaigns as in the tests, with their full count of seeds.
 soak: debian $(VENV)/.horovod $(MLFLOW)/.installed versions
