@@ -8,8 +8,8 @@ locate   find the places of the mutants again after the code has changed
 trace    run all suites once, and record which lines each test runs, in all of its processes, and its CPU seconds
 costs    print the CPU seconds of each suite, and the twenty tests that cost most
 run      run, for each mutant without a result, the tests that run its statement, until one fails; resumes after a kill
-report   print what was killed by which tests, and what was killed in ``results.json`` but is not any more
-accept   write the results to ``results.json``
+report   print the mutants that survived, and which of them were killed when results were accepted before
+accept   note in the sample what is killed now; what was killed before stays noted
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +36,7 @@ from _test_costs import covering_tests, read_costs
 from mutations import Mutant, draw_sample, find_mutants, locate_again
 
 HERE = Path(__file__).parent
-SAMPLE, ACCEPTED = HERE / "sample.json", HERE / "results.json"
+SAMPLE = HERE / "sample.json"
 COSTS, RESULTS = WORK / "costs", WORK / "results.jsonl"
 PACKAGES = (
     "det_core", "plugins/torch/det_torch", "plugins/server/det_server",
@@ -45,34 +45,36 @@ PACKAGES = (
 WITHOUT = ("det_core/cli/templates/",)
 COUNT, SEED = 200, 32
 SIDE_BY_SIDE = 3
+RESULTS_BY_RANK = ("survived", "test", "unit")
+"""What became of a mutant. ``unit``: a test of ``make unit`` killed it, ``test``: another one of ``make test`` did."""
+SURVIVED = RESULTS_BY_RANK[0]
 WORKERS = 2 * (os.cpu_count() or 1)  # tests also wait
 
 
 def sample(suites: Sequence[str]) -> int:
     mutants = draw_sample(find_mutants(ROOT, PACKAGES, WITHOUT), COUNT, SEED)
-    _write_sample(mutants)
+    _write_sample(dict.fromkeys(mutants, SURVIVED))
     print(f"{len(mutants)} mutants: {dict(Counter(mutant.kind for mutant in mutants))}")
     return 0
 
 
 def locate(suites: Sequence[str]) -> int:
     candidates = find_mutants(ROOT, PACKAGES, WITHOUT)
-    found = {mutant: locate_again(mutant, candidates) for mutant in read_sample()}
-    _write_sample([new for new in found.values() if new])
-    accepted = _accepted()
-    _write_accepted({new.key: accepted[old.key] for old, new in found.items() if new and old.key in accepted})
-    for gone in (mutant for mutant, new in found.items() if not new):
+    found = {mutant: (locate_again(mutant, candidates), best) for mutant, best in read_sample().items()}
+    _write_sample({new: best for new, best in found.values() if new})
+    for gone in (mutant for mutant, (new, _) in found.items() if not new):
         print(f"gone: {gone.key}: {gone.before!r} -> {gone.after!r}")
     return 0
 
 
-def read_sample() -> list[Mutant]:
-    """Return the mutants of the sample."""
-    return [Mutant(**entry) for entry in json.loads(SAMPLE.read_text())]
+def read_sample() -> dict[Mutant, str]:
+    """Return the mutants of the sample, with the best of `RESULTS_BY_RANK` that was accepted for each."""
+    return {Mutant(**entry["mutant"]): entry["best"] for entry in json.loads(SAMPLE.read_text())}
 
 
-def _write_sample(mutants: Iterable[Mutant]) -> None:
-    SAMPLE.write_text(json.dumps([asdict(mutant) for mutant in mutants], indent=1) + "\n")
+def _write_sample(mutants: Mapping[Mutant, str]) -> None:
+    lines = [json.dumps({"best": best, "mutant": asdict(mutant)}) for mutant, best in mutants.items()]
+    SAMPLE.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def trace(suites: Sequence[str]) -> int:
@@ -117,7 +119,7 @@ def costs(suites: Sequence[str]) -> int:
 
 def run(suites: Sequence[str]) -> int:
     costs = {name: read_costs(COSTS / f"{_suite_name(name)}.jsonl") for name in suites}
-    done = {entry["key"] for entry in _results()}
+    done = _results()
     waiting = [mutant for mutant in read_sample() if mutant.key not in done]
     tests = covering_tests(WORK / "coverage", WORK / "tree", waiting)
     work: Any = multiprocessing.Queue()
@@ -145,40 +147,36 @@ def _work(number: int, work: Any, costs: Any) -> None:
         print(f"{result['key']}: {result['result']} by {result['by']}, {result['cpu']} s", flush=True)
 
 
-def _results() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+def _results() -> dict[str, str]:
+    """Return the results so far by the keys of the mutants."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return {entry["key"]: entry["result"] for entry in map(json.loads, lines)}
 
 
 def report(suites: Sequence[str]) -> int:
-    results = {entry["key"]: entry["result"] for entry in _results()}
-    accepted = _accepted()
-    mutants = {mutant.key: mutant for mutant in read_sample() if mutant.key in results}
-    count = Counter(results[key] for key in mutants)
-    total = max(len(mutants), 1)
-    for key, mutant in mutants.items():
-        if results[key] == "survived":
-            lost = " (was killed before)" if accepted.get(key, "survived") != "survived" else ""
-            print(f"survived{lost}: {key}: {mutant.before!r} -> {mutant.after!r}")
+    results = _results()
+    best = {mutant: accepted for mutant, accepted in read_sample().items() if mutant.key in results}
+    for mutant, accepted in best.items():
+        if results[mutant.key] == SURVIVED:
+            lost = " (was killed before)" if accepted != SURVIVED else ""
+            print(f"survived{lost}: {mutant.key}: {mutant.before!r} -> {mutant.after!r}")
+    count, total = Counter(results[mutant.key] for mutant in best), max(len(best), 1)
     print(
-        f"{len(mutants)} mutants: {100 * count['unit'] / total:.1f} % killed by unit tests, "
-        f"{100 * (total - count['survived']) / total:.1f} % by make test"
+        f"{len(best)} mutants: {100 * count['unit'] / total:.1f} % killed by unit tests, "
+        f"{100 * (total - count[SURVIVED]) / total:.1f} % by make test"
     )
     return 0
 
 
 def accept(suites: Sequence[str]) -> int:
-    results = {entry["key"]: entry["result"] for entry in _results()}
-    keys = [mutant.key for mutant in read_sample()]
-    _write_accepted({key: results[key] for key in keys if key in results})
+    results = _results()
+    _write_sample(
+        {
+            mutant: max(accepted, results.get(mutant.key, SURVIVED), key=RESULTS_BY_RANK.index)
+            for mutant, accepted in read_sample().items()
+        }
+    )
     return 0
-
-
-def _accepted() -> dict[str, str]:
-    return json.loads(ACCEPTED.read_text()) if ACCEPTED.exists() else {}
-
-
-def _write_accepted(results: dict[str, str]) -> None:
-    ACCEPTED.write_text(json.dumps(results, indent=1) + "\n")
 
 
 COMMANDS = {command.__name__: command for command in (sample, locate, trace, costs, run, report, accept)}
