@@ -73,6 +73,7 @@ _OTHER_RANKS = (
     "ends_all[asleep-chief]",
     "can_end_it[2]",
 )
+_TENSORFLOW = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed", "starter_trains")
 SOAK = {
     "plugins/deepspeed/": (
         "two_hosts",
@@ -82,6 +83,7 @@ SOAK = {
         "four_slots",
         "test_launches.py",
     ),
+    "plugins/estimator/": _TENSORFLOW,
     "plugins/horovod/": (
         *_OTHER_RANKS,
         "rank_of_its_own[1]",
@@ -96,6 +98,7 @@ SOAK = {
         "a_stop_that_one_slot_requests",
         "a_stuck_slot",
     ),
+    "plugins/keras/": (*_TENSORFLOW, "TestFromArrays::test_killed_is_as_if"),
     "plugins/torch_distributed/": (
         *_OTHER_RANKS,
         "rank_of_its_own",
@@ -138,6 +141,13 @@ _BUCKETS = (
     "paths_that_begin_alike",
 )
 DIFFERENT = {
+    "plugins/keras/tests/test_framework_suite.py::TestFromDataset::": (
+        "killed_is_as_if",
+        "does_not_change_training",
+        "undisturbed[four times]",
+        "[epochs]",
+        "warm_start",
+    ),
     "plugins/ray/tests/test_compliance.py::TestRay::": _ENGINES,
     "plugins/slurm/tests/test_compliance.py::TestJobs::": (*_ENGINES, "lines_have_their_rank"),
     "plugins/storage_gcs/tests/test_compliance.py::TestGCS::": _BUCKETS,
@@ -158,7 +168,7 @@ DIFFERENT = {
     ),
 }
 """Parts of the names of a suite's tests in which this implementation may differ from one that runs all: the local
-launcher, a bucket in memory, a directory, and the built-in search methods. The others run in the soak."""
+launcher, a bucket in memory, a directory, data in arrays, and built-in search methods. The others run in the soak."""
 
 MATRICES = ("plugins/slurm/", "plugins/ray/")
 """Suites of which a soak runs all tests, because each disturbs an experiment in another way."""

@@ -54,12 +54,3 @@ def graph() -> Iterator[Any]:
     with tf.Graph().as_default() as made:
         tf.compat.v1.set_random_seed(3)
         yield made
-
-
-REPEATED = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed", "starter_trains")
-"""Tests of the framework suite whose rule another one covers, by parts of their names."""
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if any(part in item.name for part in REPEATED):
-        item.add_marker(pytest.mark.soak)

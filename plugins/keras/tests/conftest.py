@@ -44,22 +44,5 @@ def make_context() -> Callable[..., TFKerasTrialContext]:
     return make
 
 
-REPEATED = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed", "starter_trains")
-"""Tests of the framework suite whose rule another one covers, by parts of their names."""
-ABOUT_DATA = ("does_not_change_training", "undisturbed[four times]", "[epochs]", "warm_start")
-"""Tests of the framework suite that depend on the kind of data and of the model, and run with both."""
-ABOUT_PROCESSES = ("killed_is_as_if",)
-"""Tests of the framework suite with processes. The others run with the trial that takes less time."""
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    def is_one_of(parts: tuple[str, ...]) -> bool:
-        return any(part in item.name for part in parts)
-
-    left_out = "TestFromArrays" if is_one_of(ABOUT_PROCESSES) else "TestFromDataset"
-    if is_one_of(REPEATED) or (left_out in item.nodeid and not is_one_of(ABOUT_DATA)):
-        item.add_marker(pytest.mark.soak)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:non-integer arguments to randrange:DeprecationWarning")  # Keras's
