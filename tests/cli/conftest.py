@@ -21,6 +21,8 @@ from det_core.storage.config import DirectoryConfig
 from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
+from ..runner.conftest import toy_site  # noqa: F401
+
 CONFIG = {
     "name": "digits",
     "searcher": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from det_core.cli.render.experiment_summary import ExperimentSummary, summary_li
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
-from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
 from ..waiting import wait_for
@@ -35,20 +33,11 @@ resources: {shm_size: 1}
 """
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with the toy framework."""
-    site = tmp_path_factory.mktemp("site")
-    write_plugin_metadata(site, "det-toy")
-    shutil.copy(Path(__file__).parent.parent / "toy" / "det_toy.py", site)
-    return site
-
-
 @pytest.fixture
-def code(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def code(toy_site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a directory with a config and a trial, and install the toy framework."""
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(toy_site))
+    monkeypatch.syspath_prepend(toy_site)
     plugin_registry.cache_clear()
     directory = tmp_path / "code"
     directory.mkdir()

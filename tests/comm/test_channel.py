@@ -17,7 +17,6 @@ from det_core.comm._collectives import OPS, HubCollectives, LeafCollectives, is_
 from det_core.comm._link import Link, LinkClosed, refuse_to_wait
 from det_core.comm._message import DATA, MANY, NUDGE, Message
 from det_core.comm._notices import Notices
-from det_core.comm._payload import unpack_payloads
 from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLate, PeerLost
 
@@ -73,16 +72,6 @@ def test_the_chief_collects_by_rank_and_releases_all(make_job: Callable[..., Job
     job.send(1, GATHER, 1, b"one")
     assert job.channel.gather(b"zero") == [b"zero", b"one", b"two"]
     assert [job.read(rank) for rank in (1, 2)] == [(DATA, GATHER, 1, b"")] * 2
-
-
-def test_all_receive_what_was_collected(make_job: Callable[..., Job]) -> None:
-    job = make_job()
-    for rank in (1, 2):
-        job.send(rank, ALLGATHER, 1, b"%d" % rank)
-    expected = {0: b"0", 1: b"1", 2: b"2"}
-    assert job.channel.allgather(b"0") == list(expected.values())
-    for rank in (1, 2):
-        assert unpack_payloads(job.read(rank)[3]) == expected
 
 
 def test_local_calls_are_counted_separately(make_job: Callable[..., Job]) -> None:
@@ -264,21 +253,6 @@ def test_an_error_is_reported_to_workers_that_do_not_read(
         while True:
             job.channel.broadcast(bytes(10_000))
     assert job.channel.everybody.links[0].fileno() == -1
-
-
-def test_a_leaf_sends_up_and_takes_what_comes_down(make_job: Callable[..., Job]) -> None:
-    job = make_job()
-    me = Peer(1, 1, os.getpid(), "here")
-    leaf = CollectiveChannel(me, LeafCollectives(job.workers[1]), None, heartbeat=lambda: None, timeout=None)
-    root = threading.Thread(target=lambda: [job.channel.gather(b"0"), job.channel.allgather(b"0")])
-    for seq, op in enumerate((GATHER, ALLGATHER), 1):
-        job.send(2, op, seq, b"2")
-    root.start()
-    assert leaf.gather(b"1") is None
-    assert leaf.allgather(b"1") == [b"0", b"1", b"2"]
-    root.join()
-    job.channel.broadcast(b"down")
-    assert leaf.broadcast(b"ignored") == b"down"
 
 
 def test_notices_go_up(make_job: Callable[..., Job]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from det_core.core import DistributedContext
 
+from ..waiting import wait_for
 from . import job
 
 LAYOUTS = pytest.mark.parametrize("machines", [(1,), (2,), (4,), (2, 2), (1, 1, 1), (3, 1, 2)], ids=str)
@@ -246,7 +247,5 @@ def test_no_descriptor_stays_open() -> None:
 
     for force_tcp in (False, True):
         job.threads(job.layout(2, 2), work, force_tcp=force_tcp)
-    deadline = time.monotonic() + 60
-    while open_files() > before and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: open_files() <= before)
     assert open_files() == before

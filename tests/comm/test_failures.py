@@ -77,28 +77,6 @@ def test_different_collectives_are_an_error_in_all_workers(
         assert "rank 0 (pid" in str(error) or "rank 1 (pid" in str(error)
 
 
-def test_the_error_of_different_collectives_names_both_workers_and_calls() -> None:
-    def work(context: DistributedContext) -> None:
-        (context.allgather_local if context.rank else context.gather)(1)
-
-    for error in errors(job.outcomes(job.layout(2), work)):
-        assert isinstance(error, OutOfStep)
-        assert "gather (call 1)" in str(error)
-        assert "allgather_local (call 1)" in str(error)
-        assert "rank 0 (pid" in str(error)
-        assert "rank 1 (pid" in str(error)
-
-
-def test_one_call_too_many_is_an_error() -> None:
-    def work(context: DistributedContext) -> None:
-        for _ in range(2 + context.rank):
-            context.broadcast(1)
-        context.gather(1)
-
-    for error in errors(job.outcomes(job.layout(2), work)):
-        assert isinstance(error, OutOfStep)
-
-
 @pytest.mark.integration
 def test_a_timeout_names_the_late_worker() -> None:
     given_up = threading.Barrier(3)
@@ -178,20 +156,6 @@ def test_a_closed_context_refuses_calls() -> None:
         for each in (context, channel):
             with pytest.raises(CommError, match="was closed"):
                 each.allgather(1)
-
-    job.threads(job.layout(2), work)
-
-
-def test_closing_wakes_a_thread_that_waits() -> None:
-    def work(context: DistributedContext) -> None:
-        channel = context.channel()
-        context.allgather(1)
-        if context.rank == 0:
-            time.sleep(0.5)
-            return
-        threading.Timer(0.2, channel.close).start()
-        with pytest.raises(CommError, match="was closed"):
-            channel.allgather(1)
 
     job.threads(job.layout(2), work)
 

@@ -133,8 +133,7 @@ def test_two_jobs_of_the_same_name_do_not_mix() -> None:
         target=lambda: first.extend(job.outcomes(ranks[:1], allgather, pub_port=port, timeout=3.0))
     )
     waiting.start()
-    while not Path(place).exists():
-        time.sleep(0.01)
+    wait_for(Path(place).exists)
     (second,) = job.outcomes(ranks[:1], allgather, pub_port=port, timeout=3.0)
     with pytest.raises(CommError, match="another job of yours .* pass another port_offset"):
         second.result()

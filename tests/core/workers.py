@@ -15,19 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-MODULES = (
-    "det_core.core",
-    "det_core.core._event_file",
-    "det_core.core._script_output",
-    "det_core.core.context_dir",
-    "det_core.launch.local",
-    "det_core.plugins._events",
-    "det_core.search.independent",
-    "det_core.storage.directory",
-    "det_core.tracking._sql_store",
-    "det_core.tracking._sqlite",
-)
-"""Modules that all workers import."""
 HEAD = """
 import faulthandler, os, signal, sys, time
 faulthandler.register(signal.SIGUSR1)

@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_core.errors import LaunchDelayed, LaunchError
-from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase
-from det_core.launch import _trial_lock, queued_launch
+from det_core.errors import LaunchDelayed
+from det_core.interfaces.launcher import PYTHON, Allocation, Exit, LaunchRequest
+from det_core.launch import queued_launch
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
-from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
+from det_core.launch.machine_slots import SlotReservation, reserve_slots
 from det_core.testing import is_soak
 from det_core.testing.launcher._watched_launch import refuse_calls
 
@@ -82,29 +82,6 @@ def test_launches_at_once_have_different_gpus(
         assert allocation.wait(60) == ENDED
         allocation.close()
     assert [output for _, output in launches] == [["1,2 [0, 1]"], ["3 [2]"]]
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures("det_home")
-def test_a_launch_waits_for_the_slot_of_another_runner() -> None:
-    one, other = LocalLauncher(LocalConfig()), LocalLauncher(LocalConfig())
-    holder, _ = start(one, "first", 1, "__import__('time').sleep(600)")
-    withdrawn, _ = start(other, "second", 1)
-    with closing(withdrawn):
-        assert withdrawn.wait(0.5) is None
-        assert withdrawn.status().phase is Phase.QUEUED
-        assert withdrawn.status().message.startswith("waiting for a slot: slot cpu-0 is held by experiment 0 of ")
-        withdrawn.preempt()
-        end = withdrawn.wait(0)
-        assert end and end.cause is Cause.NOT_STARTED
-    assert list_slots([])[1] == []
-    allocation, _ = start(other, "third", 1)
-    with closing(allocation):
-        assert allocation.wait(0.5) is None
-        holder.kill()
-        holder.close()
-        assert allocation.wait(60) == ENDED
-        assert allocation.status().phase is Phase.RUNNING
 
 
 @pytest.mark.usefixtures("det_home")
@@ -175,17 +152,6 @@ def test_many_launches_leave_nothing_behind(short_tmp: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
-def test_a_launch_that_fails_holds_no_slots() -> None:
-    launcher = LocalLauncher(LocalConfig())
-    with pytest.raises(LaunchError, match="cannot start"):
-        start(launcher, "first", 1, code=b"no archive")
-    allocation, _ = start(launcher, "second", 1)
-    assert allocation.wait(60) == ENDED
-    allocation.close()
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures("det_home")
 @pytest.mark.parametrize(("slots", "threads"), [(1, None), (2, "2")])
 def test_trials_at_once_share_the_cores(monkeypatch: pytest.MonkeyPatch, slots: int, threads: str | None) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(5))
@@ -194,24 +160,6 @@ def test_trials_at_once_share_the_cores(monkeypatch: pytest.MonkeyPatch, slots: 
     with closing(allocation):
         assert allocation.wait(60) == ENDED
     assert output == [str(threads)]
-
-
-def test_more_slots_than_exist_are_refused() -> None:
-    with pytest.raises(LaunchError, match=r"needs 2 slots, but the launcher has 1; lower resources.slots_per_trial"):
-        start(LocalLauncher(LocalConfig()), "first", 2)
-
-
-@pytest.mark.integration
-def test_processes_left_by_an_earlier_run_are_ended(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_trial_lock, "_GRACE", 0.0)
-    lock = det_home / "locks" / "trial.lock"
-    lock.parent.mkdir(parents=True)
-    left = subprocess.Popen(["flock", lock, "sh", "-c", "echo locked; sleep 1000"], stdout=subprocess.PIPE)
-    assert left.stdout and left.stdout.readline()
-    allocation, _ = start(LocalLauncher(LocalConfig()), "trial", 1)
-    with closing(allocation), left.stdout:
-        assert left.wait(60) != 0
-        assert allocation.wait(60) == ENDED
 
 
 @pytest.mark.integration

@@ -61,8 +61,6 @@ FATES = {
 }
 DELAYED = "delayed"
 """Fault of a launch that `Launcher.start` refuses for now."""
-COUNTED = ("out_of_memory", "failure")
-"""Faults that count against ``max_restarts``."""
 
 
 class SimulatedConfig(Block):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,16 @@ import psutil
 import pytest
 
 from det_core.config import parse_config
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import State
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train, action_to_json
 from det_core.interfaces.tracking import TrackingStore
 from det_core.search.method_selection import open_search_method
 from det_core.testing import campaign_seeds
 
-from .conftest import start_runner
+from .conftest import Submit, start_runner
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(600)]
 
-Submit = Callable[..., ExperimentRecord]
 
 SEEDS = campaign_seeds(few=1, many=100)
 PATIENCE = 300.0

@@ -31,11 +31,9 @@ from det_core.tracking import open_store
 
 from ..answering_server import Behaviour, served
 from ..waiting import interrupt_once, is_alive, wait_for
-from .conftest import install_plugin
+from .conftest import Submit, install_plugin
 
 pytestmark = pytest.mark.integration
-
-Submit = Callable[..., ExperimentRecord]
 
 
 def run(store: TrackingStore, experiment: ExperimentRecord) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,14 +15,13 @@ import pytest
 from det_core.errors import LaunchError
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner, _trial_runner
 
 from ..waiting import wait_for
+from .conftest import Submit, install_plugin
 
 pytestmark = pytest.mark.integration
 
-Submit = Callable[..., ExperimentRecord]
 SCRIPTED = Path(__file__).parent / "det_scripted.py"
 FAILS_TWICE = 'test "$DET_TRIAL_RUN_ID" -gt 2 || exit 9'
 """Command that fails in its first two runs. The rules on ends of launches are the same for commands and trials."""
@@ -32,13 +30,7 @@ SEARCH = {"name": "random", "metric": "validation_loss", "max_trials": 3}
 
 @pytest.fixture(autouse=True)
 def scripted(plugin_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = plugin_site / "det_scripted-1.0.dist-info"
-    info.mkdir()
-    shutil.copy(SCRIPTED, plugin_site)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: det-scripted\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[det]\nscripted = det_scripted\n")
-    monkeypatch.delitem(sys.modules, "det_scripted", raising=False)
-    plugin_registry.cache_clear()
+    install_plugin(plugin_site, SCRIPTED, monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -80,31 +72,6 @@ def log_of(store: TrackingStore, experiment: ExperimentRecord) -> list[str]:
 
 def error_of(store: TrackingStore, experiment: ExperimentRecord) -> str:
     return str(store.experiment(experiment.id).error)
-
-
-def test_interruptions_use_up_no_restart(store: TrackingStore, on_engine: Submit) -> None:
-    experiment = on_engine(FAILS_TWICE, script=["TIME_LIMIT"] * 2, max_restarts=0)
-    assert run(store, experiment) is State.COMPLETED
-    trial = the_trial(store, experiment)
-    assert (trial.run_id, trial.restarts, trial.interruptions) == (3, 0, 2)
-    log = log_of(store, experiment)
-    assert f"run 1 of trial {trial.id} exited with code 9 (time limit: says the engine)" in log
-    assert [line for line in log if "starts again in" in line] == [f"trial {trial.id}: it starts again in 0 s"] * 2
-    assert (trial.placement, store.experiment(experiment.id).error) == ("", None)
-
-
-def test_a_canceled_launch_pauses_its_trial_only(store: TrackingStore, on_engine: Submit) -> None:
-    experiment = on_engine(
-        'test "$DET_TRIAL_ID $DET_TRIAL_RUN_ID" != "2 1" || exit 9', script=["CANCELED"], searcher=SEARCH
-    )
-    assert run(store, experiment) is State.PAUSED
-    trials = store.trials(experiment.id)
-    assert [trial.state for trial in trials].count(State.PAUSED) == 1
-    assert (trials[1].state, trials[1].restarts, trials[1].interruptions) == (State.PAUSED, 0, 0)
-    assert error_of(store, experiment) == "canceled: says the engine"
-    assert run(store, experiment) is State.COMPLETED
-    assert [trial.state for trial in store.trials(experiment.id)] == [State.COMPLETED] * 3
-    assert store.experiment(experiment.id).error is None
 
 
 @pytest.mark.parametrize("step", ["LaunchError", "LaunchDelayed", "NOT_STARTED"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,16 @@ from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner
+from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking.control import request_experiment_stop
+
+from .conftest import Submit
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "observer_plugin" / "det_jsonl.py"
 PREPARER = """
 import det_core
 from det_core.interfaces.launch_preparation import LaunchAdditions
+
 
 @det_core.hookimpl
 def det_prepare_launch(launch):
@@ -31,16 +34,12 @@ def det_prepare_launch(launch):
 
 pytestmark = pytest.mark.integration
 
-Submit = Callable[..., ExperimentRecord]
 Lines = list[dict[str, Any]]
 
 
 def install(site: Path, name: str, source: str) -> None:
-    info = site / f"{name}-1.0.dist-info"
-    info.mkdir()
     (site / f"{name}.py").write_text(source)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[det]\n{name} = {name}\n")
+    write_plugin_metadata(site, name.replace("_", "-"))
     sys.modules.pop(name, None)
     plugin_registry.cache_clear()
 

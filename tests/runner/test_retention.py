@@ -23,7 +23,7 @@ from det_core.runner import ExperimentRunner
 from det_core.runner._retention import remove_superfluous, select_kept
 from det_core.tracking._schema import experiments
 
-Submit = Callable[..., ExperimentRecord]
+from .conftest import Submit
 
 
 def scored(*values: tuple[str, int, float | None]) -> Sequence[ScoredCheckpoint]:

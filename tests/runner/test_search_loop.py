@@ -179,23 +179,17 @@ def test_two_equal_failures_before_training_end_a_search(store: TrackingStore) -
 
 
 @pytest.mark.parametrize(
-    ("ends", "places"),
+    "ends",
     [
-        ({"trial_0": BROKEN, "trial_1": TrainingResult(TrainingOutcome.FAILED, error="other", trained=False)}, 1),
-        ({"trial_0": BROKEN, "trial_1": TrainingResult(TrainingOutcome.FAILED, error="broken", trained=True)}, 1),
-        ({"trial_1": BROKEN, "trial_2": BROKEN}, 1),
-        (
-            dict.fromkeys(
-                ("trial_0", "trial_1"), TrainingResult(TrainingOutcome.FAILED, error="timed out", trained=False)
-            ),
-            1,
-        ),
-        ({"trial_0": BROKEN}, 1),
+        {"trial_0": BROKEN, "trial_1": TrainingResult(TrainingOutcome.FAILED, error="other", trained=False)},
+        {"trial_0": BROKEN, "trial_1": TrainingResult(TrainingOutcome.FAILED, error="broken", trained=True)},
+        {"trial_1": BROKEN, "trial_2": BROKEN},
+        dict.fromkeys(("trial_0", "trial_1"), TrainingResult(TrainingOutcome.FAILED, error="timed out", trained=False)),
     ],
-    ids=["different", "trained", "others completed", "may pass", "one"],
+    ids=["different", "trained", "others completed", "may pass"],
 )
-def test_other_failures_do_not_end_a_search(store: TrackingStore, ends: dict[str, TrainingResult], places: int) -> None:
-    search = Search(store, 4, places, **ends)
+def test_other_failures_do_not_end_a_search(store: TrackingStore, ends: dict[str, TrainingResult]) -> None:
+    search = Search(store, 4, **ends)
     search.run()
     assert search.pool.started == [0, 1, 2, 3]
     assert search.loop.hopeless is None
@@ -228,6 +222,7 @@ def test_a_canceled_launch_pauses_its_trial_only(store: TrackingStore) -> None:
     search.run()
     assert search.pool.started == [0, 1, 2, 3]
     assert search.loop.postponed == "canceled"
+    assert search.states[:3] == [State.PAUSED] * 3
     assert search.method.events[1:] == [("on_validation", 3, 4, 0.5)]
 
 

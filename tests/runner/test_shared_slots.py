@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,10 @@ from det_core.launch.machine_slots import list_slots
 from det_core.runner import ExperimentRunner
 
 from ..waiting import is_alive, wait_for
-from .conftest import start_runner
+from .conftest import Submit, start_runner
 
 pytestmark = pytest.mark.integration
 
-Submit = Callable[..., ExperimentRecord]
 WAITS = "def on_batch(self, batch):\n    while not Path({!r}).exists(): time.sleep(0.01)"
 
 

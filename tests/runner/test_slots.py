@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.runner import ExperimentRunner, start_detached
 
 from ..waiting import interrupt_once, is_alive, wait_for
-from .conftest import install_plugin
+from .conftest import Submit, install_plugin
 
 pytestmark = pytest.mark.integration
 
-Submit = Callable[..., ExperimentRecord]
 RING = Path(__file__).parents[2] / "examples" / "backend_plugin" / "det_ring.py"
 TWO = {"resources": {"slots_per_trial": 2}, "launcher": {"type": "local", "slots": 2}}
 AVERAGED = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
 
 from ..waiting import interrupt_once, wait_for
-from .conftest import start_runner
+from .conftest import Submit, start_runner
 
 pytestmark = pytest.mark.integration
 
-Submit = Callable[..., ExperimentRecord]
 
 AT_ONCE = {"launcher": {"type": "local", "slots": 2}, "max_restarts": 1}
 SPACE = {"x": {"type": "int", "minval": 0, "maxval": 1000}}
@@ -141,17 +139,6 @@ def test_a_search_whose_trials_all_fail_is_an_error(store: TrackingStore, new_ex
 
 
 ONE_BY_ONE = {**random_search(6), "launcher": {"type": "local", "slots": 1}}
-
-
-def test_a_search_stops_at_the_second_identical_failure_before_training(
-    store: TrackingStore, new_experiment: Submit
-) -> None:
-    experiment = new_experiment("raise ValueError('at import')", **ONE_BY_ONE)
-    assert run(store, experiment) is State.ERROR
-    error = str(store.experiment(experiment.id).error)
-    assert error == "ValueError: at import (2 trials failed like this before training, and none trained)"
-    states = [trial.state for trial in store.trials(experiment.id)]
-    assert states == [*[State.ERROR] * 2, *[State.CANCELED] * 4]
 
 
 def test_a_search_that_stopped_before_training_starts_again_when_resumed(

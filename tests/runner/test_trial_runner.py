@@ -392,8 +392,10 @@ def test_out_of_memory_is_a_failure(play: Callable[..., Play]) -> None:
 
 
 def test_a_canceled_launch_pauses(play: Callable[..., Play]) -> None:
-    result = play().run(ended_by(Cause.CANCELED))
+    one = play()
+    result = one.run(ended_by(Cause.CANCELED))
     assert (result.outcome, result.error) == (TrainingOutcome.PAUSED, "canceled: says the engine")
+    assert (one.record.restarts, one.record.interruptions) == (0, 0)
 
 
 def test_a_launch_that_never_succeeds_is_postponed(play: Callable[..., Play], delays: list[float]) -> None:

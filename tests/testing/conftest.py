@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import importlib_metadata
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from det_core.cli import main
 from tests.testing.defects import drop_other_cases
 from tests.testing.plugin_sites import register_broken, register_example
+
+sys.path += map(str, (Path(__file__).parents[2] / "examples").glob("*_plugin"))
 
 
 @pytest.fixture(scope="module")

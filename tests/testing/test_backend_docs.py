@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_ring
 
 from det_core.testing.backend import BackendCompliance
 from tests.testing.documents import declared_attributes, first_column, require_example, snippets
@@ -19,9 +20,6 @@ EXAMPLE = ROOT / "examples" / "backend_plugin"
 DOCUMENT = ROOT / "docs" / "backends.md"
 (CONFIG,) = snippets(DOCUMENT, "yaml")
 SMALLEST, *_ = snippets(DOCUMENT, "python")
-sys.path.append(str(EXAMPLE))
-
-import test_ring  # noqa: E402
 
 EXPERIMENT = "entrypoint: m:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n" + CONFIG
 SCRIPT = """

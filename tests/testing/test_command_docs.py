@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_progress
 
 from det_core.testing.command import CommandCompliance
 from tests.testing.documents import declared_attributes, first_column, require_example
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "command_plugin"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "commands.md"
-sys.path.append(str(EXAMPLE))
-
-import test_progress  # noqa: E402
 
 
 @pytest.mark.integration

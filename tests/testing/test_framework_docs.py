@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_descent
 
 from det_core.testing.framework import FrameworkCompliance
 from tests.testing.documents import declared_attributes, first_column, require_example, snippets
@@ -18,9 +19,6 @@ EXAMPLE = ROOT / "examples" / "framework_plugin"
 DOCUMENT = ROOT / "docs" / "frameworks.md"
 (CONFIG,) = snippets(DOCUMENT, "yaml")
 SMALLEST, *_ = snippets(DOCUMENT, "python")
-sys.path.append(str(EXAMPLE))
-
-import test_descent  # noqa: E402
 
 COUNTS = """
 import os

@@ -6,13 +6,13 @@ import json
 import os
 import runpy
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import test_prefix
 
 from det_core.interfaces.launcher import Cause, LaunchRequest, Phase
 from det_core.testing.launcher import LauncherCompliance
@@ -27,9 +27,6 @@ EXAMPLE = ROOT / "examples" / "launcher_plugin"
 SSH_EXAMPLE = ROOT / "examples" / "launcher_ssh"
 DOCUMENT = ROOT / "docs" / "launchers.md"
 KUBERNETES = next(code for code in snippets(DOCUMENT, "python") if "kubectl" in code)
-sys.path.append(str(EXAMPLE))
-
-import test_prefix  # noqa: E402
 
 
 @pytest.mark.integration

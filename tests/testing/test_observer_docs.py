@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_jsonl
 
 from det_core.events import EVENTS, ExperimentEvent, TrialEvent
 from det_core.testing.observer import ObserverCompliance
@@ -18,9 +18,6 @@ EXAMPLE = ROOT / "examples" / "observer_plugin"
 DOCUMENT = ROOT / "docs" / "observers.md"
 CONFIG = "entrypoint: 'true'\nsearcher: {name: single, metric: loss}\n"
 (BLOCK,) = snippets(DOCUMENT, "yaml")
-sys.path.append(str(EXAMPLE))
-
-import test_jsonl  # noqa: E402
 
 
 @pytest.mark.integration

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_halton
 import yaml
 
 from det_core.testing.search_method import SearchMethodCompliance
@@ -17,9 +17,6 @@ EXAMPLE = ROOT / "examples" / "search_method_plugin"
 DOCUMENT = ROOT / "docs" / "searching.md"
 (SPACE,) = snippets(ROOT / "docs" / "guides" / "search.md", "yaml")
 _, SEARCHER = snippets(DOCUMENT, "yaml")
-sys.path.append(str(EXAMPLE))
-
-import test_halton  # noqa: E402
 
 
 @pytest.mark.integration

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from typing import Any
 
 import importlib_metadata
 import pytest
+import test_gzip
 
 from det_core import storage as det_storage
 from det_core.interfaces.storage import StorageManager
@@ -26,9 +26,6 @@ DOCUMENT = ROOT / "docs" / "storage.md"
 STORE, BUCKET, SUITE = snippets(DOCUMENT, "python")
 (PYPROJECT,) = snippets(DOCUMENT, "toml")
 (CONFIG,) = snippets(DOCUMENT, "yaml")
-sys.path.append(str(EXAMPLE))
-
-import test_gzip  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,6 @@ import pytest
 
 from det_core.interfaces.records import MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing._fork_launcher import run_fork_server
 from det_core.tracking import open_store
 
 from ..answering_server import Behaviour, served
@@ -166,13 +165,6 @@ def report(run: Run) -> Report:
         )
 
     return make
-
-
-@pytest.fixture(scope="session")
-def forked() -> Iterator[list[str]]:
-    """Return arguments of Python that make its process a fork of one that has imported the tracking store."""
-    with run_fork_server(["det_core.tracking._sql_store", "det_core.tracking._sqlite"]) as words:
-        yield words
 
 
 @pytest.fixture

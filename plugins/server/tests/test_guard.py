@@ -213,14 +213,6 @@ def test_every_answer_has_the_security_headers(local: ServedSite, path: str) -> 
         assert answer.headers["cache-control"] == ("no-cache" if checked_again else "no-store")
 
 
-def test_only_files_with_a_hash_in_their_url_may_be_kept(local: ServedSite) -> None:
-    owner = local.owner
-    assert "immutable" in owner.get("/static/det.css?v=1").headers["cache-control"]
-    assert owner.get("/static/det.css").headers["cache-control"] == "no-cache"
-    assert owner.get("/static/nothing.css?v=1").headers["cache-control"] == "no-store"
-    assert owner.get("/experiments?v=1").headers["cache-control"] == "no-store"
-
-
 # The token in the URL
 
 

@@ -60,6 +60,7 @@ def test_requests_that_read_have_no_body(method: str) -> None:
     [
         ({"transfer-encoding": "chunked", "content-length": "1"}, 411),
         ({"content-length": "-1"}, 400),
+        ({"content-length": "x"}, 400),
         ({"content-length": ""}, 400),
         ({"content-length": "٣"}, 400),
     ],

@@ -20,9 +20,8 @@ from det_core.errors import StoreBusy
 from det_core.interfaces.records import LogLine, MetricsReport, Run, State
 from det_core.interfaces.tracking import TrackingStore
 
-from .serving import ServedSite, wait_for
+from .serving import LIMIT, ServedSite, wait_for
 
-LIMIT = 60
 CONFIG = {"name": "x", "searcher": {"metric": "loss", "smaller_is_better": True}}
 
 
@@ -222,18 +221,6 @@ def test_an_event_moves_the_cursor_if_it_has_one() -> None:
     assert Event("rows", {"a": "\n"}).encode() == b'event: rows\ndata: {"a": "\\n"}\n\n'
     with pytest.raises(ValueError, match="JSON"):
         Event("rows", math.nan).encode()
-
-
-def test_a_page_that_falls_behind_is_asked_to_reload() -> None:
-    async def whole() -> None:
-        slow = Subscription(Topics())
-        for number in range(10_000):
-            slow.put(Event("metrics", [number], str(number)))
-        assert slow.queue.qsize() <= 100
-        names = [slow.queue.get_nowait().name for _ in range(slow.queue.qsize())]
-        assert names[0] == "reload"
-
-    asyncio.run(whole())
 
 
 def test_a_new_experiment_is_announced_to_the_list(store: TrackingStore) -> None:
