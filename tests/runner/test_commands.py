@@ -378,6 +378,7 @@ def test_no_process_outlives_the_runner_and_the_guard(store: TrackingStore, comm
     (guard,) = runner.children()
     for process in (runner, guard):
         process.kill()
+    psutil.wait_procs([runner, guard], timeout=60)  # a runner that is still ending holds its lease
     wait_for(lambda: not any(map(is_alive, map(int, pids))), seconds=60)
     assert run(store, experiment) is State.COMPLETED
     assert the_trial(store, experiment).restarts == 0
