@@ -18,10 +18,10 @@ PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
-PARTS := cli runner tracking packaging
+PARTS := cli comm runner testing tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
-	ray horovod core cli runner tracking torch_distributed torch server slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow storage_gcs)
+	ray horovod core cli runner testing tracking comm torch_distributed torch server storage_gcs slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
@@ -64,7 +64,7 @@ more-%:
 	$(PYTEST) -m "$(MORE)" $(call tests_in,$*) || [ $$? = 5 ]
 
 unit: $(VENV)/.dev
-	$(SIDE_BY_SIDE) $(SUITES:%=unit-%)
+	$(SIDE_BY_SIDE) --jobs=4 $(SUITES:%=unit-%)
 
 unit-%:
 	$(BIN)/pytest -q -m "not integration and not ($(MORE))" $(call tests_in,$*)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from det_core.version import __version__
 
-sys.path.insert(0, str(Path(__file__).with_name("_ext")))
+sys.path += map(str, (Path(__file__).with_name("_ext"), Path(__file__).parents[1] / "tools"))
 
 project = "det"
 author = "The det developers"

@@ -18,6 +18,7 @@ from det_core.core._cluster_info import get_cluster_info
 from det_core.plugins import plugin_registry
 from det_core.testing._fork_launcher import run_fork_server
 from det_core.tracking import _sqlite, access_tokens, open_store
+from det_core.tracking._wal_sync import WalSync
 
 FORKED_MODULES = (
     "det_core.core",
@@ -102,6 +103,7 @@ def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
                 connection.execute("UPDATE det_schema SET cluster_id = ?", [uuid.uuid4().hex])
 
     monkeypatch.setattr(_sqlite, "_create_file", copy)
+    monkeypatch.setattr(WalSync, "schedule", lambda self: None)  # its timer would fire in another test
     monkeypatch.setattr(_sqlite, "_SYNCHRONOUS", {True: "OFF", False: "OFF"})
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 

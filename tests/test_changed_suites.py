@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from changed_suites import affected_suites, changed_files, read_imports
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "tools"))
 
-from changed_suites import affected_suites, changed_files, read_imports  # noqa: E402
-
+CORE = ["cli", "comm", "core", "runner", "testing", "tracking"]
 IMPORTS = {
     "core": set(),
     "net": {"core"},
@@ -28,13 +26,11 @@ IMPORTS = {
         (["plugins/net/det_net/data.py"], ["net", "net_distributed", "both"]),
         (["plugins/net_distributed/pyproject.toml"], ["net_distributed", "both"]),
         (["plugins/net/tests/test_data.py", "tests/cli/test_run.py"], ["cli", "net"]),
+        (["tests/comm/job.py"], CORE),
         (["docs/start.md", "README.md", "tests/test_cycles.py"], ["core"]),
-        (["det_core/home.py"], ["cli", "core", "runner", "tracking", "bucket", "net", "net_distributed", "both"]),
-        (["conftest.py"], ["cli", "core", "runner", "tracking", "bucket", "net", "net_distributed", "both"]),
-        (
-            ["plugins/removed/det_removed/x.py"],
-            ["cli", "core", "runner", "tracking", "bucket", "net", "net_distributed", "both"],
-        ),
+        (["det_core/home.py"], [*CORE, "bucket", "net", "net_distributed", "both"]),
+        (["conftest.py"], [*CORE, "bucket", "net", "net_distributed", "both"]),
+        (["plugins/removed/det_removed/x.py"], [*CORE, "bucket", "net", "net_distributed", "both"]),
         ([".github/workflows/test.yml"], []),
         ([], []),
     ],

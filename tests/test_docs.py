@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from tools.public_api import PACKAGES
+from public_api import PACKAGES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if not page.is_relative_to(ROOT / "docs/files"))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools" / "mutants"))
-
 from mutations import draw_sample, find_mutants, locate_again
 
 SOURCE = '''"""Name of the module."""

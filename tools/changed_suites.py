@@ -1,7 +1,7 @@
 """Print the suites that a change may break: ``changed_suites.py [--since REVISION]``, which ``make check`` uses.
 
 They are the suites of the distributions whose files differ from the revision, and of the distributions that import
-those, dependencies first. A change of tests concerns only their own suite. Files that git does not know yet count.
+those, dependencies first. A change of a test concerns only its own suite. Files that git does not know yet count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cycles import imported_names
 
-CORE_PARTS = ("cli", "runner", "tracking")
+CORE_PARTS = ("cli", "comm", "runner", "testing", "tracking")
 """Directories of ``tests/`` that are suites of their own."""
 CORE_DIRECTORIES = ("tests", "docs", "examples", "benchmarks", "tools")
 """Directories whose files only the tests of det-core read."""
@@ -68,8 +68,10 @@ def affected_suites(files: Iterable[str], imports: dict[str, set[str]]) -> list[
                 chosen |= {plugin} & imports.keys()
             case ["plugins", plugin, *_] if plugin in imports:
                 chosen |= {plugin, *(suite for suite in imports if plugin in _dependencies(suite, imports))}
-            case ["tests", part, _, *_] if part in CORE_PARTS:
+            case ["tests", part, test] if part in CORE_PARTS and test.startswith("test_"):
                 chosen.add(part)
+            case ["tests", *_, file] if not file.startswith("test_"):  # the parts share fixtures and helpers
+                chosen |= {"core", *CORE_PARTS}
             case [directory, _, *_] if directory in CORE_DIRECTORIES:
                 chosen.add("core")
             case [name] if name.endswith(".md"):

@@ -7,7 +7,6 @@ public modules and names. On the page ``reference/api/index``, the line ``<!-- m
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +15,11 @@ from typing import Any
 
 import griffe
 from docutils import nodes
+from public_api import load_modules, public_names
 from repository_files import write_changed
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.util.nodes import find_pending_xref_condition
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from public_api import load_modules, public_names
 
 _INDEX, _MARK = "reference/api/index", "<!-- modules -->"
 _ROLE = re.compile(r":[a-z:]+:(?=`)")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import config_reference
 import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -23,15 +23,6 @@ from tests.testing.documents import snippets
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [path for path in sorted((ROOT / "examples").rglob("*.yaml")) if "searcher:" in path.read_text()]
-
-
-@pytest.fixture(scope="module")
-def reader() -> Iterator[Any]:
-    sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-    import config_reference
-
-    yield config_reference
-    sys.path.remove(str(ROOT / "docs" / "_ext"))
 
 
 def keys_of(sections: list[Any]) -> Iterator[Any]:
@@ -56,10 +47,10 @@ def models() -> Iterator[type[BaseModel]]:
             found += [kind for kind in inner if isinstance(kind, type) and issubclass(kind, BaseModel)]
 
 
-def test_every_key_has_a_type_a_meaning_an_example_and_numbers_a_unit(reader: Any) -> None:
+def test_every_key_has_a_type_a_meaning_an_example_and_numbers_a_unit() -> None:
     schema = config_schema()
-    read = reader.SchemaReader(schema)
-    keys = [key for key in keys_of(read.sections()) if not reader.is_ignored(key)]
+    read = config_reference.SchemaReader(schema)
+    keys = [key for key in keys_of(read.sections()) if not config_reference.is_ignored(key)]
     assert len(keys) > 100
     assert [key.path for key in keys if not key.schema.get("description")] == []
     assert [key.path for key in keys if not read.examples(key.schema)] == []
@@ -67,9 +58,9 @@ def test_every_key_has_a_type_a_meaning_an_example_and_numbers_a_unit(reader: An
     assert [key.path for key in numbers if not read.unit(key.schema)] == []
 
 
-def test_every_key_of_the_schema_is_on_the_page(reader: Any) -> None:
+def test_every_key_of_the_schema_is_on_the_page() -> None:
     schema = config_schema()
-    named = re.findall(r"`([\w.]+)`", reader.render_reference(schema))
+    named = re.findall(r"`([\w.]+)`", config_reference.render_reference(schema))
     parts = {part for name in named for part in name.split(".")}
     blocks = [schema, *(part for name, part in schema["$defs"].items() if "." in name)]
     assert {key for block in blocks for key in block.get("properties", {})} - parts == set()
@@ -96,9 +87,9 @@ def test_every_example_is_valid() -> None:
     assert len(checked) > 80
 
 
-def test_every_default_is_valid(reader: Any) -> None:
+def test_every_default_is_valid() -> None:
     schema = config_schema()
-    keys = [key for key in keys_of(reader.SchemaReader(schema).sections()) if "default" in key.schema]
+    keys = [key for key in keys_of(config_reference.SchemaReader(schema).sections()) if "default" in key.schema]
     wrong = [key.path for key in keys if not accepts({**key.schema}, key.schema["default"], schema)]
     assert len(keys) > 60
     assert wrong == []

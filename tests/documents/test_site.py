@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ from det_core.plugins import plugin_registry
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _extensions() -> Iterator[None]:
-    sys.path.insert(0, str(DOCS / "_ext"))
-    yield
-    sys.path.remove(str(DOCS / "_ext"))
 
 
 def test_the_command_reference_has_all_commands() -> None:
