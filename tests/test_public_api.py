@@ -5,16 +5,27 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import public_api
 import pytest
 from public_api import PACKAGES
 
+import det_core
+from det_core import comm, core, plugins, storage, tracking
+from det_core.tracking import remote
+
 ROOT = Path(__file__).resolve().parent.parent
+LAZY = (det_core, comm, core, plugins, storage, tracking, remote)
 
 
 def test_the_public_names_are_the_recorded_ones_and_have_docstrings(capsys: pytest.CaptureFixture[str]) -> None:
     assert public_api.main(["--check"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("package", LAZY, ids=lambda package: package.__name__)
+def test_every_name_that_is_imported_on_first_use_exists(package: ModuleType) -> None:
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
 
 
 def foreign_names(package: Path) -> Iterator[str]:

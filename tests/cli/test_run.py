@@ -211,6 +211,7 @@ class Stopped:
         self.state, self.signals = state, signals
 
     def run(self, tick: Callable[[], None]) -> State:
+        tick()
         return self.state
 
 
@@ -231,6 +232,25 @@ def test_the_exit_code_is_that_of_the_first_signal(
 ) -> None:
     monkeypatch.setattr("det_core.runner.ExperimentRunner", lambda *arguments: runner)
     assert train_in_foreground(store, 1, quiet=True) == code
+
+
+def test_only_a_hangup_redirects_the_output(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a hangup the terminal is closed, and each write to it would be an error."""
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setattr(sys, "stderr", terminal)
+
+        def write_after(signal: signal.Signals) -> None:
+            runner = Stopped(State.PAUSED, signal)
+            monkeypatch.setattr("det_core.runner.ExperimentRunner", lambda *arguments: runner)
+            train_in_foreground(store, 1, quiet=True)
+            os.write(theirs, b"Experiment 1 paused")
+
+        with pytest.raises(OSError, match="Input/output error"):
+            write_after(signal.SIGINT)
+        write_after(signal.SIGHUP)
 
 
 @pytest.mark.integration

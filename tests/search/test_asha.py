@@ -127,6 +127,11 @@ def test_brackets_start_side_by_side() -> None:
     assert brief(method.start()) == "+0 0:6 +1 1:6 +2 2:6 +3 3:25 +4 4:25"
 
 
+def test_slots_that_a_small_bracket_cannot_start_with_go_to_the_first_bracket() -> None:
+    method = make("adaptive_asha", mode="conservative", max_length=100, max_trials=16, max_concurrent_trials=6)
+    assert brief(method.start()) == "+0 0:6 +1 1:6 +2 2:25 +3 3:25 +4 4:100 +5 5:6"
+
+
 def test_hyperparameters_depend_on_the_trials_number_only() -> None:
     def created(order: list[int]) -> list[Any]:
         method = make("async_halving", **{**HALVING, "max_concurrent_trials": 4})

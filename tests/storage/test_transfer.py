@@ -21,6 +21,7 @@ from det_core import storage
 from det_core.errors import StorageError
 from det_core.local_files import checksum, file_sync
 from det_core.local_files.parallel import in_parallel
+from det_core.local_files.source_file import SourceFile
 from det_core.storage import directory
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
@@ -61,6 +62,17 @@ def test_a_small_file_takes_few_python_calls(tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
     assert count / len(sources) < 125
+
+
+def test_a_file_that_has_become_shorter_is_not_read(tmp_path: Path) -> None:
+    """Otherwise a part with too few bytes would be sent."""
+    path = tmp_path / "x"
+    path.write_bytes(b"0123456789")
+    source = SourceFile(path)
+    assert source.read(2, 3) == b"234"
+    path.write_bytes(b"0123")
+    with pytest.raises(StorageError, match="x changed while it was being stored"):
+        source.read(2, 3)
 
 
 def test_the_checksum_is_the_one_of_rfc_3720(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,6 +98,16 @@ def test_many_rows_are_read_in_pieces(store: TrackingStore, monkeypatch: pytest.
     assert pieces == [[one], [one, two], [two, three], [three], [three]][: len(pieces)]
     assert pieces[-1] == [three]
     assert len(pieces) == 5  # 21 rows
+
+
+@pytest.mark.parametrize(("read", "end"), [([3, 1], (9, False)), ([3, 2], (7, True)), ([], (9, False))])
+def test_a_table_has_more_rows_only_if_a_call_read_as_many_as_it_may(
+    monkeypatch: pytest.MonkeyPatch, read: list[int], end: tuple[int, bool]
+) -> None:
+    """A partial end is the last row that was read. Otherwise, later rows of transactions in progress may be missing."""
+    monkeypatch.setattr(_changes, "_ROWS", 5)
+    rows: list[Any] = [SimpleNamespace(subject=1, last=7 - place, rows=count) for place, count in enumerate(read)]
+    assert _changes._end([*rows, SimpleNamespace(subject=None, last=9)]) == end
 
 
 def test_ids_that_are_used_again_after_a_deletion_are_found(store: TrackingStore) -> None:

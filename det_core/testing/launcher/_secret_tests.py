@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from det_core.testing.launcher import _leaks
 from det_core.testing.launcher._launcher_suite import Launch, LauncherSuite
 
 _NAME = "0123456789abcdef" * 2
-_SECRET = "pA55-w0rd-of-the-suite"  # noqa: S105
+# New in each process, so that no copy of this file contains it.
+_SECRET = f"pA55-{uuid.uuid4().hex}"
 _READ = f"""
 from det_core.tracking.secret_files import resolve_secrets
 report(resolve_secrets("det-secret:{_NAME}")[::-1])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import ssl
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +36,17 @@ KEYS = ["plain/file.pt", "a b+c%20~", "\u00e9\u4e2d\U0001f600", "?x=1&y#z", "a//
 LEFT_OUT = {"amz-sdk-invocation-id", "amz-sdk-request", "x-amz-checksum-mode"}
 """Headers that only botocore sends. They concern its retries and kinds of checksums that det does not store."""
 OF_THE_MOMENT = {"authorization", "user-agent", "x-amz-date"}
+
+
+SHA256 = hashlib.sha256(b"data").hexdigest()
+
+
+class RecordingPool:
+    """Pool of connections that keeps the headers of the latest request, and succeeds."""
+
+    def urlopen(self, method: str, target: str, body: bytes, headers: dict[str, str], **_: Any) -> SimpleNamespace:
+        self.headers = headers
+        return SimpleNamespace(status=200, headers={})
 
 
 @pytest.fixture
@@ -138,6 +151,20 @@ def test_requests_follow_a_bucket_to_another_region(server: Server) -> None:
 def test_requests_with_other_signatures_are_left_to_botocore(server: Server) -> None:
     express = create_s3_client(config(server, bucket="bkt--use1-az4--x-s3", endpoint_url=None, region="us-east-1"), 1)
     assert express._route is None
+
+
+@pytest.mark.parametrize(("setting", "digest"), [("", "UNSIGNED-PAYLOAD"), ("payload_signing_enabled = true", SHA256)])
+def test_contents_are_signed_as_the_settings_of_aws_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, digest: str
+) -> None:
+    """By default, HTTPS and the checksum protect the contents well enough, and a digest would take long."""
+    (tmp_path / "config").write_text(f"[default]\ns3 =\n    addressing_style = path\n    {setting}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    client = create_s3_client(S3Config(bucket="bkt", region="r-1"), 1)
+    pool = RecordingPool()
+    client._route = client._route._replace(pool=pool)
+    client.put_object(Bucket="bkt", Key="k", Body=b"data", ChecksumCRC32C="AAAAAA==")
+    assert pool.headers["X-Amz-Content-SHA256"] == digest
 
 
 def test_a_proxy_is_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

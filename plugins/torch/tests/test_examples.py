@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+import torch
 import yaml
+from det_torch._starter.model_def import IrisTrial
+from torch import nn
 
 from det_core.interfaces.tracking import TrackingStore
 from det_core.trial import load_trial_class
@@ -44,6 +47,12 @@ RESULTS: dict[str, Bounds] = {
     "tabular_regression_pytorch": {"r2": (operator.ge, 0.46), "mean_absolute_error": (operator.le, 0.6)},
 }
 """Slightly weaker bounds than the metrics in examples/README.md, after the whole training."""
+
+
+def test_the_accuracy_of_the_starter_is_the_share_of_correct_species(make_context: Any) -> None:
+    scores = torch.tensor([[3.0, 1, 2], [0, 5, 1], [0, 1, 4], [9, 0, 0]])
+    metrics = IrisTrial(make_context()).evaluate_batch((scores, torch.tensor([0, 1, 2, 1])), nn.Identity())
+    assert metrics["accuracy"].item() == 0.75
 
 
 def train_example(

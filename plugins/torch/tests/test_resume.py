@@ -12,7 +12,7 @@ import pytest
 import torch
 from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from det_torch._adapter import PyTorchAdapter
-from det_torch._random import seed_all
+from det_torch._random import rng_state, seed_all, set_rng_state
 from lives import Life, never
 from torch import nn
 from torch.utils.data import (
@@ -437,6 +437,27 @@ def test_random_numbers_that_callbacks_draw_before_training_do_not_matter(make_c
     first.snapshot()(tmp_path)
     expected = first.train(2, never)
     assert begin(tmp_path).train(2, never) == expected
+
+
+def test_the_generators_of_all_gpus_continue_on_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may resume on another GPU. Generators belong to GPUs in cyclic order from its own."""
+    generators, own = {0: torch.tensor(10), 1: torch.tensor(11), 2: torch.tensor(12)}, 0
+
+    def restore(state: torch.Tensor, gpu: int | None = None) -> None:
+        generators[own if gpu is None else gpu] = state
+
+    for name, function in {
+        "is_initialized": lambda: True,
+        "is_available": lambda: True,
+        "device_count": lambda: len(generators),
+        "current_device": lambda: own,
+        "get_rng_state": lambda gpu=None: generators[own if gpu is None else gpu],
+        "set_rng_state": restore,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, function)
+    state, own = rng_state(), 1
+    set_rng_state(state)
+    assert [generators[gpu].item() for gpu in range(3)] == [12, 10, 11]
 
 
 class Thaws(UserDrives):

@@ -435,6 +435,13 @@ def test_arguments_of_init_reach_the_context_and_the_store(store: TrackingStore)
     assert store.experiment(trial.experiment_id).config["name"] == "given"
 
 
+@pytest.mark.parametrize(("given", "expected"), [({}, 2), ({"aggregation_frequency": 3}, 3)])
+def test_the_config_sets_the_aggregation_frequency_if_init_does_not(given: dict[str, int], expected: int) -> None:
+    exp_conf = {"optimizations": {"aggregation_frequency": 2}}
+    with det_torch.init(exp_conf=exp_conf, **given) as context:  # type: ignore[arg-type]
+        assert context.aggregation_frequency == expected
+
+
 def test_tensorboard_files_can_be_switched_off(home: Path) -> None:
     train(max_length=Batch(1))
     assert len(list(home.rglob("*tfevents*"))) == 1

@@ -176,6 +176,21 @@ class TestTraining:
         adapter.train(1, never), adapter.validate(never), adapter.train(1, never)
         assert modes == [(True, True), *[(False, False)] * 3, (True, True)]
 
+    def test_a_report_reduces_the_values_since_the_previous_one(self, make_context: Any) -> None:
+        class Counts(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                self.count = context.wrap_reducer(len, "batches", for_validation=False)
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.count.update(None)
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        adapter = adapter_of(Counts, make_context())
+        for batches in (3, 2):
+            adapter.train(batches, never)
+            assert adapter.reduced() == {"batches": batches}
+
     def test_a_nan_loss_is_recorded_and_logged_once(self, make_context: Any, caplog: pytest.LogCaptureFixture) -> None:
         class Diverges(FrameworkDrives):
             def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
@@ -210,6 +225,21 @@ class TestTraining:
 
         with pytest.raises(InvalidTrial, match="NullHandler"):
             adapter_of(Odd, make_context()).snapshot()(tmp_path)
+
+    def test_weights_in_safetensors_are_saved_once_and_loaded(self, make_context: Any, tmp_path: Any) -> None:
+        pytest.importorskip("safetensors")
+
+        class Safe(UserDrives):
+            safetensors = True
+
+        adapter = adapter_of(Safe, make_context())
+        adapter.train(2, never)
+        adapter.snapshot()(tmp_path)
+        assert (tmp_path / "model_0.safetensors").is_file()
+        assert "models_state_dict" not in torch.load(tmp_path / "state_dict.pth", weights_only=True)
+        context = make_context()
+        adapter_of(Safe, context).load(tmp_path, batches_trained=2)
+        assert all(map(torch.equal, context.models[0].parameters(), adapter._context.models[0].parameters()))
 
     def test_a_checkpoint_of_other_code_is_refused(self, make_context: Any, tmp_path: Any) -> None:
         class Two(UserDrives):
