@@ -153,12 +153,11 @@ def test_requests_with_other_signatures_are_left_to_botocore(server: Server) -> 
     assert express._route is None
 
 
-@pytest.mark.parametrize(("setting", "digest"), [("", "UNSIGNED-PAYLOAD"), ("payload_signing_enabled = true", SHA256)])
+@pytest.mark.parametrize(("enabled", "digest"), [("true", SHA256), ("false", "UNSIGNED-PAYLOAD")])
 def test_contents_are_signed_as_the_settings_of_aws_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, digest: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enabled: str, digest: str
 ) -> None:
-    """By default, HTTPS and the checksum protect the contents well enough, and a digest would take long."""
-    (tmp_path / "config").write_text(f"[default]\ns3 =\n    addressing_style = path\n    {setting}\n")
+    (tmp_path / "config").write_text(f"[default]\ns3 =\n    payload_signing_enabled = {enabled}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     client = create_s3_client(S3Config(bucket="bkt", region="r-1"), 1)
     pool = RecordingPool()
