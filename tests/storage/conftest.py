@@ -13,6 +13,19 @@ from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
 from det_core.testing.requirements import skip_or_fail_in_ci
 
+LARGE = tuple(
+    f"tests/storage/test_compliance.py::TestDirectory::test_{name}"
+    for name in ("processes_do_not_disturb", "a_large_file", "more_files_than_one_page")
+)
+"""Tests of the suite for stores that start processes, or that store much."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(LARGE):
+            item.add_marker(pytest.mark.integration)
+
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:

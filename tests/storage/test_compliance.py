@@ -18,7 +18,6 @@ from .damaged_files import change_files_of
 from .memory import MemoryBucket
 
 
-@pytest.mark.integration
 class TestDirectory(StorageCompliance):
     large_file = (64 << 20) + 12345  # checksums go in parts of 64 MiB
 

@@ -37,10 +37,10 @@ def make_defect_tests(
     made, noticed = {}, set()
     for implementation, tests in caught_by.items():
         name = f"Test{implementation.__name__}"
-        made[name] = type(name, (suite,), {"caught": [f"test_{test}" for test in tests], **describe(implementation)})
+        made[name] = type(name, (suite,), {"chosen": [f"test_{test}" for test in tests], **describe(implementation)})
         for test in list_tests(suite):
             setattr(made[name], test, None)  # not collected
-        for case in made[name].caught:
+        for case in made[name].chosen:
             test = case.partition("[")[0]
             must_fail = _require_failure(getattr(suite, test))
             if test in integration:
@@ -51,13 +51,14 @@ def make_defect_tests(
 
 
 def drop_other_cases(items: list[pytest.Item]) -> None:
-    """Remove the cases that need not notice the defect of their implementation from collected tests."""
+    """Remove the cases from collected tests that their class has not ``chosen``, such as those that need not notice
+    its defect."""
     items[:] = [item for item in items if _is_chosen(item)]
 
 
 def _is_chosen(item: pytest.Item) -> bool:
-    caught = getattr(getattr(item, "cls", None), "caught", None)
-    return caught is None or item.name in caught or item.name.partition("[")[0] in caught
+    chosen = getattr(getattr(item, "cls", None), "chosen", None)
+    return chosen is None or item.name in chosen or item.name.partition("[")[0] in chosen
 
 
 def list_tests(suite: type) -> set[str]:

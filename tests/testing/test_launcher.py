@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 
+from det_core.interfaces.launcher import Exit, Launcher, LaunchRequest
+from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import node_agent
-from det_core.testing.launcher import LauncherCompliance
+from det_core.runner import _experiment_runner
+from det_core.testing.launcher import LauncherCompliance, WatchedLaunch
+from tests.runner.played_launcher import SUCCESS, PlayedLauncher, run_ids, save_checkpoint
 from tests.testing import broken_launchers
 from tests.testing.broken_launchers import CAUGHT_BY, Sound, launcher_name
 from tests.testing.defects import caught_tests, list_tests, make_defect_tests
+from tests.testing.in_process_launcher import InProcessLauncher
 
 pytestmark = pytest.mark.usefixtures("registered")
 
@@ -40,6 +49,62 @@ def describe(launcher: type[Sound]) -> dict[str, Any]:
 
 INTEGRATION = list_tests(LauncherCompliance) - UNIT
 globals().update(make_defect_tests(BrokenLaunchers, CAUGHT_BY, describe, integration=INTEGRATION))
+
+
+class TestInProcess(BrokenLaunchers):
+    """A launcher without a defect passes."""
+
+    chosen: ClassVar = [
+        "test_processes_run_in_their_unpacked_code",
+        "test_lines_have_their_stream_and_order",
+        "test_lines_have_their_rank",
+        "test_long_lines_arrive_complete",
+        "test_overwritten_text_counts_once",
+    ]
+
+    @pytest.fixture
+    def launcher(self) -> Launcher:
+        return InProcessLauncher()
+
+
+@pytest.mark.timeout(20)
+class TestPlayed(BrokenLaunchers):
+    """A launcher without a defect, whose workers are a function, survives a crash and a pause."""
+
+    name = "local"
+    chosen: ClassVar = ["test_an_experiment_survives_a_crash_and_a_pause"]
+    limit = 4.0
+
+    @pytest.fixture(autouse=True)
+    def _launcher(self, store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        launcher = PlayedLauncher(*[partial(train, store)] * 3, stops=True)
+        monkeypatch.setattr(_experiment_runner, "open_launcher", lambda config: launcher)
+
+
+def train(store: TrackingStore, request: LaunchRequest) -> Exit | None:
+    """Train two batches from the latest checkpoint. The first run crashes, and the second waits for its preemption."""
+    ids, latest = run_ids(request), request.info["cluster.json"]["latest_checkpoint"]
+    run, begin = ids["run_id"], store.checkpoint(latest).steps_completed if latest else 0
+    request.log(0, "stdout", f"run {run} starts at {begin}")
+    for step in (begin + 1, begin + 2):
+        report = MetricsReport(**ids, group="training", steps_completed=step, metrics={"loss": 1 / step})
+        store.report_metrics([report])
+        save_checkpoint(store, request, step)
+    if run == 2:
+        store.acknowledge_preemption(**ids)
+    elif run == 3:
+        store.report_metrics([replace(report, group="validation")])
+    return {1: Exit(code=-signal.SIGKILL), 2: None, 3: SUCCESS}[run]
+
+
+@pytest.mark.parametrize("end", [None, SUCCESS])
+def test_a_launch_is_killed_after_a_test_if_it_still_runs(end: Exit | None) -> None:
+    launcher = PlayedLauncher(end)
+    launch = WatchedLaunch(launcher, 4.0, key="a", argv=["true"], code=b"", info={}, slots=1)
+    if end:
+        launch.ended()
+    launch.release()
+    assert launcher.allocations[0].calls == (["close"] if end else ["kill", "close"])
 
 
 def test_every_test_of_the_suite_notices_a_defect() -> None:
