@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from det_core.comm import _collective_channel
-from det_core.comm._collective_channel import CollectiveChannel, check_peers
+from det_core.comm._collective_channel import CollectiveChannel, check_peers, report_and_close
 from det_core.comm._collectives import OPS, HubCollectives, LeafCollectives, is_local_collective
 from det_core.comm._link import Link, LinkClosed, refuse_to_wait
 from det_core.comm._message import DATA, MANY, NUDGE, Message
@@ -253,6 +255,34 @@ def test_an_error_is_reported_to_workers_that_do_not_read(
         while True:
             job.channel.broadcast(bytes(10_000))
     assert job.channel.everybody.links[0].fileno() == -1
+
+
+class Unread:
+    """Link to a peer that does not read. To report an error to it takes all the time that there is."""
+
+    is_sending = False
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+        self.calls: list[str] = []
+
+    def is_writable(self) -> bool:
+        return False
+
+    def fail(self, *_: object) -> None:
+        self.calls.append("fail")
+        self.clock[0] += 1.0
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_reports_to_all_workers_that_do_not_read_share_one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(_collective_channel, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    links: list[Any] = [Unread(clock), Unread(clock)]
+    report_and_close(links, CommError("over"))
+    assert [link.calls for link in links] == [["fail", "close"], ["close"]]
 
 
 def test_notices_go_up(make_job: Callable[..., Job]) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 from det_core.errors import StoreBusy, TrackingError
 from det_core.interfaces.records import LogLine, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import _fork_safety, _sqlite, open_store
+from det_core.tracking import _fork_safety, _outage, _sqlite, open_store
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._outage import Outage, Unavailable
 
@@ -307,6 +308,26 @@ def test_an_outage_that_lasts_is_reported_once(caplog: pytest.LogCaptureFixture)
     (record,) = caplog.records
     assert re.fullmatch(r"the database is unavailable, will retry for [45]\d s: no answer", record.getMessage())
     assert outage._since is None
+
+
+def test_an_outage_is_announced_after_three_seconds_and_raised_at_its_limit(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def call() -> None:
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(_outage, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    monkeypatch.setattr(_outage, "_PAUSE", 0.5)
+    with pytest.raises(Unavailable), caplog.at_level(logging.WARNING):
+        Outage(4.75).retry(call)
+    assert now == 4.75
+    assert caplog.messages == ["the database is unavailable, will retry for 2 s: no answer"]  # 1.75 s
 
 
 def test_every_method_of_the_store_is_repeated() -> None:
