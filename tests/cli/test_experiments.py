@@ -409,6 +409,8 @@ def test_a_plot_of_many_trials_names_the_best_ten(
     assert len(legend) == 11
     assert legend[-1] == "the others"
     assert axes.get_ylim()[0] < 1 / 60  # the worst is in the picture
+    grid = [*axes.get_xgridlines(), *axes.get_ygridlines()]
+    assert grid and all(line.get_visible() for line in grid)  # so that values can be read
 
 
 @pytest.mark.usefixtures("matplotlib")
