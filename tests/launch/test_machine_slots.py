@@ -213,6 +213,28 @@ def test_a_slot_that_another_process_takes_first_costs_only_a_turn(monkeypatch: 
         assert pair.poll() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    "take", [lambda one: one.lock("slot-cpu-0"), lambda one: one.create("ticket-")], ids=["existing", "new"]
+)
+def test_a_file_that_was_removed_before_it_was_locked_counts_as_busy(
+    slots_directory: Path, monkeypatch: pytest.MonkeyPatch, take: Callable[[SlotDirectory], object]
+) -> None:
+    """Two processes could otherwise lock two files of the same name."""
+    flock = fcntl.flock
+
+    def remove_first(file: int, operation: int) -> None:
+        for path in slots_directory.iterdir():
+            path.unlink()
+        flock(file, operation)
+
+    with closing(SlotDirectory()) as directory:
+        (slots_directory / "slot-cpu-0").touch()
+        monkeypatch.setattr(fcntl, "flock", remove_first)
+        with pytest.raises(BlockingIOError, match="was removed before it was locked"):
+            take(directory)
+        assert not any(slots_directory.iterdir())
+
+
 def crash_at(line: int) -> bool:
     """Reserve and return a slot in a child process that kills itself at a line of the modules, counted as they run.
 
