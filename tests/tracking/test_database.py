@@ -22,6 +22,8 @@ from det_core.home import home_directory
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _schema, _sqlite, open_store
+from det_core.tracking._outage import Unavailable
+from det_core.tracking._postgresql import Postgresql
 
 from ..postgresql import PostgreSQL
 
@@ -262,6 +264,36 @@ def test_a_locked_row_in_postgresql_raises_an_error(server: PostgreSQL) -> None:
         other.execute("SELECT * FROM experiments FOR UPDATE")
         with pytest.raises(StoreBusy, match=r"another session held a lock for 0.2 s"):
             store.set_experiment_progress(number, 0.5)
+
+
+class Refusal(Exception):
+    """Error of psycopg. An error of a connection has no state."""
+
+    def __init__(self, sqlstate: str | None, text: str) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "message"),
+    [
+        (Refusal("55P03", "canceling statement due to lock timeout"), StoreBusy, "another session held a lock for 5 s"),
+        (Refusal("57P01", "terminating connection"), Unavailable, "PostgreSQL says: terminating connection"),
+        (Refusal("42601", "syntax error"), TrackingError, "PostgreSQL says: syntax error"),
+        (Refusal(None, "Connection refused"), Unavailable, "Connection refused"),
+        (Refusal(None, "password authentication failed"), TrackingError, "authentication failed"),
+    ],
+    ids=["locked", "restarted", "wrong", "unreachable", "refused"],
+)
+def test_an_error_of_postgresql_says_whether_a_repetition_may_help(
+    refusal: Refusal, kind: type[TrackingError], message: str
+) -> None:
+    pytest.importorskip("psycopg")
+    with closing(Postgresql(sa.make_url("postgresql://det:password@host/det"), 5.0)) as database:
+        error = database.explain(sa.exc.OperationalError("SELECT 1", {}, refusal))
+    assert type(error) is kind
+    assert message in str(error)
+    assert "det:***@host" in str(error)
 
 
 @pytest.mark.parametrize("how", ["deleted", "renamed", "replaced"])

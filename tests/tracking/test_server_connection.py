@@ -30,6 +30,7 @@ from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import LogLine, MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import is_server_url, open_store
+from det_core.tracking._answered_calls import AnsweredCall
 from det_core.tracking._database import Database
 from det_core.tracking._schema import answered_calls
 from det_core.tracking.access_tokens import delete_token, find_token, save_token, saved_servers
@@ -215,6 +216,16 @@ def test_an_answer_that_cannot_be_sent_leaves_no_effect(direct: TrackingStore, m
     with pytest.raises(TrackingError, match="the answer of create_experiment has more than"):
         numbered_store(direct, "a-1").create_experiment(config={"name": "e" * 800})
     assert direct.experiments() == []
+
+
+def test_a_call_that_fails_after_its_write_leaves_no_effect_and_no_open_transaction(tmp_path: Path) -> None:
+    call = AnsweredCall("a", 1)
+    with open_store(f"sqlite:///{tmp_path}/det.db", wait=1.0) as store:
+        with pytest.raises(ZeroDivisionError), call:
+            store.create_experiment(config={"name": "lost"})
+            1 / 0  # noqa: B018
+        store.create_experiment(config={"name": "later"})
+        assert [one.config["name"] for one in store.experiments()] == ["later"]
 
 
 def test_answers_are_kept_for_an_hour(direct: TrackingStore, trial: TrialRecord) -> None:

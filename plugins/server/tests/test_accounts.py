@@ -52,6 +52,13 @@ def test_a_login_leads_to_the_page_that_was_asked_for(team: ServedSite) -> None:
     assert team.client.post("/login", {**fields, "next": "//evil.example"}).headers["location"] == "/"
 
 
+@pytest.mark.parametrize(("mode", "status"), [("navigate", 303), ("cors", 401), ("same-origin", 401)])
+def test_only_navigations_lead_to_the_login(team: ServedSite, mode: str, status: int) -> None:
+    """A script of a page would take the login's page for its data."""
+    answer = team.client.get("/experiments", Sec_Fetch_Mode=mode, Sec_Fetch_Site="same-origin")
+    assert answer.status == status
+
+
 def test_a_login_by_a_form_of_another_site_is_refused(team: ServedSite) -> None:
     fields = {"user": "ann", "password": PASSWORD}
     assert team.client.post("/login", fields, Origin="https://evil.example").cookie is None

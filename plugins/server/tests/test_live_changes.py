@@ -15,6 +15,7 @@ import pytest
 from det_server import _live_changes
 from det_server._live_changes import Event, LiveChanges, Subscription, TooManyPages
 from det_server._live_rows import Topics
+from det_server.pages import live
 
 from det_core.errors import StoreBusy
 from det_core.interfaces.records import LogLine, MetricsReport, Run, State
@@ -273,6 +274,14 @@ def test_the_number_of_pages_is_bounded(store: TrackingStore, monkeypatch: pytes
         await first.aclose()  # type: ignore[attr-defined]
 
     reading(store, body)
+
+
+def test_a_page_that_is_one_too_many_is_refused(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (_live_changes, live):
+        monkeypatch.setattr(module, "MOST_SUBSCRIPTIONS", 0)
+    answer = local.owner.get("/live?list=1")
+    assert answer.status == 503
+    assert "0 pages are open; close some" in answer.text
 
 
 def test_updates_continue_after_the_store_was_unavailable(

@@ -275,6 +275,18 @@ def test_long_lists_have_pages(local: ServedSite) -> None:
     assert "1–50 of 60 experiments" in first.text  # noqa: RUF001
     assert [one["href"] for one in first.all("a") if one.get("rel") == "next"] == ["?page=2"]
     assert "51–60 of 60 experiments" in second.text  # noqa: RUF001
+    shown = [re.findall(r"\bn\d+\b", page.text) for page in (first, second)]
+    assert shown == [[f"n{number}" for number in numbers] for numbers in (range(59, 9, -1), range(9, -1, -1))]
+
+
+@pytest.mark.parametrize(
+    ("query", "order"),
+    [("", "descending"), ("?reverse=1", "ascending"), ("?order=name", "ascending"), ("?order=progress", "descending")],
+)
+def test_the_header_of_a_list_says_how_it_is_sorted(local: ServedSite, query: str, order: str) -> None:
+    local.store.create_experiment(config={"name": "x"})
+    page = Page(local.owner.get(f"/experiments{query}").text)
+    assert [one["aria-sort"] for one in page.all("th") if "aria-sort" in one] == [order]
 
 
 def test_viewers_see_no_actions(team: ServedSite) -> None:

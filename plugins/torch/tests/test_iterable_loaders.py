@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from det_torch import DataLoader
-from det_torch._data import training_data, validation_data
+from det_torch._data import UnmanagedStream, training_data, validation_data
 from det_torch._random import rng_state, seed_all
 from torch.utils.data import IterableDataset, RandomSampler, WeightedRandomSampler, get_worker_info
 
@@ -312,6 +312,15 @@ def test_a_loader_that_cannot_be_read_exactly_is_an_error(loader: Any, message: 
         read(data_of(loader()), READ)
     with pytest.raises(InvalidTrial, match=message):
         list(validation_data(loader(), rank=0, size=1, seed=7, whole=True)[0])
+
+
+@pytest.mark.timeout(20)
+def test_a_loader_that_the_trial_manages_is_read_again_as_the_next_epoch_unless_it_is_empty() -> None:
+    batches = UnmanagedStream(DataLoader(Stream(), BATCH)).start(0, None)
+    epochs = [list(islice(batches, 6)) for _ in range(2)]
+    assert [records(epoch) for epoch in epochs] == [list(range(RECORDS))] * 2
+    with pytest.raises(InvalidTrial, match="DataLoader yielded no batches; expected at least one in every epoch"):
+        next(UnmanagedStream(DataLoader(Nothing(), BATCH)).start(0, None))
 
 
 def test_the_length_of_a_stream_that_workers_share_is_an_estimate() -> None:

@@ -6,11 +6,15 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from det_torch import PyTorchTrial
+from det_torch._adapter import PyTorchAdapter
 from det_torch.testing import AdapterCompliance
+from det_torch.testing.code.model_def import Adversaries, OneModel, table
 from det_torch.testing.slot_equivalence import SlotEquivalenceSuite
 
 from det_core.plugins import plugin_registry
@@ -48,6 +52,31 @@ def describe(adapter: type) -> dict[str, Any]:
 
 CAUGHT_BY = {getattr(broken_adapters, name): [test] for name, test in broken_backends.CAUGHT_BY.items()}
 globals().update(make_defect_tests(AdapterCompliance, CAUGHT_BY, describe, integration=list_tests(AdapterCompliance)))
+
+
+@pytest.mark.parametrize("trial_class", [OneModel, Adversaries])
+def test_the_reducers_of_the_trials_see_every_record(trial_class: type[PyTorchTrial], make_context: Any) -> None:
+    context = make_context()
+    adapter = PyTorchAdapter(trial_class(context), context)
+    adapter.train(12, lambda: False)  # one epoch
+    reduced = adapter.reduced()
+    assert reduced["seen"] == 48
+    assert reduced["values"] == pytest.approx(table(48).tensors[0].sum().item())
+
+
+@pytest.mark.parametrize(
+    ("how", "fails"), [("raise 0 3", True), ("raise 0 4", False), ("raise 1 3", False), (None, False)]
+)
+def test_a_slot_fails_at_the_batch_that_the_environment_names(
+    how: str | None, fails: bool, make_context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how:
+        monkeypatch.setenv("FAIL", how)
+    context = make_context()
+    adapter = PyTorchAdapter(OneModel(context), context)
+    with pytest.raises(ArithmeticError, match="rank 0 fails on purpose") if fails else nullcontext():
+        adapter.train(4, lambda: False)
+    assert context.current_train_batch() == (3 if fails else 4)
 
 
 @pytest.mark.slow
