@@ -367,6 +367,16 @@ def test_a_flood_of_strangers_costs_few_lines_and_threads(caplog: pytest.LogCapt
     assert _handshake._MOST_LINES < len(lines) < 20
 
 
+def test_the_first_strangers_and_then_ever_fewer_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    transport = TcpTransport("127.0.0.1", "127.0.0.1", carries_payloads=False)
+    me = Peer.myself(Ranks(0, 2, 0, 1, 0, 2))
+    with closing(Listener(transport, transport.fresh(), me, [2, 2], [PeerRole("machine", 1)])) as listener:
+        for _ in range(70):
+            listener._drop(socket.socket(), ("192.0.2.1", 5), ValueError("no greeting"))
+    numbers = [int(message.partition("(number ")[2].partition(")")[0]) for message in caplog.messages]
+    assert numbers == [*range(1, 11), 16, 32, 64]
+
+
 def test_a_listener_survives_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection for which no thread can be started is dropped."""
     start, refused = threading.Thread.start, []

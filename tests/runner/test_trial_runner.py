@@ -32,6 +32,7 @@ from det_core.runner._trial_runner import TrainingOutcome, TrainingResult, Trial
 
 from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, ended_by, run_ids, save_checkpoint
 
+DELAY = TrialRunner._delay
 INTERRUPTIONS = (Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.NODE_LOST)
 
 
@@ -383,6 +384,28 @@ def test_delays_grow_to_five_minutes_and_begin_again_after_a_long_run(
 
     one.run(*[after(300)] * 10, after(301), after(1), SUCCESS)
     assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 1, 2]
+
+
+@pytest.mark.parametrize(("stop_at", "end"), [(None, 3.0), (1.5, 2.0)])
+def test_a_delay_is_shown_until_it_is_over_or_a_stop_is_requested(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, stop_at: float | None, end: float
+) -> None:
+    experiment = store.create_experiment(config={}).id
+    trial = [store.create_trial(experiment, hparams={}, seed=0).id for _ in range(2)][1]
+    run, now, shown = store.start_run(trial, allocation_id="a"), 0.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        shown.append(store.trial(trial).placement)
+
+    monkeypatch.setattr(_trial_runner, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    monkeypatch.setattr(_trial_runner, "_TICK", 1.0)
+    requested = lambda: State.PAUSED if stop_at and now > stop_at else None  # noqa: E731
+    DELAY(SimpleNamespace(store=store), run, "interrupted, starts again", 3.0, requested)  # type: ignore[arg-type]
+    assert now == end
+    assert shown[0] == "interrupted, starts again in 3 s"
+    assert store.trial(trial).placement == ""
 
 
 def test_out_of_memory_is_a_failure(play: Callable[..., Play]) -> None:

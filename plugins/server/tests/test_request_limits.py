@@ -79,6 +79,8 @@ def _drip(connection: socket.socket) -> bool:
 def test_the_number_of_connections_is_bounded(served_local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_server._http_server.MAX_CONNECTIONS", 5)
     kept = [socket.create_connection(served_local.client.address, timeout=LIMIT) for _ in range(5)]
+    kept[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert kept[-1].recv(8) == b"HTTP/1.1"
     with (
         socket.create_connection(served_local.client.address, timeout=LIMIT) as refused,
         contextlib.suppress(ConnectionError),

@@ -29,6 +29,8 @@ def test_users_on_the_command_line(
     assert main(["user", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [(user["name"], user["role"], user["active"]) for user in listed] == [("ann", "ADMIN", True)]
+    assert main(["user", "list"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["ann", "admin", "yes"]
     assert "password" not in json.dumps(listed) and "argon2" not in json.dumps(listed)
     monkeypatch.setattr("sys.stdin", io.StringIO("another password\n"))
     assert main(["user", "edit", "ann", "--password-stdin"]) == 0

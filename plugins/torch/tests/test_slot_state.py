@@ -7,13 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from det_torch._checkpoints._packing import pack_state, unpack_state
-from det_torch._checkpoints._slot_state import SLOT_PARTS, gather_slot_parts, select_slot_state
+from det_torch._checkpoints._slot_state import SLOT_PARTS, gather_slot_parts, seed_slot, select_slot_state
 from det_torch._checkpoints._staging import HostStaging
 
 from det_core.comm import pickle_payload
@@ -60,6 +61,20 @@ def on_slots(work: Callable[[DistributedContext], Any], port: int) -> list[Any]:
 
     with ThreadPoolExecutor(SIZE) as pool:
         return list(pool.map(meet, range(SIZE)))
+
+
+def test_only_several_slots_draw_numbers_of_their_own() -> None:
+    """A single slot keeps its generators as they are, and det begins a trial as earlier releases did."""
+
+    def drawn(size: int, rank: int) -> list[float]:
+        torch.manual_seed(5)
+        seed_slot(SimpleNamespace(size=size, rank=rank), seed=7, batch=0)  # type: ignore[arg-type]
+        return torch.rand(3).tolist()
+
+    alone, several = drawn(1, 0), [drawn(2, 0), drawn(2, 1)]
+    torch.manual_seed(5)
+    assert alone == torch.rand(3).tolist()
+    assert len(set(map(tuple, [alone, *several]))) == 3
 
 
 @pytest.fixture(scope="module")
