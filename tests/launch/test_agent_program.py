@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError, TrackingError
-from det_core.interfaces.launcher import PYTHON
+from det_core.interfaces.launcher import PYTHON, Exit
 from det_core.launch import _agent_messages as messages
 from det_core.launch import agent_program
 from det_core.launch.agent_program import AgentProgram
@@ -187,6 +187,25 @@ def test_a_signal_of_the_engine_is_a_preemption_with_a_cause(runner: Runner, num
     assert lines[0] == "preempt"
     message = f"the node's agent received {signal.Signals(number).name}" if number else ""
     assert end == (0, cause, message)
+
+
+class LateAgent:
+    """Agent of workers that have ended, whose last line it delivers when it is closed."""
+
+    def __init__(self, program: AgentProgram) -> None:
+        self.program = program
+
+    def wait(self, timeout: float) -> Exit:
+        return Exit(code=3)
+
+    def close(self) -> None:
+        self.program._send_line(0, "stdout", "the last line")
+
+
+def test_the_last_lines_arrive_before_the_end(runner: Runner) -> None:
+    with pytest.raises(SystemExit):
+        runner.program._watch(LateAgent(runner.program))  # type: ignore[arg-type]
+    assert runner.lines() == (["the last line"], (3, "workers", ""))
 
 
 def test_a_kill_ends_the_workers(runner: Runner) -> None:

@@ -314,7 +314,7 @@ def test_a_loader_that_cannot_be_read_exactly_is_an_error(loader: Any, message: 
         list(validation_data(loader(), rank=0, size=1, seed=7, whole=True)[0])
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_loader_that_the_trial_manages_is_read_again_as_the_next_epoch_unless_it_is_empty() -> None:
     batches = UnmanagedStream(DataLoader(Stream(), BATCH)).start(0, None)
     epochs = [list(islice(batches, 6)) for _ in range(2)]
