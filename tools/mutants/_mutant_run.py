@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class MutantWorker:
                 try:
                     failed, cpu = self._failing(suite, waiting)
                 finally:
-                    (self._tree / mutant.path).write_bytes(original)
+                    self._restore(self._tree / mutant.path, original)
                 spent += cpu
                 if failed in waiting and not is_unit and self._failing(suite, [failed])[0]:
                     flaky.add(failed)
@@ -50,6 +51,11 @@ class MutantWorker:
                     return self._result(mutant, "unit" if is_unit else "test", failed, spent, len(chosen))
                 break
         return self._result(mutant, "survived", "", spent, len(chosen))
+
+    def _restore(self, file: Path, original: bytes) -> None:
+        file.write_bytes(original)
+        # Python compares sizes and seconds only, and both may be those of the mutant.
+        Path(cache_from_source(str(file))).unlink(missing_ok=True)
 
     def _result(self, mutant: Mutant, result: str, by: str, cpu: float, tests: int) -> dict[str, Any]:
         return {"key": mutant.key, "result": result, "by": by, "cpu": round(cpu, 1), "tests": tests}
