@@ -11,7 +11,7 @@ from typing import TypeVar
 from det_core.interfaces.account_records import AccessTokenRecord, Role, TokenKind, TokenScope, UserRecord
 from det_core.interfaces.tracking import TrackingStore
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -44,7 +44,7 @@ class ServerStore(TrackingStore):
     """
 
     @abstractmethod
-    def execute(self, call: Callable[[Change], T], *, call_id: str | None = None) -> T:
+    def execute(self, call: Callable[[Change], _T], *, call_id: str | None = None) -> _T:
         """Make a call whose write, entry in the audit log and remembered answer are one transaction.
 
         A call that opens several transactions, such as a deletion in pieces, has the entry in the first one and the
