@@ -49,6 +49,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "interfaces.storage",
         "interfaces.model_records",
         "interfaces.records",
+        "interfaces.server_store",
         "interfaces.tracking",
         "json_values",
         "launch.agent_group",

@@ -16,7 +16,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
 from det_core.tracking import AGENT_URL, is_server_url
 from det_core.tracking.access_tokens import TOKEN_VARIABLE
-from det_core.tracking.remote import RunAccess, answer_call
+from det_core.tracking.remote import Caller, RunAccess, answer_call
 from det_core.tracking.secret_files import read_secrets, resolve_secrets
 
 
@@ -48,6 +48,8 @@ def build_launch_request(
     Raises:
         InvalidExperimentException, PluginError: as `det_core.launch.backends.choose_backend`.
     """
+    # The store has no accounts, or is a server that knows this user.
+    worker = Caller(user="", run=RunAccess(trial.experiment_id, trial.id, run.run_id), owns_all=True)
     environment = config.environment.environment_variables.for_device(launcher.device())
     return LaunchRequest(
         key=f"{store.cluster_id}-trial-{trial.id}",
@@ -57,7 +59,7 @@ def build_launch_request(
         secrets=read_secrets(experiment.config),
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
-        call=partial(answer_call, store, access=RunAccess(trial.experiment_id, trial.id, run.run_id)),
+        call=partial(answer_call, store, caller=worker),
         info=build_run_info(store, config.dump(), trial, run, latest),
         priority=config.resources.priority or LaunchRequest.priority,
         submitted=experiment.start_time,

@@ -30,9 +30,11 @@ from det_core.tracking._schema import access_tokens, actions, users
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from det_core.interfaces.server_store import Action
 
 _USER_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_LONGEST_TEXT = 200
 _c = access_tokens.c
 
 
@@ -136,17 +138,22 @@ class AccountsMixin(StoreMixin):
         with self._database.write(durable=True) as connection:
             connection.execute(delete(access_tokens).where(_c.id == token_id))
 
-    def record_action(self, *, user: str, action: str, target: str, address: str = "") -> None:
-        texts = {"user": user, "action": action, "target": target, "address": address}
-        values = {name: make_writable(text) for name, text in texts.items()}
+    def record_action(self, action: Action) -> None:
         with self._database.write(durable=True) as connection:
-            connection.execute(actions.insert().values(**values, time=utc_now()))
+            insert_action(connection, action)
 
     def actions(self, *, before: int | None = None, limit: int = 100) -> list[ActionRecord]:
         query = select(*record_columns(actions, ActionRecord)).order_by(actions.c.id.desc()).limit(limit)
         with self._database.read() as connection:
             older = query if before is None else query.where(actions.c.id < before)
             return fetch_records(connection, ActionRecord, older)
+
+
+def insert_action(connection: Connection, action: Action) -> None:
+    """Append an entry to the audit log."""
+    texts = {"user": action.user, "action": action.name, "target": action.target, "address": action.address}
+    values = {name: make_writable(text[:_LONGEST_TEXT]) for name, text in texts.items()}
+    connection.execute(actions.insert().values(**values, time=utc_now()))
 
 
 def _get_user(connection: Connection, name: str) -> UserRecord:

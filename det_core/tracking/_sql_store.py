@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import select
 
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.server_store import ServerStore
 from det_core.tracking._accounts import AccountsMixin
-from det_core.tracking._answered_calls import answer_call_once
+from det_core.tracking._answered_calls import execute_call
 from det_core.tracking._changes import ChangesMixin
 from det_core.tracking._checkpoints import CheckpointsMixin
 from det_core.tracking._curves import CurvesMixin
@@ -31,7 +31,10 @@ from det_core.tracking._trials import TrialsMixin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from det_core.interfaces.server_store import Change
     from det_core.tracking._database import Database
+
+T = TypeVar("T")
 
 
 class SqlTrackingStore(
@@ -52,7 +55,7 @@ class SqlTrackingStore(
     LogsMixin,
     ChangesMixin,
     AccountsMixin,
-    TrackingStore,
+    ServerStore,
 ):
     """Tracking store in one SQL database. Open it with `det_core.tracking.open_store`.
 
@@ -77,17 +80,8 @@ class SqlTrackingStore(
         with self._database.read() as connection:
             return str(connection.execute(select(schema.c.cluster_id)).scalar_one())
 
-    def answer_once(self, call_id: str, answer: Callable[[], bytes]) -> bytes:
-        """Return the answer to a call of a remote client, which takes effect once although the client may repeat it.
-
-        Args:
-            call_id: ``LANE-NUMBER``. Calls of one lane follow each other, and their numbers ascend.
-            answer: function that executes the call with this store, and returns the answer.
-
-        Raises:
-            TrackingError: a later call of the lane was answered before.
-        """
-        return answer_call_once(self._database, call_id, answer)
+    def execute(self, call: Callable[[Change], T], *, call_id: str | None = None) -> T:
+        return execute_call(self._database, call, call_id)
 
     def close(self) -> None:
         self._database.close()

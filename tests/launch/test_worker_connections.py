@@ -25,7 +25,7 @@ from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.node_agent import AllocatedNode, NodeAgent
 from det_core.runner._launch_request import build_run_info
 from det_core.tracking import AGENT_URL, open_lazy_store, open_store
-from det_core.tracking.remote import RunAccess, StoreCall, _agent_socket, answer_call
+from det_core.tracking.remote import Caller, RunAccess, StoreCall, _agent_socket, answer_call
 
 Listen = Callable[[StoreCall | None], WorkerConnections]
 
@@ -249,7 +249,7 @@ def start_worker(record: TrackingStore, code: str, directory: Path) -> tuple[Nod
     trial = record.create_trial(experiment.id, hparams={}, seed=0)
     record.set_searcher_operation(trial.id, 300)
     run = record.start_run(trial.id, allocation_id="a")
-    access = RunAccess(experiment_id=experiment.id, trial_id=trial.id, run_id=run.run_id)
+    caller = Caller(user="", run=RunAccess(experiment.id, trial.id, run.run_id), owns_all=True)
     info = build_run_info(record, config, trial, run, None)
     info["cluster.json"] |= {"master_url": AGENT_URL}
     (directory / "code").mkdir()
@@ -261,7 +261,7 @@ def start_worker(record: TrackingStore, code: str, directory: Path) -> tuple[Nod
         info=info,
         slots=1,
         log=lambda rank, stdtype, text: output.append(text),
-        call=partial(answer_call, record, access=access),
+        call=partial(answer_call, record, caller=caller),
     )
     return NodeAgent(request, AllocatedNode(name="n1", slot_ids=[0])), output
 

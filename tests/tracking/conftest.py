@@ -62,6 +62,8 @@ CREATES_TABLES = ("test_database", "test_maintenance", "test_migrations", "test_
 """Modules whose tests need a database without tables, or change the tables."""
 
 
+NOT_FOR_CLIENTS = ("test_accounts",)
+"""Modules with tests of methods that no client may call."""
 NOT_REMOTE: Mapping[str, str] = {
     "test_a_clock_that_steps_under_a_lease_leaves_one_writer": "sets the clock of the database",
     "test_a_read_transaction_sees_one_snapshot": "opens a transaction of the database",
@@ -101,7 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
         names: list[Any] = ["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)]
-        if "store" in metafunc.fixturenames and metafunc.function.__name__ not in NOT_REMOTE:
+        module, name = metafunc.definition.path.stem, metafunc.function.__name__
+        if "store" in metafunc.fixturenames and module not in NOT_FOR_CLIENTS and name not in NOT_REMOTE:
             names.append(pytest.param("remote", marks=pytest.mark.slow))
         metafunc.parametrize("backend", names, indirect=True)
 

@@ -12,7 +12,7 @@ import pytest
 
 from det_core.errors import RecordExists, RecordInUse, RecordNotFound
 from det_core.interfaces.account_records import AccessTokenRecord, Role, TokenKind, TokenScope
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.server_store import Action, ServerStore
 
 HOUR = timedelta(hours=1)
 
@@ -21,17 +21,17 @@ def digest(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 
-def add_token(store: TrackingStore, secret: str, user: str = "ada", **values: Any) -> AccessTokenRecord:
+def add_token(store: ServerStore, secret: str, user: str = "ada", **values: Any) -> AccessTokenRecord:
     values = {"kind": TokenKind.API, "scope": TokenScope.WRITE, **values}
     return store.add_access_token(digest(secret), user=user, **values)
 
 
 @pytest.fixture(autouse=True)
-def _ada(store: TrackingStore) -> None:
+def _ada(store: ServerStore) -> None:
     store.create_user("ada", role=Role.ADMIN, password="hash of ada")
 
 
-def test_users_are_created_listed_and_edited(store: TrackingStore) -> None:
+def test_users_are_created_listed_and_edited(store: ServerStore) -> None:
     made = store.create_user("Bob.B-2_x@here", role=Role.VIEWER, password="")
     assert (made.name, made.role, made.active) == ("Bob.B-2_x@here", Role.VIEWER, True)
     assert store.user(made.name) == made
@@ -46,13 +46,13 @@ def test_users_are_created_listed_and_edited(store: TrackingStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "a\n", "<b>", "a" * 65, "a\0", "'"])
-def test_names_with_other_characters_are_rejected(store: TrackingStore, name: str) -> None:
+def test_names_with_other_characters_are_rejected(store: ServerStore, name: str) -> None:
     with pytest.raises(ValueError, match="expected 1 to 64 letters"):
         store.create_user(name, role=Role.USER, password="")
     assert len(store.users()) == 1
 
 
-def test_unknown_and_existing_names_are_rejected(store: TrackingStore) -> None:
+def test_unknown_and_existing_names_are_rejected(store: ServerStore) -> None:
     with pytest.raises(RecordExists, match="there is a user 'ada' already"):
         store.create_user("ada", role=Role.VIEWER, password="")
     assert store.user("ada").role is Role.ADMIN
@@ -64,7 +64,7 @@ def test_unknown_and_existing_names_are_rejected(store: TrackingStore) -> None:
 
 
 @pytest.mark.parametrize("change", [{"role": Role.USER}, {"active": False}])
-def test_an_active_admin_is_left(store: TrackingStore, change: dict[str, Any]) -> None:
+def test_an_active_admin_is_left(store: ServerStore, change: dict[str, Any]) -> None:
     add_token(store, "s")
     store.create_user("bob", role=Role.ADMIN, password="")
     store.edit_user("bob", active=False)
@@ -78,7 +78,7 @@ def test_an_active_admin_is_left(store: TrackingStore, change: dict[str, Any]) -
         store.edit_user("bob", **change)
 
 
-def test_two_admins_cannot_demote_each_other_at_the_same_time(store: TrackingStore) -> None:
+def test_two_admins_cannot_demote_each_other_at_the_same_time(store: ServerStore) -> None:
     store.create_user("bob", role=Role.ADMIN, password="")
     for _ in range(5):
         refused: list[str] = []
@@ -102,7 +102,7 @@ def test_two_admins_cannot_demote_each_other_at_the_same_time(store: TrackingSto
             store.edit_user(name, role=Role.ADMIN)
 
 
-def test_tokens_are_found_by_their_digest(store: TrackingStore) -> None:
+def test_tokens_are_found_by_their_digest(store: ServerStore) -> None:
     expires = datetime.now(timezone.utc) + HOUR
     session = add_token(store, "one", kind=TokenKind.SESSION, scope=TokenScope.ADMIN, expires=expires)
     assert (session.user, session.role, session.kind, session.scope) == (
@@ -126,14 +126,14 @@ def test_tokens_are_found_by_their_digest(store: TrackingStore) -> None:
     assert add_token(store, "three").id > of_run.id
 
 
-def test_a_run_needs_no_user(store: TrackingStore) -> None:
+def test_a_run_needs_no_user(store: ServerStore) -> None:
     token = add_token(store, "s", user="", kind=TokenKind.RUN, trial_id=1, run_id=1)
     assert (token.user, token.role) == ("", Role.USER)
     assert store.access_token(digest("s")) == token
     assert store.access_tokens("ada") == []
 
 
-def test_expired_tokens_are_invalid_and_deleted_later(store: TrackingStore) -> None:
+def test_expired_tokens_are_invalid_and_deleted_later(store: ServerStore) -> None:
     now = datetime.now(timezone.utc)
     add_token(store, "old", expires=now - timedelta(seconds=1))
     add_token(store, "new", expires=now + HOUR)
@@ -146,7 +146,7 @@ def test_expired_tokens_are_invalid_and_deleted_later(store: TrackingStore) -> N
     assert store.access_token(digest("old")).expires is None
 
 
-def test_tokens_can_be_extended_until_they_expire(store: TrackingStore) -> None:
+def test_tokens_can_be_extended_until_they_expire(store: ServerStore) -> None:
     now = datetime.now(timezone.utc)
     session = add_token(store, "s", kind=TokenKind.SESSION, expires=now + HOUR)
     store.extend_access_token(session.id, expires=now + 2 * HOUR)
@@ -159,7 +159,7 @@ def test_tokens_can_be_extended_until_they_expire(store: TrackingStore) -> None:
 
 
 @pytest.mark.parametrize("change", [{"password": "new"}, {"active": False}])
-def test_a_new_password_and_a_deactivation_end_all_sessions(store: TrackingStore, change: dict[str, Any]) -> None:
+def test_a_new_password_and_a_deactivation_end_all_sessions(store: ServerStore, change: dict[str, Any]) -> None:
     store.create_user("bob", role=Role.USER, password="")
     add_token(store, "bob's", user="bob")
     add_token(store, "ada's")
@@ -173,7 +173,7 @@ def test_a_new_password_and_a_deactivation_end_all_sessions(store: TrackingStore
     assert store.access_token(digest("ada's")).user == "ada"
 
 
-def test_inactive_users_get_no_tokens(store: TrackingStore) -> None:
+def test_inactive_users_get_no_tokens(store: ServerStore) -> None:
     store.create_user("bob", role=Role.USER, password="")
     store.edit_user("bob", active=False)
     with pytest.raises(RecordNotFound, match="there is no active user 'bob'"):
@@ -190,22 +190,22 @@ def test_inactive_users_get_no_tokens(store: TrackingStore) -> None:
         ({"user": "", "kind": TokenKind.SESSION}, "the kind SESSION needs a user"),
     ],
 )
-def test_tokens_have_what_their_kind_needs(store: TrackingStore, values: dict[str, Any], expected: str) -> None:
+def test_tokens_have_what_their_kind_needs(store: ServerStore, values: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         add_token(store, "s", **values)
 
 
 @pytest.mark.parametrize("text", ["", "secret", "A" * 64, "a" * 63])
-def test_a_secret_in_place_of_its_digest_is_rejected_and_not_shown(store: TrackingStore, text: str) -> None:
+def test_a_secret_in_place_of_its_digest_is_rejected_and_not_shown(store: ServerStore, text: str) -> None:
     with pytest.raises(ValueError, match="64 hexadecimal digits") as raised:
         store.add_access_token(text, user="ada", kind=TokenKind.API, scope=TokenScope.READ)
     assert not text or text not in str(raised.value)
 
 
-def test_actions_are_returned_newest_first_and_in_pages(store: TrackingStore) -> None:
+def test_actions_are_returned_newest_first_and_in_pages(store: ServerStore) -> None:
     for number in range(5):
-        store.record_action(user="ada", action="pause", target=f"experiment {number}", address="127.0.0.1")
-    store.record_action(user="nobody\0", action="login", target="")
+        store.record_action(Action("ada", "pause", f"experiment {number}", "127.0.0.1"))
+    store.record_action(Action("nobody\0", "login"))
     newest, *others = store.actions()
     assert (newest.user, newest.action, newest.target, newest.address) == ("nobody\ufffd", "login", "", "")
     assert [action.target for action in others] == [f"experiment {number}" for number in (4, 3, 2, 1, 0)]

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.records import CheckpointState, State
+from det_core.interfaces.server_store import Action
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _schema, open_store
 from det_core.tracking._scores import best_of_trials
@@ -73,7 +74,7 @@ def test_additions_of_version_9_are_usable(old: str) -> None:
         store.end_run(1, 1, reason="r")
         store.create_user("ada", role=Role.ADMIN, password="")
         token = store.add_access_token("0" * 64, user="ada", kind=TokenKind.API, scope=TokenScope.READ)
-        store.record_action(user="ada", action="pause", target="experiment 1")
+        store.record_action(Action("ada", "pause", "experiment 1"))
     with open_store(old) as again:
         assert again.run(1, 1).end_reason == "r"
         assert again.access_tokens() == [token]

@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
 from types import NoneType, UnionType
@@ -29,16 +30,16 @@ from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy, TrackingE
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import LogLine, MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import is_server_url, open_store
-from det_core.tracking._answered_calls import AnsweredCall
+from det_core.tracking import _answered_calls, is_server_url, open_store
 from det_core.tracking._database import Database
 from det_core.tracking._schema import answered_calls
 from det_core.tracking.access_tokens import delete_token, find_token, save_token, saved_servers
 from det_core.tracking.remote import (
-    READING_METHODS,
+    Caller,
     ServerConnection,
     answer_call,
     explain_version_mismatch,
+    find_method,
     open_remote_store,
 )
 from det_core.tracking.remote._calls import METHODS
@@ -138,11 +139,7 @@ def test_exactly_the_methods_that_write_count_as_writing(
         result = method(**given)
         if isinstance(result, Iterator):
             list(result)
-    assert bool(opened) is (name not in READING_METHODS)
-
-
-def test_the_table_of_reading_methods_has_no_others() -> None:
-    assert READING_METHODS <= METHODS
+    assert bool(opened) is find_method(name).rights.writes
 
 
 # Exactly once
@@ -219,13 +216,64 @@ def test_an_answer_that_cannot_be_sent_leaves_no_effect(direct: TrackingStore, m
 
 
 def test_a_call_that_fails_after_its_write_leaves_no_effect_and_no_open_transaction(tmp_path: Path) -> None:
-    call = AnsweredCall("a", 1)
+    call = _answered_calls._AnsweredCall("a", 1)
     with open_store(f"sqlite:///{tmp_path}/det.db", wait=1.0) as store:
         with pytest.raises(ZeroDivisionError), call:
             store.create_experiment(config={"name": "lost"})
             1 / 0  # noqa: B018
         store.create_experiment(config={"name": "later"})
         assert [one.config["name"] for one in store.experiments()] == ["later"]
+
+
+ANN = Caller(user="ann", address="192.0.2.1")
+
+
+@pytest.mark.parametrize("part", ["the entry", "the answer", "nothing"])
+def test_a_write_its_entry_and_its_answer_are_one_transaction(
+    direct: TrackingStore, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    body = find_method("create_model").dump_arguments(["m"], {})
+    call = partial(answer_call, direct, "create_model", body, caller=ANN, call_id="lane-1")
+    with monkeypatch.context() as patch:
+        if part == "the entry":
+            patch.setattr(_answered_calls, "insert_action", lambda *arguments: 1 / 0)
+        if part == "the answer":
+            patch.setattr(_answered_calls._AnsweredCall, "_remember", lambda *arguments: 1 / 0)
+        answer = call()
+    if part != "nothing":
+        assert b"ZeroDivisionError" in answer
+        assert (direct.models(), direct.actions()) == ([], [])
+    first, second = call(), call()
+    assert first == second
+    assert [model.owner for model in direct.models()] == ["ann"]
+    assert [(entry.user, entry.action, entry.target) for entry in direct.actions()] == [
+        ("ann", "create_model", "model 1")
+    ]
+
+
+def test_a_call_in_pieces_has_one_entry_with_the_first_piece(
+    direct: TrackingStore, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed after the first piece leaves no deletion that the audit log does not have."""
+    body = find_method("delete_experiment").dump_arguments([trial.experiment_id], {})
+    call = partial(answer_call, direct, "delete_experiment", body, caller=ANN, call_id="lane-1")
+    pieces: list[int] = []
+    write = Database._transaction
+
+    def note(self: Database, **options: bool) -> Any:
+        pieces.append(len(direct.actions()))
+        return write(self, **options)
+
+    monkeypatch.setattr(Database, "_transaction", note)
+    assert call() == call()
+    assert len(pieces) > 2 and pieces[0] == 0 and pieces[-1] == 1
+    assert [entry.target for entry in direct.actions()] == [f"experiment {trial.experiment_id}"]
+
+
+def test_an_audited_call_that_changes_nothing_has_no_entry(direct: TrackingStore) -> None:
+    body = find_method("edit_experiment").dump_arguments([9], {"notes": "x"})
+    assert b"RecordNotFound" in answer_call(direct, "edit_experiment", body, caller=ANN)
+    assert direct.actions() == []
 
 
 def test_answers_are_kept_for_an_hour(direct: TrackingStore, trial: TrialRecord) -> None:

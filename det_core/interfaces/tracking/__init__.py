@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from det_core.interfaces.records import Changes
 from det_core.interfaces.tracking._accounts import AccountStore
@@ -11,11 +12,17 @@ from det_core.interfaces.tracking._experiments import ExperimentStore
 from det_core.interfaces.tracking._logs import LogStore
 from det_core.interfaces.tracking._metrics import MetricsStore
 from det_core.interfaces.tracking._model_registry import ModelRegistry
+from det_core.interfaces.tracking._rights import Reach as Reach
+from det_core.interfaces.tracking._rights import Rights as Rights
+from det_core.interfaces.tracking._rights import reads
 from det_core.interfaces.tracking._search_events import SearchEventStore
 from det_core.interfaces.tracking._searcher_operations import SearcherOperationStore
 from det_core.interfaces.tracking._system_metrics import SystemMetricsStore
 from det_core.interfaces.tracking._trial_sources import TrialSourceStore
 from det_core.interfaces.tracking._trials import TrialStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class TrackingStore(
@@ -51,10 +58,12 @@ class TrackingStore(
     """Argument with which `det_core.tracking.open_store` opens the same store in another process."""
 
     @property
+    @reads
     @abstractmethod
     def cluster_id(self) -> str:
         """Unique id of this store, 32 hexadecimal digits."""
 
+    @reads
     @abstractmethod
     def changes(self, after: str = "") -> Changes:
         """Return what was added since another call, at a cost that depends only on what was added.
@@ -75,7 +84,7 @@ class TrackingStore(
     def close(self) -> None:
         """Release connections. The store must not be used afterwards."""
 
-    def __enter__(self) -> TrackingStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

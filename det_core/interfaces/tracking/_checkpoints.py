@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ScoredCheckpoint
+from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
 class CheckpointStore(ABC):
     """The part of a `TrackingStore` that handles checkpoints. Their files are in a `StorageManager`."""
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def begin_checkpoint(self, uuid: str, *, trial_id: int, run_id: int, storage: Mapping[str, Any]) -> None:
         """Record an ACTIVE checkpoint before its first byte is written.
@@ -20,6 +22,7 @@ class CheckpointStore(ABC):
             storage: ``checkpoint_storage`` block that it is written with.
         """
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def complete_checkpoint(
         self,
@@ -38,6 +41,7 @@ class CheckpointStore(ABC):
             metadata: JSON-compatible metadata.
         """
 
+    @writes(Reach.EXPERIMENT, needs_owner=True)
     @abstractmethod
     def delete_checkpoint(
         self, uuid: str, *, only: CheckpointState | None = None, remaining: Mapping[str, int] | None = None
@@ -55,6 +59,7 @@ class CheckpointStore(ABC):
             RecordInUse: the checkpoint is a version of a model. The message names the versions.
         """
 
+    @writes(Reach.EXPERIMENT)
     @abstractmethod
     def fail_checkpoint(self, uuid: str, error: str) -> None:
         """Change a COMPLETED checkpoint to ERROR because its files are damaged or missing.
@@ -65,6 +70,7 @@ class CheckpointStore(ABC):
             error: reason, in one line.
         """
 
+    @writes(Reach.EXPERIMENT)
     @abstractmethod
     def edit_checkpoint_metadata(
         self, uuid: str, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
@@ -77,10 +83,12 @@ class CheckpointStore(ABC):
             The checkpoint after the change.
         """
 
+    @reads
     @abstractmethod
     def checkpoint(self, uuid: str) -> CheckpointRecord:
         """Return one checkpoint."""
 
+    @reads
     @abstractmethod
     def checkpoints(
         self,
@@ -97,6 +105,7 @@ class CheckpointStore(ABC):
             states: include only these states.
         """
 
+    @reads
     @abstractmethod
     def checkpoint_validations(
         self, *, experiment_id: int | None = None, trial_id: int | None = None, uuid: str | None = None
@@ -106,6 +115,7 @@ class CheckpointStore(ABC):
         Checkpoints that were not validated at their batch are left out.
         """
 
+    @reads
     @abstractmethod
     def scored_checkpoints(
         self,

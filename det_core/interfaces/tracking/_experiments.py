@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, State
+from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
 class ExperimentStore(ABC):
     """The part of a `TrackingStore` that handles experiments, and the leases of their runners."""
 
+    @writes()
     @abstractmethod
     def create_experiment(
         self,
@@ -37,10 +39,12 @@ class ExperimentStore(ABC):
             The recorded experiment.
         """
 
+    @reads
     @abstractmethod
     def experiment(self, experiment_id: int) -> ExperimentRecord:
         """Return one experiment."""
 
+    @reads
     @abstractmethod
     def experiments(
         self,
@@ -71,6 +75,7 @@ class ExperimentStore(ABC):
             ValueError: ``order`` is unknown.
         """
 
+    @reads
     @abstractmethod
     def count_experiments(
         self,
@@ -82,14 +87,17 @@ class ExperimentStore(ABC):
     ) -> int:
         """Return the number of experiments that `experiments` returns with the same arguments."""
 
+    @reads
     @abstractmethod
     def experiments_by_id(self, experiment_ids: Collection[int]) -> list[ExperimentRecord]:
         """Return those of the experiments that exist, in the order of their ids."""
 
+    @reads
     @abstractmethod
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
         """Return the numbers that lists show next to the records of experiments, in the requested order."""
 
+    @writes(Reach.EXPERIMENT)
     @abstractmethod
     def edit_experiment(
         self,
@@ -112,6 +120,7 @@ class ExperimentStore(ABC):
             The experiment after the change.
         """
 
+    @writes(needs_owner=True)
     @abstractmethod
     def delete_experiment(self, experiment_id: int, *, lease: str = "") -> None:
         """Delete an experiment with everything recorded about it.
@@ -123,10 +132,12 @@ class ExperimentStore(ABC):
             RecordInUse: one of its checkpoints is a version of a model. The message names the versions.
         """
 
+    @reads
     @abstractmethod
     def model_definition(self, experiment_id: int) -> bytes:
         """Return the gzipped tar file given to `create_experiment`."""
 
+    @writes(is_report=True)
     @abstractmethod
     def set_experiment_state(
         self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
@@ -142,6 +153,7 @@ class ExperimentStore(ABC):
             StaleRun: ``lease`` is given but another runner has taken over the experiment.
         """
 
+    @writes(Reach.EXPERIMENT)
     @abstractmethod
     def request_experiment_state(self, experiment_id: int, state: State) -> bool:
         """Ask the runner of an experiment to stop it. A request never replaces a stronger one.
@@ -153,6 +165,7 @@ class ExperimentStore(ABC):
             Whether the experiment has a runner. Without one, nothing changes.
         """
 
+    @writes()
     @abstractmethod
     def continue_experiment(
         self, experiment_id: int, *, config: Mapping[str, Any], original_config: str, restart_search: bool
@@ -171,12 +184,14 @@ class ExperimentStore(ABC):
             ExperimentBusy: a runner has its lease. The message names it.
         """
 
+    @writes(is_report=True)
     @abstractmethod
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
         """Record the share of the work that is done, 0 to 1."""
 
     # Lease: at most one runner owns an experiment.
 
+    @writes()
     @abstractmethod
     def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float, state: State | None = None) -> None:
         """Reserve the experiment for ``holder`` until ``seconds`` from now.
@@ -190,6 +205,7 @@ class ExperimentStore(ABC):
             ExperimentBusy: the lease of another holder has not expired. The message names the holder.
         """
 
+    @writes(is_report=True)
     @abstractmethod
     def renew_lease(self, experiment_id: int, holder: str, *, seconds: float) -> None:
         """Extend the lease until ``seconds`` from now, even if it has expired.
@@ -198,14 +214,17 @@ class ExperimentStore(ABC):
             StaleRun: another holder has taken the experiment since, even if that holder has released it.
         """
 
+    @reads
     @abstractmethod
     def lease_holder(self, experiment_id: int) -> str | None:
         """Return the holder of a lease that has not expired, or None."""
 
+    @reads
     @abstractmethod
     def lease_holders(self) -> dict[int, str]:
         """Return the holders of all leases that have not expired, by experiment id."""
 
+    @writes(is_report=True)
     @abstractmethod
     def release_lease(self, experiment_id: int, holder: str) -> None:
         """Release the lease. Do nothing if ``holder`` no longer has it."""

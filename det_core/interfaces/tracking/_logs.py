@@ -6,15 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from det_core.interfaces.records import LogLine
+from det_core.interfaces.tracking._rights import reads, writes
 
 
 class LogStore(ABC):
     """The part of a `TrackingStore` that handles log lines."""
 
+    @writes(is_report=True)
     @abstractmethod
     def add_logs(self, lines: Sequence[LogLine]) -> None:
         """Append log lines. Their ``id`` is ignored."""
 
+    @reads
     @abstractmethod
     def logs(
         self,
@@ -34,6 +37,7 @@ class LogStore(ABC):
             newest: whether the limit keeps the last lines instead of the first ones.
         """
 
+    @reads
     @abstractmethod
     def latest_logs(self, experiment_id: int) -> dict[int, int]:
         """Return the id of the latest log line of each trial, or 0 for a trial without lines."""

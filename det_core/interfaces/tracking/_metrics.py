@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 
 from det_core.interfaces.records import MAX_STEPS, MetricsReport
+from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
 class MetricsStore(ABC):
     """The part of a `TrackingStore` that handles the metrics of trials."""
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def report_metrics(self, reports: Sequence[MetricsReport]) -> None:
         """Write all reports in order in one transaction, or none of them.
@@ -26,6 +28,7 @@ class MetricsStore(ABC):
             StaleRun: a newer run of the trial exists.
         """
 
+    @reads
     @abstractmethod
     def metrics(
         self, trial_id: int, *, group: str | None = None, after: int = -1, archived: bool = False
@@ -38,6 +41,7 @@ class MetricsStore(ABC):
             archived: return only archived reports instead of only the others.
         """
 
+    @reads
     @abstractmethod
     def best_validation(
         self, experiment_id: int, metric: str, *, smaller_is_better: bool, trial_id: int | None = None
@@ -54,6 +58,7 @@ class MetricsStore(ABC):
             The value, the trial id and the step.
         """
 
+    @reads
     @abstractmethod
     def curves(
         self,
@@ -88,6 +93,7 @@ class MetricsStore(ABC):
             ValueError: ``points`` is less than 1.
         """
 
+    @reads
     @abstractmethod
     def metric_names(self, trial_ids: Collection[int]) -> dict[str, list[str]]:
         """Return the names of metrics that are numbers, sorted, by group.

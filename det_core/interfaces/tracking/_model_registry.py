@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from det_core.interfaces.model_records import ModelRecord, ModelSort, ModelVersionRecord
+from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
 class ModelRegistry(ABC):
@@ -16,6 +17,7 @@ class ModelRegistry(ABC):
     `RecordNotFound` for an unknown model or version.
     """
 
+    @writes(Reach.NEW)
     @abstractmethod
     def create_model(
         self,
@@ -42,10 +44,12 @@ class ModelRegistry(ABC):
             ValueError: the name is empty, begins or ends with a space, contains a slash, or is a number.
         """
 
+    @reads
     @abstractmethod
     def model(self, name: str | int) -> ModelRecord:
         """Return one model."""
 
+    @reads
     @abstractmethod
     def models(
         self,
@@ -68,6 +72,7 @@ class ModelRegistry(ABC):
             limit: maximum number of models.
         """
 
+    @writes(Reach.MODELS)
     @abstractmethod
     def edit_model(
         self,
@@ -84,6 +89,7 @@ class ModelRegistry(ABC):
             The model after the change.
         """
 
+    @writes(Reach.MODELS)
     @abstractmethod
     def edit_model_metadata(
         self, name: str | int, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
@@ -94,10 +100,12 @@ class ModelRegistry(ABC):
             The model after the change.
         """
 
+    @writes(needs_owner=True)
     @abstractmethod
     def delete_model(self, name: str | int) -> None:
         """Delete the model and its versions. Their checkpoints are kept."""
 
+    @writes(Reach.MODELS)
     @abstractmethod
     def add_model_version(
         self,
@@ -128,14 +136,17 @@ class ModelRegistry(ABC):
             TrackingError: the checkpoint is not COMPLETED, or the model is archived.
         """
 
+    @reads
     @abstractmethod
     def model_versions(self, name: str | int) -> list[ModelVersionRecord]:
         """Return the versions of a model, oldest first."""
 
+    @reads
     @abstractmethod
     def model_version(self, name: str | int, version: int) -> ModelVersionRecord:
         """Return one version of a model."""
 
+    @writes(Reach.MODELS)
     @abstractmethod
     def edit_model_version(
         self,
@@ -153,10 +164,12 @@ class ModelRegistry(ABC):
             The version after the change.
         """
 
+    @writes(needs_owner=True)
     @abstractmethod
     def delete_model_version(self, name: str | int, version: int) -> None:
         """Delete the version. Its checkpoint is kept."""
 
+    @reads
     @abstractmethod
     def registered_checkpoints(self, experiment_id: int) -> set[str]:
         """Return the uuids of the experiment's checkpoints that are versions of models."""

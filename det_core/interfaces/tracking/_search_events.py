@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from det_core.interfaces.records import SearchEvent, TrialRecord, TrialUpdate
+from det_core.interfaces.tracking._rights import reads, writes
 
 
 class SearchEventStore(ABC):
@@ -15,6 +16,7 @@ class SearchEventStore(ABC):
     A search is an append-only log of the events that its method received. Searches are resumed from it.
     """
 
+    @writes(is_report=True)
     @abstractmethod
     def record_search(
         self,
@@ -41,6 +43,7 @@ class SearchEventStore(ABC):
             TrackingError: an event with the same number exists.
         """
 
+    @writes(is_report=True)
     @abstractmethod
     def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
         """Delete the events, the snapshot and the orders to train of a search, so that it starts over.
@@ -48,6 +51,7 @@ class SearchEventStore(ABC):
         Trials that have not ended become CANCELED until the search creates them again (`TrialUpdate.new`).
         """
 
+    @reads
     @abstractmethod
     def search_snapshot(self, experiment_id: int) -> tuple[int, Any] | None:
         """Return the latest snapshot with the number of events before it, or None before the first snapshot.
@@ -56,6 +60,7 @@ class SearchEventStore(ABC):
             The number of events, and the method's state after them.
         """
 
+    @reads
     @abstractmethod
     def search_events(self, experiment_id: int, *, start: int = 0) -> list[SearchEvent]:
         """Return the events from number ``start`` on, in order."""

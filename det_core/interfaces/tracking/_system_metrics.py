@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from det_core.interfaces.records import SystemMetrics
+from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
 class SystemMetricsStore(ABC):
     """The part of a `TrackingStore` that handles measurements of the hosts that trials run on."""
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def report_system_metrics(self, samples: Sequence[SystemMetrics]) -> None:
         """Add the samples in one transaction. Their ``id`` is ignored.
@@ -19,6 +21,7 @@ class SystemMetricsStore(ABC):
             StaleRun: a newer run of the trial exists.
         """
 
+    @reads
     @abstractmethod
     def system_metrics(
         self, trial_id: int, *, group: str | None = None, after: int = 0, limit: int | None = None

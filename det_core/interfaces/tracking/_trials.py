@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from det_core.interfaces.records import Run, State, TrialOrder, TrialRecord, TrialResult
+from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
 class TrialStore(ABC):
     """The part of a `TrackingStore` that handles trials and their runs."""
 
+    @writes(is_report=True)
     @abstractmethod
     def create_trial(
         self,
@@ -35,14 +37,17 @@ class TrialStore(ABC):
             The recorded trial.
         """
 
+    @reads
     @abstractmethod
     def trial(self, trial_id: int) -> TrialRecord:
         """Return one trial."""
 
+    @reads
     @abstractmethod
     def trials_by_id(self, trial_ids: Collection[int]) -> list[TrialRecord]:
         """Return trials of any experiments in the requested order."""
 
+    @reads
     @abstractmethod
     def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[TrialRecord]:
         """Return the trials of an experiment in the order of their creation.
@@ -52,6 +57,7 @@ class TrialStore(ABC):
             states: include only these states; empty for all.
         """
 
+    @reads
     @abstractmethod
     def trial_results(
         self,
@@ -75,6 +81,7 @@ class TrialStore(ABC):
             offset: number of trials to skip.
         """
 
+    @writes(is_report=True)
     @abstractmethod
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
         """Record a state, and set the end time if the state is final.
@@ -86,6 +93,7 @@ class TrialStore(ABC):
             StaleRun: as in `set_experiment_state`.
         """
 
+    @writes(Reach.EXPERIMENT)
     @abstractmethod
     def request_trial_end(self, trial_id: int) -> bool:
         """Ask the runner of a trial's experiment to end the trial at once.
@@ -94,14 +102,17 @@ class TrialStore(ABC):
             Whether the experiment has a runner and the trial has not ended. Otherwise nothing changes.
         """
 
+    @writes(is_report=True)
     @abstractmethod
     def count_restart(self, trial_id: int, *, lease: str = "") -> int:
         """Add one to the trial's restarts and return the new number."""
 
+    @writes(is_report=True)
     @abstractmethod
     def count_interruption(self, trial_id: int, *, lease: str = "") -> int:
         """Add one to the trial's interruptions and return the new number."""
 
+    @writes(is_report=True)
     @abstractmethod
     def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
         """Begin a new run. From now on all writes of earlier runs are refused.
@@ -113,14 +124,17 @@ class TrialStore(ABC):
             allocation_id: id of the allocation that the processes belong to.
         """
 
+    @reads
     @abstractmethod
     def run(self, trial_id: int, run_id: int) -> Run:
         """Return one run of a trial."""
 
+    @reads
     @abstractmethod
     def runs(self, trial_id: int) -> list[Run]:
         """Return all runs of a trial, oldest first."""
 
+    @writes(is_report=True)
     @abstractmethod
     def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:
         """Record the end of a run's processes. A run that has ended already keeps its end time.
@@ -129,10 +143,12 @@ class TrialStore(ABC):
             reason: why they ended before their work was done, in one line.
         """
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:
         """Record that the run stops before its work is done and expects to be started again."""
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def report_early_exit(self, trial_id: int, run_id: int, reason: str) -> None:
         """Record that the run stops for good.
@@ -141,6 +157,7 @@ class TrialStore(ABC):
             reason: reason as in the wire format, such as ``EXITED_REASON_INVALID_HP``.
         """
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def set_trial_progress(self, trial_id: int, run_id: int, progress: float) -> None:
         """Record the share of the trial's present work that is done, 0 to 1.
@@ -148,18 +165,22 @@ class TrialStore(ABC):
         For an unmanaged experiment, this is also recorded as the progress of the experiment.
         """
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def set_trial_total(self, trial_id: int, run_id: int, batches: int) -> None:
         """Record the number of batches that the trial trains in total, > 0."""
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def set_runner_state(self, trial_id: int, run_id: int, status: str) -> None:
         """Record a short status that the trial's code reports."""
 
+    @writes(is_report=True)
     @abstractmethod
     def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
         """Record the phase and place of the run's launch. The next run and the end of the trial clear it."""
 
+    @writes(Reach.RUN, is_report=True)
     @abstractmethod
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
         """Replace the trial's metadata with JSON-compatible metadata."""

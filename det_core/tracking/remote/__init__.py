@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from det_core.tracking.remote._access import ACCOUNT_METHODS as ACCOUNT_METHODS
+    from det_core.tracking.remote._access import Caller as Caller
     from det_core.tracking.remote._access import RunAccess as RunAccess
+    from det_core.tracking.remote._access import require_current as require_current
     from det_core.tracking.remote._agent_socket import StoreCall as StoreCall
     from det_core.tracking.remote._agent_socket import open_agent_store as open_agent_store
     from det_core.tracking.remote._agent_socket import requests_store_calls as requests_store_calls
     from det_core.tracking.remote._agent_socket import serve_store_calls as serve_store_calls
+    from det_core.tracking.remote._calls import MAX_READING_BYTES as MAX_READING_BYTES
     from det_core.tracking.remote._calls import dump_error as dump_error
+    from det_core.tracking.remote._calls import find_method as find_method
+    from det_core.tracking.remote._calls import max_call_bytes as max_call_bytes
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
-    from det_core.tracking.remote._reading import READING_METHODS as READING_METHODS
     from det_core.tracking.remote._remote_store import answer_call as answer_call
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
     from det_core.tracking.remote._server_connection import ServerConnection as ServerConnection
@@ -28,16 +31,15 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._versions import explain_version_mismatch as explain_version_mismatch
 
 _MODULES = {
-    "_access": ("ACCOUNT_METHODS", "RunAccess"),
+    "_access": ("Caller", "RunAccess", "require_current"),
     "_agent_socket": (
         "StoreCall",
         "open_agent_store",
         "requests_store_calls",
         "serve_store_calls",
     ),
-    "_calls": ("dump_error",),
+    "_calls": ("MAX_READING_BYTES", "dump_error", "find_method", "max_call_bytes"),
     "_codecs": ("MAX_BODY_BYTES",),
-    "_reading": ("READING_METHODS",),
     "_remote_store": ("answer_call", "open_remote_store"),
     "_server_connection": ("ServerConnection", "open_server_store"),
     "_versions": ("explain_version_mismatch",),

@@ -1,22 +1,24 @@
-"""Permissions of the workers of one run on the tracking store of their runner."""
+"""Rights of those who call a tracking store from elsewhere, by what its methods state about themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from det_core.errors import TrackingError
-from det_core.interfaces.tracking import TrackingStore
-from det_core.interfaces.tracking._accounts import AccountStore
+from det_core.errors import StaleRun, TrackingError
+from det_core.interfaces.account_records import Role
+from det_core.interfaces.server_store import Action
+from det_core.interfaces.tracking import Reach, TrackingStore
+from det_core.tracking.remote._calls import StoreMethod
 
-ACCOUNT_METHODS = AccountStore.__abstractmethods__
-"""Names of the methods that handle passwords and tokens. No client may call them."""
+_ROLES = (Role.VIEWER, Role.USER, Role.ADMIN)
+"""Roles, least powerful first."""
 
 
 @dataclass(frozen=True)
 class RunAccess:
-    """Permission to read, and to write what belongs to one run of a trial.
+    """One run of a trial, whose workers call.
 
     Args:
         experiment_id: id of the trial's experiment.
@@ -28,117 +30,178 @@ class RunAccess:
     trial_id: int
     run_id: int
 
-    def check_call(self, store: TrackingStore, method: str, arguments: Mapping[str, Any]) -> None:
-        """Check that the run may make a call.
+    def __str__(self) -> str:
+        return f"run {self.run_id} of trial {self.trial_id}"
 
-        Args:
-            store: the store, in which the owners of checkpoints and trials are looked up.
-            method: name of the method.
-            arguments: arguments of the call by name.
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Caller of a tracking store, with its rights.
+
+    Args:
+        user: name of the user, or that of a run's user.
+        role: role of the user, or a weaker one to which the token is limited.
+        run: the run whose workers call, or None for a person.
+        owns_all: whether all records are those of the user, because nobody else uses the store.
+        address: network address, or None for a call that comes from nowhere else and is not in the audit log.
+    """
+
+    user: str
+    role: Role = Role.USER
+    run: RunAccess | None = None
+    owns_all: bool = False
+    address: str | None = None
+
+    def has_role(self, role: Role) -> bool:
+        """Return whether the caller has at least this role."""
+        return _ROLES.index(self.role) >= _ROLES.index(role)
+
+    def check_method(self, method: StoreMethod) -> None:
+        """Check that the caller may call a method at all.
 
         Raises:
-            TrackingError: the run may not call the method, or not with these arguments.
+            TrackingError: no.
         """
-        rule = WORKER_METHODS.get(method)
-        who = f"run {self.run_id} of trial {self.trial_id}"
-        if rule is None:
-            raise TrackingError(f"{who} may not call {method}; a worker may call {', '.join(sorted(WORKER_METHODS))}")
-        if not rule.permits(self, store, arguments):
-            raise TrackingError(f"{who} may call {method} only for {rule.scope}")
+        rights = method.rights
+        if self.run and rights.workers is Reach.NOTHING:
+            raise TrackingError(f"{self.run} may not call {method.name}, which is not for workers")
+        if not self.has_role(rights.role):
+            raise TrackingError(
+                f"{self.user} has the role {self.role} here, and {method.name} needs {rights.role}; ask an admin for it"
+            )
+
+    def check_call(self, store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any]) -> Action | None:
+        """Check that the caller may make a call.
+
+        Args:
+            store: the store, in which the owners of records are looked up.
+            method: the method.
+            arguments: arguments of the call by name.
+
+        Returns:
+            The entry for the audit log, or None if it gets none.
+
+        Raises:
+            RecordNotFound: the call is about a record that does not exist.
+            StaleRun: the caller is a run that has ended, or is not the newest of its trial.
+            TrackingError: the caller may not call the method, or not with these arguments.
+        """
+        self.check_method(method)
+        if self.run:
+            require_current(store, self.run)
+        rights = method.rights
+        if not rights.writes:
+            return None
+        records = [] if rights.workers is Reach.NEW else list(_records_of(store, arguments))
+        if self.run and not all(_REACHES[rights.workers](self, record) for record in records):
+            raise TrackingError(f"{self.run} may call {method.name} only for {rights.workers}")
+        if rights.needs_owner:
+            self._require_ownership(records, method.name)
+        is_fenced = bool(arguments.get("lease")) or not method.takes("lease")
+        is_own_report = rights.is_report and is_fenced and all(map(self._owns, records))
+        if self.address is None or is_own_report:
+            return None
+        names = dict.fromkeys(record.name for record in records)
+        return Action(self.user, method.name, ", ".join(names), self.address)
+
+    def require_ownership(self, store: TrackingStore, what: str, **record: Any) -> None:
+        """Check that a record belongs to the caller, who may also be an admin.
+
+        Args:
+            store: the store, in which the owner is looked up.
+            what: what needs the ownership, for the error message.
+            record: ``experiment_id``, ``trial_id``, ``uuid`` of a checkpoint, or ``name`` of a model.
+
+        Raises:
+            RecordNotFound: there is no such record.
+            TrackingError: it belongs to another user.
+        """
+        self._require_ownership(_records_of(store, record), what)
+
+    def _require_ownership(self, records: Iterable[_Record], what: str) -> None:
+        foreign = next((record for record in records if not self._owns(record)), None)
+        if foreign and not self.has_role(Role.ADMIN):
+            raise TrackingError(f"{foreign.name} belongs to {foreign.owner}; {what} needs its owner or an admin")
+
+    def _owns(self, record: _Record) -> bool:
+        return self.owns_all or record.owner in ("", self.user)
 
 
-class _Rule(NamedTuple):
-    scope: str
-    """Arguments that are permitted, for the error message."""
-    permits: Callable[[RunAccess, TrackingStore, Mapping[str, Any]], bool]
+class _Record(NamedTuple):
+    """Record that a call is about."""
+
+    name: str
+    """Name for people, such as ``trial 3``."""
+    owner: str
+    """Name of the user to whom it belongs, or an empty string for nobody."""
+    run: RunAccess | None = None
+    """Trial and run of the record. Both are 0 for an experiment, and the run is 0 where the call names none."""
 
 
-def _is_own_run(access: RunAccess, _: TrackingStore, arguments: Mapping[str, Any]) -> bool:
-    return (arguments["trial_id"], arguments["run_id"]) == (access.trial_id, access.run_id)
+def require_current(store: TrackingStore, run: RunAccess) -> None:
+    """Check that a run is the newest of its trial, and has not ended.
+
+    Raises:
+        RecordNotFound: there is no such run.
+        StaleRun: it is not.
+    """
+    end = store.run(run.trial_id, run.run_id).end_time
+    newest = store.trial(run.trial_id).run_id
+    if newest != run.run_id:
+        raise StaleRun(f"{run} may not call the tracking store: the newest is run {newest}")
+    if end is not None:
+        raise StaleRun(f"{run} may not call the tracking store: it has ended")
 
 
-def _are_of_own_run(access: RunAccess, _: TrackingStore, arguments: Mapping[str, Any]) -> bool:
-    (records,) = arguments.values()
-    return all((record.trial_id, record.run_id) == (access.trial_id, access.run_id) for record in records)
+def _of_experiment(store: TrackingStore, experiment_id: int, arguments: Mapping[str, Any]) -> _Record:
+    owner = store.experiment(experiment_id).owner
+    return _Record(f"experiment {experiment_id}", owner, RunAccess(experiment_id, 0, 0))
 
 
-def _is_own_checkpoint(access: RunAccess, store: TrackingStore, arguments: Mapping[str, Any]) -> bool:
-    owner = store.checkpoint(arguments["uuid"]).trial_id
-    return (owner, arguments["run_id"]) == (access.trial_id, access.run_id)
+def _of_trial(store: TrackingStore, trial_id: int, arguments: Mapping[str, Any]) -> _Record:
+    experiment = store.trial(trial_id).experiment_id
+    run = RunAccess(experiment, trial_id, arguments.get("run_id", 0))
+    return _Record(f"trial {trial_id}", store.experiment(experiment).owner, run)
 
 
-def _is_checkpoint_of_experiment(access: RunAccess, store: TrackingStore, arguments: Mapping[str, Any]) -> bool:
-    owner = store.checkpoint(arguments["uuid"]).trial_id
-    return owner == access.trial_id or store.trial(owner).experiment_id == access.experiment_id
+def _of_checkpoint(store: TrackingStore, uuid: str, arguments: Mapping[str, Any]) -> _Record:
+    of_trial = _of_trial(store, store.checkpoint(uuid).trial_id, arguments)
+    return of_trial._replace(name=f"checkpoint {uuid}")
 
 
-def _is_own_experiment(access: RunAccess, _: TrackingStore, arguments: Mapping[str, Any]) -> bool:
-    return bool(arguments["experiment_id"] == access.experiment_id)
+def _of_model(store: TrackingStore, name: str | int, arguments: Mapping[str, Any]) -> _Record:
+    model = store.model(name)
+    return _Record(f"model {model.name}", model.owner)
 
 
-def _is_trial_of_experiment(access: RunAccess, store: TrackingStore, arguments: Mapping[str, Any]) -> bool:
-    return store.trial(arguments["trial_id"]).experiment_id == access.experiment_id
-
-
-_ANYTHING = _Rule("anything", lambda access, store, arguments: True)
-_OWN_RUN = _Rule("its own trial and run", _is_own_run)
-_OF_OWN_RUN = _Rule("records of its own trial and run", _are_of_own_run)
-_OWN_EXPERIMENT = _Rule("its own experiment", _is_own_experiment)
-_CHECKPOINT_OF_EXPERIMENT = _Rule("checkpoints of its own experiment", _is_checkpoint_of_experiment)
-
-_READING = (
-    "best_validation",
-    "checkpoint",
-    "checkpoint_validations",
-    "checkpoints",
-    "cluster_id",
-    "experiment",
-    "experiments",
-    "latest_logs",
-    "lease_holder",
-    "logs",
-    "metrics",
-    "model_definition",
-    "searcher_operation",
-    "trial",
-    "trial_results",
-    "trials",
-)
-_MODEL_REGISTRY = (
-    "add_model_version",
-    "create_model",
-    "delete_model",
-    "delete_model_version",
-    "edit_model",
-    "edit_model_metadata",
-    "edit_model_version",
-    "model",
-    "model_version",
-    "model_versions",
-    "models",
-)
-"""Methods of the model registry, which all experiments share."""
-
-WORKER_METHODS: Mapping[str, _Rule] = {
-    **dict.fromkeys((*_READING, *_MODEL_REGISTRY), _ANYTHING),
-    # A run may start from a checkpoint of any experiment, and is the first to find that it is damaged.
-    "fail_checkpoint": _ANYTHING,
-    "acknowledge_preemption": _OWN_RUN,
-    "add_trial_source": _OWN_RUN,
-    "begin_checkpoint": _OWN_RUN,
-    "complete_searcher_operation": _OWN_RUN,
-    "report_early_exit": _OWN_RUN,
-    "set_runner_state": _OWN_RUN,
-    "set_trial_metadata": _OWN_RUN,
-    "set_trial_progress": _OWN_RUN,
-    "set_trial_total": _OWN_RUN,
-    "report_metrics": _OF_OWN_RUN,
-    "report_system_metrics": _OF_OWN_RUN,
-    "complete_checkpoint": _Rule("checkpoints of its own trial and run", _is_own_checkpoint),
-    "delete_checkpoint": _CHECKPOINT_OF_EXPERIMENT,
-    "edit_checkpoint_metadata": _CHECKPOINT_OF_EXPERIMENT,
-    "edit_experiment": _OWN_EXPERIMENT,
-    "request_experiment_state": _OWN_EXPERIMENT,
-    "request_trial_end": _Rule("trials of its own experiment", _is_trial_of_experiment),
+_FINDERS: Mapping[str, Callable[[TrackingStore, Any, Mapping[str, Any]], _Record]] = {
+    "trial_id": _of_trial,
+    "experiment_id": _of_experiment,
+    "uuid": _of_checkpoint,
+    "name": _of_model,
+    "token_id": lambda store, token_id, arguments: _Record(f"token {token_id}", ""),
 }
-"""Methods that the Core API, the SDK and the frameworks call in workers, and the arguments that are permitted."""
+"""Arguments that name the record of a call, the first of which counts."""
+_LISTS = ("reports", "samples", "lines")
+"""Arguments with many records of runs."""
+
+
+def _records_of(store: TrackingStore, arguments: Mapping[str, Any]) -> Iterator[_Record]:
+    for argument in _LISTS:
+        if argument in arguments:
+            for trial_id, run_id in dict.fromkeys((item.trial_id, item.run_id) for item in arguments[argument]):
+                yield _of_trial(store, trial_id, {"run_id": run_id})
+            return
+    for argument, find in _FINDERS.items():
+        if argument in arguments:
+            yield find(store, arguments[argument], arguments)
+            return
+
+
+_REACHES: Mapping[Reach, Callable[[Caller, _Record], bool]] = {
+    Reach.RUN: lambda caller, record: record.run == caller.run,
+    Reach.EXPERIMENT: lambda caller, record: bool(
+        record.run and caller.run and record.run.experiment_id == caller.run.experiment_id
+    ),
+    Reach.MODELS: lambda caller, record: caller._owns(record),
+}

@@ -11,6 +11,7 @@ import gzip
 import inspect
 import json
 import logging
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,11 +19,15 @@ from typing import Any, get_type_hints
 
 from det_core import errors
 from det_core.errors import TrackingError
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.tracking import Rights, TrackingStore
 from det_core.tracking.remote._codecs import MAX_BODY_BYTES, CodecMismatch, codec_of, dump_text
 
 _log = logging.getLogger("det.tracking")
 
+MAX_READING_BYTES = 1 << 20
+"""Maximum size of a call that reads. A hundred thousand ids take less."""
+_MAX_VALUES = 8_000_000
+"""Maximum number of values in a call, of which a single report may have a million."""
 _COMPRESS_ABOVE = 4 << 10
 """Size in bytes above which gzip saves more time on a network than it takes."""
 _GZIP = b"\x1f\x8b"
@@ -55,18 +60,29 @@ class StoreMethod:
         self.name = name
         self.is_property = isinstance(member, property)
         function = member.fget if self.is_property else member
+        self.rights: Rights = function.rights
+        """Statement of the method on its calls."""
         hints = get_type_hints(function)
         self._result = codec_of(hints.pop("return"))
         self._arguments = {parameter: codec_of(hint) for parameter, hint in hints.items()}
         _, *parameters = inspect.signature(function).parameters.values()  # without self
         self._signature = inspect.Signature(parameters)
 
+    @property
+    def max_bytes(self) -> int:
+        """Maximum size of a call before compression, and as sent. Only calls that write carry values of any size."""
+        return MAX_BODY_BYTES if self.rights.writes else MAX_READING_BYTES
+
+    def takes(self, argument: str) -> bool:
+        """Return whether the method has an argument."""
+        return argument in self._arguments
+
     def dump_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """Return the body of a call.
 
         Raises:
             TypeError: the arguments do not match the signature, or JSON cannot hold a value.
-            TrackingError: the body is larger than `MAX_BODY_BYTES`.
+            TrackingError: the body is larger than `max_bytes`.
         """
         try:
             bound = self._signature.bind(*args, **kwargs).arguments
@@ -78,7 +94,7 @@ class StoreMethod:
                 texts.append(f'"{name}":{self._arguments[name].dump(value)}')
             except CodecMismatch as error:
                 raise TypeError(f"{self.name}(): {name}: {error}") from None
-        return _pack("{" + ",".join(texts) + "}", f"the call of {self.name}")
+        return _pack("{" + ",".join(texts) + "}", f"the call of {self.name}", self.max_bytes)
 
     def load_arguments(self, body: bytes) -> dict[str, Any]:
         """Return the arguments of a call by name.
@@ -87,7 +103,7 @@ class StoreMethod:
             TrackingError: the body is not a call of this method.
         """
         try:
-            given = _unpack(body)
+            given = _unpack(body, self.max_bytes, _MAX_VALUES)
             unknown = given.keys() - self._arguments.keys()
             if unknown:
                 raise CodecMismatch(f"there is no argument {min(unknown)!r}")
@@ -103,7 +119,7 @@ class StoreMethod:
         Raises:
             TrackingError: the answer is larger than `MAX_BODY_BYTES`.
         """
-        return _pack(f'{{"returned":{self._result.dump(value)}}}', f"the answer of {self.name}")
+        return _pack(f'{{"returned":{self._result.dump(value)}}}', f"the answer of {self.name}", MAX_BODY_BYTES)
 
     def load_answer(self, body: bytes) -> Any:
         """Return the result in an answer.
@@ -113,7 +129,7 @@ class StoreMethod:
             TrackingError: the answer is malformed, or the error had an unknown class.
         """
         try:
-            answer = _unpack(body)
+            answer = _unpack(body, MAX_BODY_BYTES)
             if "raised" not in answer:
                 return self._result.load(answer["returned"])
             kind, message = map(str, answer["raised"])
@@ -137,6 +153,11 @@ def find_method(name: str) -> StoreMethod:
     return StoreMethod(name)
 
 
+def max_call_bytes(name: str) -> int:
+    """Return the maximum size of a call in bytes, also for a method that does not exist."""
+    return find_method(name).max_bytes if name in METHODS else MAX_READING_BYTES
+
+
 def dump_error(error: Exception) -> bytes:
     """Return the answer with an error. An error that the store does not document becomes a TrackingError."""
     known = next((kind for kind in type(error).__mro__ if _ERRORS.get(kind.__name__) is kind), None)
@@ -145,21 +166,26 @@ def dump_error(error: Exception) -> bytes:
     if known is None:
         _log.error("a call of the tracking store failed", exc_info=error)
         known, message = TrackingError, f"{type(error).__qualname__}: {message}"
-    return _pack(f'{{"raised":[{dump_text(known.__name__)},{dump_text(message)}]}}', "the error")
+    return _pack(f'{{"raised":[{dump_text(known.__name__)},{dump_text(message)}]}}', "the error", MAX_BODY_BYTES)
 
 
-def _pack(text: str, what: str) -> bytes:
+def _pack(text: str, what: str, limit: int) -> bytes:
     body = text.encode(errors="surrogatepass")
-    if len(body) > MAX_BODY_BYTES:
+    if len(body) > limit:
         raise TrackingError(
-            f"{what} has more than {MAX_BODY_BYTES >> 20} MiB, which cannot be sent at once; "
+            f"{what} has more than {limit >> 20} MiB, which cannot be sent at once; "
             "send less in one call, or ask for less, for example with limit, after or group"
         )
     return gzip.compress(body, 1, mtime=0) if len(body) > _COMPRESS_ABOVE else body
 
 
-def _unpack(body: bytes) -> dict[str, Any]:
+def _unpack(body: bytes, limit: int, most_values: float = math.inf) -> dict[str, Any]:
     """Return the JSON object in a body.
+
+    Args:
+        body: JSON text, which may be compressed.
+        limit: maximum number of bytes before compression.
+        most_values: maximum number of values, because a value of two bytes takes up to a hundred in memory.
 
     Raises:
         TypeError, ValueError, RecursionError: the body is malformed or too large.
@@ -167,13 +193,15 @@ def _unpack(body: bytes) -> dict[str, Any]:
     if body.startswith(_GZIP):
         stream = zlib.decompressobj(wbits=31)
         try:
-            body = stream.decompress(body, MAX_BODY_BYTES + 1)
+            body = stream.decompress(body, limit + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from None
-        if len(body) <= MAX_BODY_BYTES and not stream.eof:
+        if len(body) <= limit and not stream.eof:
             raise ValueError("the compressed data are truncated")
-    if len(body) > MAX_BODY_BYTES:
-        raise ValueError(f"it has more than {MAX_BODY_BYTES >> 20} MiB")
+    if len(body) > limit:
+        raise ValueError(f"it has more than {limit >> 20} MiB")
+    if sum(map(body.count, (b",", b"[", b"{"))) > most_values:
+        raise ValueError(f"it has more than {most_values} values")
     found = json.loads(body.decode(errors="surrogatepass"))
     if not isinstance(found, dict):
         raise TypeError("expected a JSON object")

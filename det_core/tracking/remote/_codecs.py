@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -35,6 +36,9 @@ MAX_BODY_BYTES = 288 << 20
 
 The largest single value is the code of an experiment. Its archive has at most 192 MiB, which are 256 MiB in base64.
 """
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 100
 
 dump_text = json.JSONEncoder(ensure_ascii=False).encode
 """Encoder of strings. It keeps halves of surrogate pairs apart, which escapes would join."""
@@ -70,7 +74,7 @@ def _is_json(hint: Any) -> bool:
 
 
 def _mismatch(value: object, expected: str) -> CodecMismatch:
-    return CodecMismatch(f"{value!r:.100} is a {type(value).__name__}, expected {expected}")
+    return CodecMismatch(f"{_short.repr(value)} is a {type(value).__name__}, expected {expected}")
 
 
 def _converted(convert: Callable[[Any], Any], value: Any, expected: str) -> Any:

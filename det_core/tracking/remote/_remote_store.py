@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from det_core.errors import TrackingError
+from det_core.interfaces.server_store import Change, ServerStore
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.remote._calls import METHODS, StoreMethod, dump_error, find_method
 
 if TYPE_CHECKING:
-    from det_core.tracking.remote._access import RunAccess
+    from det_core.tracking.remote._access import Caller
 
 
 def open_remote_store(
@@ -34,7 +35,7 @@ def open_remote_store(
 
 
 def answer_call(
-    store: TrackingStore, method: str, body: bytes, *, access: RunAccess | None = None, call_id: str | None = None
+    store: TrackingStore, method: str, body: bytes, *, caller: Caller | None = None, call_id: str | None = None
 ) -> bytes:
     """Execute a call of a remote store, and return the answer. Errors are part of the answer.
 
@@ -42,37 +43,36 @@ def answer_call(
         store: the store that executes the call. Its own rules on outages apply here, and not where the call comes from.
         method: name of the method.
         body: arguments of the call.
-        access: permissions of the caller. None permits every call.
+        caller: the caller with its rights. None permits every call.
         call_id: ``LANE-NUMBER``, which makes a call that the caller repeats take effect once. Calls of one lane follow
             each other, and their numbers ascend.
     """
     try:
         found = find_method(method)
-        arguments = found.load_arguments(body)
-        execute = partial(_execute, store, found, arguments, access)
-        if call_id is None:
-            return execute()
-        if not isinstance(store, _AnswersOnce):
+        if caller is not None:
+            caller.check_method(found)
+        execute = partial(_execute, store, found, found.load_arguments(body), caller)
+        if isinstance(store, ServerStore):
+            return store.execute(execute, call_id=call_id)
+        if call_id is not None:
             raise TrackingError(f"the tracking store {type(store).__name__} cannot execute calls with an id")
-        return store.answer_once(call_id, execute)
+        return execute(Change())
     except Exception as error:  # noqa: BLE001  (sent to the caller)
         return dump_error(error)
 
 
 def _execute(
-    store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any], access: RunAccess | None
+    store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any], caller: Caller | None, change: Change
 ) -> bytes:
-    if access is not None:
-        access.check_call(store, method.name, arguments)
+    if caller is not None:
+        change.action = caller.check_call(store, method, arguments)
+        if method.takes("owner") and not caller.owns_all:
+            arguments = {**arguments, "owner": caller.user}
     member = getattr(store, method.name)
-    return method.dump_result(member if method.is_property else member(**arguments))
-
-
-@runtime_checkable
-class _AnswersOnce(Protocol):
-    """Store that can commit the answer to a call together with the call's write."""
-
-    def answer_once(self, call_id: str, answer: Callable[[], bytes]) -> bytes: ...
+    result = member if method.is_property else member(**arguments)
+    if change.action and not change.action.target:  # a new record
+        change.action.target = f"{method.name.removeprefix('create_')} {result.id}"
+    return method.dump_result(result)
 
 
 class _Channel:

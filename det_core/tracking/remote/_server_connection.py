@@ -26,7 +26,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import adapt_install_command
 from det_core.tracking._outage import Outage, Unavailable
 from det_core.tracking.access_tokens import find_token, forget_token, remember_token
-from det_core.tracking.remote._reading import READING_METHODS
+from det_core.tracking.remote._calls import find_method
 from det_core.tracking.remote._remote_store import open_remote_store
 from det_core.tracking.remote._server_address import ServerAddress, parse_server_url
 from det_core.tracking.remote._versions import explain_version_mismatch
@@ -169,7 +169,7 @@ class ServerConnection:
         """
         headers = {"Content-Type": "application/octet-stream"}
         with self._lane() as lane:
-            if method not in READING_METHODS:
+            if find_method(method).rights.writes:
                 headers[CALL_ID] = lane.next_call_id()
             return self._request(lane, "POST", f"/api/store/{method}", body, headers)
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from det_core.errors import RecordNotFound
 from det_core.home import user_name
 from det_core.interfaces.account_records import AccessTokenRecord, Role, TokenKind, TokenScope
-from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote import RunAccess
+from det_core.interfaces.server_store import ServerStore
+from det_core.tracking.remote import RunAccess, require_current
 from det_server._login import Login
 from det_server._principal import Principal
 from det_server._signatures import Signer
@@ -24,7 +24,7 @@ IDLE = timedelta(hours=12)
 LONGEST_SESSION = timedelta(days=7)
 """Time after which a session ends in any case."""
 RUN_TOKEN_LIFE = timedelta(days=90)
-"""Time after which the token of a run is invalid. Writes of older runs are refused in any case."""
+"""Time after which the token of a run is invalid, also if the run has not ended."""
 _RENEW_AFTER = timedelta(minutes=10)
 """Age of a session's last renewal after which a request renews it again."""
 _LONGEST_TOKEN = 200
@@ -51,7 +51,7 @@ class Access(ABC):
     has_users: bool
     """Whether people log in."""
 
-    def __init__(self, store: TrackingStore) -> None:
+    def __init__(self, store: ServerStore) -> None:
         self._store = store
         self._experiment_of = lru_cache(maxsize=10_000)(lambda trial_id: store.trial(trial_id).experiment_id)
 
@@ -68,12 +68,13 @@ class Access(ABC):
         """Return the cookie for the token of a URL, or None if it is not valid."""
 
     def create_run_token(self, principal: Principal, trial_id: int, run_id: int) -> str:
-        """Return a new token for the workers of a run.
+        """Return a new token for the workers of a run, which ends with the run.
 
         Raises:
             RecordNotFound: there is no such run.
+            StaleRun: the run has ended, or is not the newest of the trial.
         """
-        self._store.run(trial_id, run_id)
+        require_current(self._store, self._run(trial_id, run_id))
         return self._add_token(
             user=principal.name if self.has_users else "",
             kind=TokenKind.RUN,
@@ -96,11 +97,14 @@ class Access(ABC):
         except RecordNotFound:
             return None
 
+    def _run(self, trial_id: int, run_id: int) -> RunAccess:
+        return RunAccess(self._experiment_of(trial_id), trial_id, run_id)
+
     def _principal(self, token: AccessTokenRecord) -> Principal:
         run = None
         if token.kind is TokenKind.RUN:
             assert token.trial_id is not None and token.run_id is not None
-            run = RunAccess(self._experiment_of(token.trial_id), token.trial_id, token.run_id)
+            run = self._run(token.trial_id, token.run_id)
         return Principal(token.user or user_name(), _weaker(token.role, _ROLES[token.scope]), run, token.id)
 
 
@@ -116,7 +120,7 @@ class LocalAccess(Access):
 
     has_users = False
 
-    def __init__(self, store: TrackingStore, key: bytes) -> None:
+    def __init__(self, store: ServerStore, key: bytes) -> None:
         super().__init__(store)
         self._signer = Signer(key)
         self._user = Principal(user_name(), Role.ADMIN)
@@ -156,7 +160,7 @@ class AccountAccess(Access):
 
     has_users = True
 
-    def __init__(self, store: TrackingStore) -> None:
+    def __init__(self, store: ServerStore) -> None:
         super().__init__(store)
         self.login = Login(store)
         """Check of user names and passwords."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from starlette.requests import Request
 
+from det_core.errors import RecordNotFound, TrackingError
+from det_core.interfaces.server_store import Action, Change
+from det_core.tracking.remote import Caller
 from det_server._access import AccountAccess
 from det_server._refusal import RefusedError
 from det_server._site import principal_of, site_of
+
+T = TypeVar("T")
 
 
 def accounts_of(request: Request) -> AccountAccess:
@@ -57,8 +65,56 @@ def require_session(request: Request) -> None:
         raise RefusedError(403, "accounts cannot be changed with a token; log in with a browser")
 
 
-def record_action(request: Request, action: str, target: str) -> None:
-    """Record what the caller did in the audit log."""
-    site_of(request).store.record_action(
-        user=principal_of(request).name, action=action, target=target[:200], address=request.state.address
+def require_ownership(request: Request, what: str, **record: object) -> None:
+    """Check that a record belongs to the caller, as `Caller.require_ownership` does.
+
+    Raises:
+        RefusedError: it belongs to somebody else.
+    """
+    try:
+        caller_of(request).require_ownership(site_of(request).store, what, **record)
+    except RecordNotFound:
+        raise
+    except TrackingError as error:
+        raise RefusedError(403, str(error)) from None
+
+
+def caller_of(request: Request) -> Caller:
+    """Return the caller of a request as that of the tracking store."""
+    principal = principal_of(request)
+    return Caller(
+        user=principal.name,
+        role=principal.role,
+        run=principal.run,
+        owns_all=not site_of(request).has_users,
+        address=request.state.address,
     )
+
+
+def record_action(request: Request, name: str, target: str) -> None:
+    """Record what the caller does in the audit log."""
+    site_of(request).store.record_action(_action(request, name, target))
+
+
+def make_change(request: Request, name: str, target: str | Callable[[T], str], change: Callable[[], T]) -> T:
+    """Change records as the caller asks, together with an entry in the audit log, and return the result.
+
+    Args:
+        request: the request.
+        name: name of the action.
+        target: object of the action, or a function of the result if only that tells.
+        change: function that changes records.
+    """
+
+    def execute(recorded: Change) -> T:
+        recorded.action = _action(request, name, target if isinstance(target, str) else "")
+        result = change()
+        if not isinstance(target, str):
+            recorded.action.target = target(result)
+        return result
+
+    return site_of(request).store.execute(execute)
+
+
+def _action(request: Request, name: str, target: str) -> Action:
+    return Action(principal_of(request).name, name, target, request.state.address)

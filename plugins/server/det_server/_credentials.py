@@ -11,6 +11,7 @@ from starlette.types import Message, Send
 
 from det_server._access import LONGEST_SESSION
 
+_DEVICE_SECONDS = 400 * 24 * 3600  # browsers keep none for longer
 _TOKEN = "token"  # noqa: S105  (the name of a query parameter)
 
 
@@ -46,6 +47,11 @@ def set_cookie(response: Response, name: str, value: str, *, secure: bool) -> No
         httponly=True,
         samesite="strict",
     )
+
+
+def set_device_cookie(response: Response, name: str, value: str, *, secure: bool) -> None:
+    """Add a cookie by which the server knows a browser again, which strangers at the same address cannot lock out."""
+    response.set_cookie(name, value, max_age=_DEVICE_SECONDS, path="/", secure=secure, httponly=True, samesite="strict")
 
 
 def add_cookie(send: Send, name: str, value: str, *, secure: bool) -> Send:

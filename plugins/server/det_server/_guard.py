@@ -13,6 +13,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from det_core.errors import DetError
+from det_core.interfaces.account_records import Role
+from det_core.tracking.remote import MAX_READING_BYTES
 from det_server import _credentials
 from det_server._client_version import check_client_version
 from det_server._hosts import AllowedHosts, is_link, is_same_origin, names_its_origin
@@ -80,6 +82,7 @@ class Guard:
             if answer is not None:
                 await answer(scope, receive, send)
                 return
+            _check_size(scope["state"].get("principal"), length)
             await self._forward(scope, headers, receive, send, length)
         except RefusedError as refusal:
             await refusal.response(scope["path"])(scope, receive, send)
@@ -195,3 +198,14 @@ class Guard:
         except DetError as error:
             _log.warning("cannot check a token: %s", error)
             raise RefusedError(503, f"the tracking store cannot be used: {error}", {"retry-after": "5"}) from None
+
+
+def _check_size(principal: Principal | None, length: int) -> None:
+    """Refuse a large body of somebody who may only read, before it is in memory."""
+    if principal is not None and principal.role is Role.VIEWER and length > MAX_READING_BYTES:
+        raise RefusedError(
+            403,
+            f"{principal.name} has the role {principal.role} here, and the request has {length} bytes; "
+            f"expected at most {MAX_READING_BYTES}",
+            {"connection": "close"},
+        )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+import secrets
 
 from det_core.errors import RecordNotFound
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.server_store import Action, ServerStore
 from det_server import _passwords
 from det_server._login_limits import LoginLimits
 from det_server._passwords import PasswordError
 from det_server._refusal import RefusedError
 
+_LONGEST_DEVICE = 100
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
@@ -21,11 +25,11 @@ class Login:
         store: the tracking store, which has the hashes.
     """
 
-    def __init__(self, store: TrackingStore) -> None:
+    def __init__(self, store: ServerStore) -> None:
         self._store = store
         self._limits = LoginLimits()
 
-    def check(self, user: str, password: str, address: str) -> None:
+    def check(self, user: str, password: str, address: str, device: str = "") -> None:
         """Check a user's password, and record the attempt in the audit log.
 
         An unknown user, an inactive one and a wrong password have the same answer after the same time.
@@ -34,20 +38,33 @@ class Login:
             user: name of the user.
             password: the password.
             address: network address of the client.
+            device: id of a device from which the user has logged in before, which strangers cannot lock out, or an
+                empty string.
 
         Raises:
             RefusedError: the user or the password is wrong, or there were too many attempts.
         """
-        self._limits.count_attempt(user, address)
+        self._limits.count_attempt(user, address, device)
         try:
             right = _passwords.verify_password(self._hash(user), password)
         except PasswordError as error:
             raise RefusedError(503, str(error), {"retry-after": "5"}) from None
         known = user if _NAME.fullmatch(user) else "?"
-        self._store.record_action(user=known, action="login" if right else "failed login", target="", address=address)
+        self._store.record_action(Action(known, "login" if right else "failed login", address=address))
         if not right:
             raise RefusedError(401, "the user name or the password is wrong")
-        self._limits.forgive(user, address)
+        self._limits.forgive(user, address, device)
+
+    def remember_device(self, user: str) -> str:
+        """Return what a client presents at later logins of this user, until the password changes."""
+        device = secrets.token_urlsafe(16)
+        return f"{device}.{_sign(self._hash(user), device)}"
+
+    def known_device(self, user: str, remembered: str) -> str:
+        """Return the id of a client's device, or an empty string if it is not one of this user's."""
+        device, _, signature = remembered[:_LONGEST_DEVICE].partition(".")
+        key = self._hash(user) if signature else ""
+        return device if key and hmac.compare_digest(signature.encode(), _sign(key, device).encode()) else ""
 
     def _hash(self, user: str) -> str:
         """Return the hash of an active user's password, or an empty string."""
@@ -57,3 +74,7 @@ class Login:
             return self._store.password_hash(user) if self._store.user(user).active else ""
         except RecordNotFound:
             return ""
+
+
+def _sign(key: str, device: str) -> str:
+    return hmac.new(key.encode(), f"device~{device}".encode(), hashlib.sha256).hexdigest()

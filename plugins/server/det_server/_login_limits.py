@@ -14,12 +14,15 @@ _WINDOW = 15 * 60.0
 """Seconds after the first attempt in which the others are counted."""
 _REMEMBERED = 10_000
 """Maximum number of names and addresses that each limit remembers, the latest ones."""
-_LIMITS = {"user and address": 5, "address": 30, "user": 60}
-"""Maximum number of attempts by what they have in common. One that succeeds does not count."""
+_LIMITS = {"user and address": 5, "address": 30, "user and device": 5}
+"""Maximum number of attempts by what they have in common. One that succeeds does not count.
+
+There is none by user alone, because strangers would lock the user out. Those who share an address with strangers have a
+device from which they logged in before."""
 
 
 class LoginLimits:
-    """Counts of the attempts to log in, by user and by address.
+    """Counts of the attempts to log in, by address, or by the device if the user has logged in from it before.
 
     Args:
         clock: function that returns the time in seconds.
@@ -30,25 +33,30 @@ class LoginLimits:
         self._lock = threading.Lock()
         self._attempts = {kind: OrderedDict[Hashable, tuple[float, int]]() for kind in _LIMITS}
 
-    def count_attempt(self, user: str, address: str) -> None:
+    def count_attempt(self, user: str, address: str, device: str = "") -> None:
         """Count an attempt before its password is checked, so that many at once count as well.
+
+        Args:
+            user: name of the user.
+            address: network address of the client.
+            device: id of a device from which the user has logged in before, or an empty string.
 
         Raises:
             RefusedError: there were too many.
         """
         with self._lock:
-            waits = [self._count(kind, key) for kind, key in _keys(user, address).items()]
+            waits = [self._count(kind, key) for kind, key in _keys(user, address, device).items()]
         if wait := max(waits):
             minutes = -(-wait // 60)
             message = f"too many attempts to log in; try again in {minutes:.0f} min, or ask an admin for a new password"
             raise RefusedError(429, message, {"retry-after": f"{wait:.0f}"})
 
-    def forgive(self, user: str, address: str) -> None:
-        """Take back an attempt that succeeded, and forget failures of this user at this address."""
+    def forgive(self, user: str, address: str, device: str = "") -> None:
+        """Take back an attempt that succeeded, and forget failures of this user there."""
         with self._lock:
-            for kind, key in _keys(user, address).items():
+            for kind, key in _keys(user, address, device).items():
                 begun, number = self._attempts[kind].get(key, (0.0, 0))
-                if number > 1 and kind != "user and address":
+                if number > 1 and kind == "address":
                     self._attempts[kind][key] = begun, number - 1
                 else:
                     self._attempts[kind].pop(key, None)
@@ -66,9 +74,11 @@ class LoginLimits:
         return begun + _WINDOW - present if number >= _LIMITS[kind] else 0.0
 
 
-def _keys(user: str, address: str) -> dict[str, Hashable]:
+def _keys(user: str, address: str, device: str) -> dict[str, Hashable]:
     user, place = user[:100].casefold(), _network(address)
-    return {"user and address": (user, place), "address": place, "user": user}
+    if device:
+        return {"user and device": (user, device)}
+    return {"user and address": (user, place), "address": place}
 
 
 def _network(address: str) -> str:

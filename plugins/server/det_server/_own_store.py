@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from det_core.errors import DetError
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.server_store import ServerStore
 from det_core.tracking import default_url, open_store
 
 _DATABASES = ("sqlite:", "sqlite+", "postgresql:", "postgresql+")
 
 
-def open_own_store(url: str | None) -> TrackingStore:
+def open_own_store(url: str | None) -> ServerStore:
     """Open the tracking store of a server, whatever ``DET_MASTER`` says.
 
     Args:
@@ -23,4 +23,6 @@ def open_own_store(url: str | None) -> TrackingStore:
             f"--store {url.partition('://')[0]}: expected a database, such as --store postgresql://det@db/det, or "
             "leave it out for det.db in DET_HOME"
         )
-    return open_store(url or default_url())
+    store = open_store(url or default_url())
+    assert isinstance(store, ServerStore)
+    return store

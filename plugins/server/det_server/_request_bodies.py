@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
-from det_core.tracking.remote import MAX_BODY_BYTES
+from det_core.tracking.remote import max_call_bytes
 from det_server._refusal import RefusedError
 
 MAX_UPLOAD_BYTES = 144 << 20
@@ -19,9 +19,9 @@ _LIMITS = {
     "/login": 8 << 10,
     "/api/login": 8 << 10,
     "/api/experiments": MAX_UPLOAD_BYTES,
-    "/api/store/": MAX_BODY_BYTES,
 }
-"""Maximum sizes of bodies by path. A path that ends in a slash stands for all below it."""
+"""Maximum sizes of bodies by path."""
+_STORE = "/api/store/"
 _BUFFERED_BYTES = 512 << 20
 """Maximum size of all bodies that are in memory at the same time."""
 _IDLE_SECONDS = 20.0
@@ -107,12 +107,9 @@ def checked_length(path: str, method: str, headers: Headers) -> int:
 
 
 def _limit(path: str) -> int:
-    exact = _LIMITS.get(path)
-    if exact is not None:
-        return exact
-    return next(
-        (limit for prefix, limit in _LIMITS.items() if prefix.endswith("/") and path.startswith(prefix)), _DEFAULT_BYTES
-    )
+    if path.startswith(_STORE):
+        return max_call_bytes(path.removeprefix(_STORE))
+    return _LIMITS.get(path, _DEFAULT_BYTES)
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from det_core.errors import DetError
 from det_core.interfaces.account_records import Role
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.server_store import ServerStore
 from det_server._access import Access, AccountAccess, LocalAccess
 from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, host_in_url, is_loopback
 from det_server._own_store import open_own_store
@@ -121,7 +121,7 @@ def _listen(options: ServerOptions) -> socket.socket:
         ) from None
 
 
-def _choose_access(options: ServerOptions, store: TrackingStore) -> Access:
+def _choose_access(options: ServerOptions, store: ServerStore) -> Access:
     if not options.users:
         return LocalAccess(store, load_signing_key())
     admins = [user for user in store.users() if user.role is Role.ADMIN and user.active]
@@ -132,7 +132,7 @@ def _choose_access(options: ServerOptions, store: TrackingStore) -> Access:
 
 
 def _serve(
-    options: ServerOptions, store: TrackingStore, access: Access, hosts: AllowedHosts, listener: socket.socket
+    options: ServerOptions, store: ServerStore, access: Access, hosts: AllowedHosts, listener: socket.socket
 ) -> None:
     from det_server._http_server import make_server
 
@@ -143,7 +143,7 @@ def _serve(
 
 
 def make_site(
-    options: ServerOptions, store: TrackingStore, access: Access, hosts: AllowedHosts, port: int
+    options: ServerOptions, store: ServerStore, access: Access, hosts: AllowedHosts, port: int
 ) -> tuple[Site, ASGIApp]:
     """Return the parts that all requests share, and the application of a server at a port."""
     from det_server._application import make_application

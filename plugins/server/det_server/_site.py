@@ -11,7 +11,7 @@ from det_server._curve_cache import CurveCache
 from det_server._principal import Principal
 
 if TYPE_CHECKING:
-    from det_core.interfaces.tracking import TrackingStore
+    from det_core.interfaces.server_store import ServerStore
     from det_server._access import Access
     from det_server._live_changes import LiveChanges
     from det_server._runner_keeper import RunnerKeeper
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Site:
     """Parts of a server that all requests share. Endpoints get it with `site_of`."""
 
-    store: TrackingStore
+    store: ServerStore
     """The tracking store."""
     url: str
     """URL of the server, without a slash at the end."""

@@ -6,12 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from det_core.interfaces.account_records import UserRecord
-    from det_core.interfaces.tracking import TrackingStore
+    from det_core.interfaces.server_store import Change, ServerStore
 
+T = TypeVar("T")
 _ROLES = ("admin", "user", "viewer")
 _SCOPES = ("read", "write", "admin")
 _EXAMPLE = "example: det user create alice --role admin"
@@ -60,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(
-    commands: Any, name: str, run: Callable[[argparse.Namespace, TrackingStore], int], text: str, example: str
+    commands: Any, name: str, run: Callable[[argparse.Namespace, ServerStore], int], text: str, example: str
 ) -> argparse.ArgumentParser:
     line = f"example: det user {name} {example}".rstrip()
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=line)
@@ -76,7 +78,7 @@ def _add_password(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(args: argparse.Namespace, run: Callable[[argparse.Namespace, TrackingStore], int]) -> int:
+def _run(args: argparse.Namespace, run: Callable[[argparse.Namespace, ServerStore], int]) -> int:
     from det_core.errors import DetError
     from det_server._own_store import open_own_store
 
@@ -87,7 +89,7 @@ def _run(args: argparse.Namespace, run: Callable[[argparse.Namespace, TrackingSt
             raise DetError(str(error)) from error
 
 
-def _create(args: argparse.Namespace, store: TrackingStore) -> int:
+def _create(args: argparse.Namespace, store: ServerStore) -> int:
     from det_core.errors import RecordExists, RecordNotFound
     from det_core.interfaces.account_records import Role
     from det_server._passwords import hash_password
@@ -96,13 +98,14 @@ def _create(args: argparse.Namespace, store: TrackingStore) -> int:
         store.user(args.name)
     except RecordNotFound:
         hashed = hash_password(_read_password(args))
-        user = store.create_user(args.name, role=Role[args.role.upper()], password=hashed)
-        _record(store, f"create as {user.role}", user.name)
+        role = Role[args.role.upper()]
+        create = partial(store.create_user, args.name, role=role, password=hashed)
+        user = _change(store, f"create as {role}", args.name, create)
         return _show(args, [user], f"Created user {user.name} with the role {args.role}")
     raise RecordExists(f"there is a user {args.name} already; to change it: det user edit {args.name} --password")
 
 
-def _list(args: argparse.Namespace, store: TrackingStore) -> int:
+def _list(args: argparse.Namespace, store: ServerStore) -> int:
     from det_core.cli.render.formats import format_table
 
     users = store.users()
@@ -111,7 +114,7 @@ def _list(args: argparse.Namespace, store: TrackingStore) -> int:
     return _show(args, users, table if users else "No users yet. To create one: det user create NAME --role admin")
 
 
-def _edit(args: argparse.Namespace, store: TrackingStore) -> int:
+def _edit(args: argparse.Namespace, store: ServerStore) -> int:
     from det_core.errors import DetError
     from det_core.interfaces.account_records import Role
     from det_server._passwords import hash_password
@@ -122,20 +125,18 @@ def _edit(args: argparse.Namespace, store: TrackingStore) -> int:
     store.user(args.name)
     role = Role[args.role.upper()] if args.role else None
     password = hash_password(_read_password(args)) if wants_password else None
-    user = store.edit_user(args.name, role=role, password=password)
-    for action in filter(None, (role and f"set role {role}", password and "set password")):
-        _record(store, action, user.name)
+    actions = ", ".join(filter(None, (role and f"set role {role}", password and "set password")))
+    user = _change(store, actions, args.name, partial(store.edit_user, args.name, role=role, password=password))
     return _show(args, [user], f"Changed user {user.name}")
 
 
-def _set_active(args: argparse.Namespace, store: TrackingStore) -> int:
-    user = store.edit_user(args.name, active=args.active)
+def _set_active(args: argparse.Namespace, store: ServerStore) -> int:
     action = "activate" if args.active else "deactivate"
-    _record(store, action, user.name)
+    user = _change(store, action, args.name, partial(store.edit_user, args.name, active=args.active))
     return _show(args, [user], f"User {user.name} can log in" if args.active else f"User {user.name} cannot log in now")
 
 
-def _create_token(args: argparse.Namespace, store: TrackingStore) -> int:
+def _create_token(args: argparse.Namespace, store: ServerStore) -> int:
     from datetime import timedelta
 
     from det_core.errors import DetError
@@ -146,8 +147,8 @@ def _create_token(args: argparse.Namespace, store: TrackingStore) -> int:
         raise DetError(f"--days {args.days}: expected at least 1")
     expires = now() + timedelta(days=args.days)
     scope = TokenScope[args.scope.upper()]
-    token = AccountAccess(store).create_api_token(args.name, scope, args.label, expires)
-    _record(store, f"create token {args.label}".rstrip(), args.name)
+    create = partial(AccountAccess(store).create_api_token, args.name, scope, args.label, expires)
+    token = _change(store, f"create token {args.label}".rstrip(), args.name, create)
     if args.json:
         print(json.dumps({"token": token, "expires": expires.isoformat()}))  # noqa: T201
     else:
@@ -176,10 +177,16 @@ def _read_password(args: argparse.Namespace) -> str:
     return password
 
 
-def _record(store: TrackingStore, action: str, name: str) -> None:
+def _change(store: ServerStore, action: str, name: str, change: Callable[[], T]) -> T:
+    """Change a user together with an entry in the audit log, and return the result."""
     from det_core.home import user_name
+    from det_core.interfaces.server_store import Action
 
-    store.record_action(user=user_name(), action=action, target=f"user {name}", address="command line")
+    def execute(recorded: Change) -> T:
+        recorded.action = Action(user_name(), action, f"user {name}", "command line")
+        return change()
+
+    return store.execute(execute)
 
 
 def _show(args: argparse.Namespace, users: Iterable[UserRecord], text: str) -> int:

@@ -7,6 +7,8 @@ import gzip
 import http.client
 import pickle
 import time
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,10 +73,10 @@ def test_nobody_reads_hashes_or_writes_the_audit_log(team: ServedSite, name: str
         "access_token": {"digest": "0" * 64},
         "create_user": {"name": "eve", "role": "ADMIN", "password": ""},
         "edit_user": {"name": name, "role": "ADMIN"},
-        "record_action": {"user": "root", "action": "x", "target": "y"},
+        "record_action": {"action": {"user": "root", "name": "x"}},
     }
     for method, arguments in calls.items():
-        assert client.call(f"/api/store/{method}", arguments).status == 403, method
+        assert client.call(f"/api/store/{method}", arguments).status == 404, method
     for method in ("users", "actions", "access_tokens"):
         assert client.call(f"/api/store/{method}").status == (200 if name == "root" else 403), method
     assert len(team.store.actions(limit=1000)) == before
@@ -92,10 +94,11 @@ def test_records_belong_to_their_caller_and_actions_are_recorded(team: ServedSit
     ann.call("/api/store/edit_experiment", {"experiment_id": created["id"], "notes": "mine"})
     ann.call("/api/store/edit_experiment", {"experiment_id": 999, "notes": "mine"})
     ann.call("/api/store/delete_experiment", {"experiment_id": created["id"]})
-    done = [(entry.user, entry.action, entry.target) for entry in team.store.actions(limit=2)]
+    done = [(entry.user, entry.action, entry.target) for entry in team.store.actions(limit=3)]
     assert done == [
-        ("ann", "delete_experiment", f"experiment_id {created['id']}"),
-        ("ann", "edit_experiment", f"experiment_id {created['id']}"),
+        ("ann", "delete_experiment", f"experiment {created['id']}"),
+        ("ann", "edit_experiment", f"experiment {created['id']}"),
+        ("ann", "create_experiment", f"experiment {created['id']}"),
     ]
 
 
@@ -176,11 +179,115 @@ def test_the_token_of_a_run_permits_only_what_its_workers_need(team: ServedSite)
     assert store.experiment(experiment.id)
 
 
+@pytest.mark.parametrize("end", ["its run ends", "another run begins", "its user is demoted", "its user leaves"])
+def test_the_token_of_a_run_ends_with_the_run_and_its_user(team: ServedSite, end: str) -> None:
+    store = team.store
+    trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+    run = {"trial_id": trial.id, "run_id": store.start_run(trial.id, allocation_id="a").run_id}
+    token = team.program("ann").call("/api/run_tokens", run).json["token"]
+    worker = team.client.with_headers(Authorization=f"Bearer {token}")
+    store.create_model("of root", owner="root")
+    assert worker.call("/api/store/create_model", {"name": "mine", "owner": "root"}).json["returned"]["owner"] == "ann"
+    refused = worker.call("/api/store/edit_model", {"name": "of root", "notes": "x"}).json["raised"]
+    assert refused == [
+        "TrackingError",
+        f"run 1 of trial {trial.id} may call edit_model only for models of its own user",
+    ]
+    assert [entry.action for entry in store.actions(limit=2)] == ["create_model", "create run token"]
+
+    actions = {
+        "its run ends": lambda: store.end_run(trial.id, 1),
+        "another run begins": lambda: store.start_run(trial.id, allocation_id="b"),
+        "its user is demoted": lambda: store.edit_user("ann", role=Role.VIEWER),
+        "its user leaves": lambda: store.edit_user("ann", active=False),
+    }
+    actions[end]()
+    for method, arguments in (
+        ("set_runner_state", {**run, "status": "x"}),
+        ("edit_model", {"name": "mine", "notes": "x"}),
+    ):
+        answer = worker.call(f"/api/store/{method}", arguments)
+        assert answer.status == 401 if end == "its user leaves" else "raised" in answer.json, (method, answer.text)
+    assert store.model("mine").notes == ""
+    if end != "its user leaves":
+        token = team.program("root").call("/api/run_tokens", run)
+        assert (token.status == 200) is (end == "its user is demoted"), token.text
+
+
+def test_a_token_for_a_run_of_somebody_else_needs_an_admin(team: ServedSite) -> None:
+    store = team.store
+    trial = store.create_trial(store.create_experiment(config={}, owner="root").id, hparams={}, seed=0)
+    store.start_run(trial.id, allocation_id="a")
+    answer = team.program("ann").call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1})
+    assert answer.status == 403 and "trial 1 belongs to root" in answer.json["error"]
+
+
+def test_a_user_deletes_nothing_of_others(team: ServedSite) -> None:
+    store, ann = team.store, team.program("ann")
+    experiment = store.create_experiment(config={}, owner="root")
+    trial = store.create_trial(experiment.id, hparams={}, seed=0)
+    store.start_run(trial.id, allocation_id="a")
+    uuid = "00000000-0000-4000-8000-000000000000"
+    store.begin_checkpoint(uuid, trial_id=trial.id, run_id=1, storage={})
+    store.complete_checkpoint(uuid, run_id=1, steps_completed=1, resources={}, metadata={})
+    store.create_model("m", owner="root")
+    for method, arguments in (
+        ("delete_experiment", {"experiment_id": experiment.id}),
+        ("delete_checkpoint", {"uuid": uuid}),
+        ("delete_model", {"name": "m"}),
+    ):
+        assert ann.call(f"/api/store/{method}", arguments).json["raised"][1].endswith("needs its owner or an admin")
+    assert team.log_in("ann").post(f"/checkpoints/{uuid}/delete").status == 403
+    assert store.experiment(experiment.id) and store.model("m") and store.checkpoint(uuid).state == "COMPLETED"
+    for method, arguments in (("delete_model", {"name": "m"}), ("delete_experiment", {"experiment_id": experiment.id})):
+        assert team.program("root").call(f"/api/store/{method}", arguments).json == {"returned": None}
+
+
 def test_tokens_of_runs_are_for_runs_that_exist_and_people_who_may_write(team: ServedSite, local: ServedSite) -> None:
     run = {"trial_id": 1, "run_id": 1}
     assert team.program("ann").call("/api/run_tokens", run).status == 404
     assert team.program("vic").call("/api/run_tokens", run).status == 403
     assert local.commands.call("/api/run_tokens", {"trial_id": "1", "run_id": True}).status == 400
+
+
+# Large calls
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "many values": lambda: b'{"experiment_ids":[' + b"{}," * 8_000_000 + b"{}]}",
+    "deep": lambda: b'{"experiment_ids":' + b"[" * 500_000 + b"]" * 500_000 + b"}",
+    "one text": lambda: b'{"experiment_ids":"' + b"x" * (64 << 20) + b'"}',
+    "a wrong value": lambda: b'{"experiment_ids":{"' + b"x" * 1_000_000 + b'":1}}',
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.parametrize(("method", "status"), [("experiments_by_id", 200), ("report_metrics", 403)])
+def test_a_small_compressed_call_of_a_viewer_takes_little_memory(
+    team: ServedSite, method: str, status: int, bomb: str
+) -> None:
+    vic, body = team.program("vic"), gzip.compress(BOMBS[bomb](), 1)
+    tracemalloc.start()
+    try:
+        answer = vic.request("POST", f"/api/store/{method}", body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.status == status
+    assert peak < 16 << 20, f"{peak >> 20} MiB"
+    assert len(answer.body) < 1000
+
+
+def test_who_writes_sends_at_most_millions_of_values(team: ServedSite) -> None:
+    body = gzip.compress(b'{"reports":[' + b"{}," * 8_000_000 + b"{}]}", 1)
+    answer = team.program("ann").request("POST", "/api/store/report_metrics", body)
+    assert "it has more than 8000000 values" in answer.json["raised"][1]
+
+
+def test_a_viewer_sends_no_large_body(team: ServedSite) -> None:
+    headers = {"Content-Length": str(2 << 20)}
+    answer = team.program("vic").request("POST", "/api/store/create_experiment", b"", headers)
+    assert answer.status == 403 and "expected at most 1048576" in answer.json["error"]
 
 
 # No requests in the name of clients

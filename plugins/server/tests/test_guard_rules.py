@@ -10,7 +10,6 @@ import pytest
 from det_server._client_version import check_client_version
 from det_server._credentials import bearer_token, read_cookie, url_token
 from det_server._hosts import host_in_url, is_link
-from det_server._permissions import PERMITTED, SERVER_ONLY, check_method
 from det_server._principal import Principal
 from det_server._refusal import RefusedError
 from det_server._request_bodies import BodyReader, checked_length, replay_body
@@ -37,7 +36,8 @@ MIB = 1 << 20
         ("/api/login", 8 << 10),
         ("/api/experiments", 144 * MIB),
         ("/api/experiments/1/start", MIB),
-        ("/api/store/experiment", MAX_BODY_BYTES),
+        ("/api/store/create_experiment", MAX_BODY_BYTES),
+        ("/api/store/experiment", MIB),
         ("/api/storeroom", MIB),
     ],
 )
@@ -263,33 +263,6 @@ def test_a_proxy_reports_the_address_of_a_client(local: ServedSite, forwarded: s
 
 
 # Permissions
-
-
-def test_each_role_may_call_its_methods_and_no_others() -> None:
-    methods = {*PERMITTED[Role.ADMIN], *SERVER_ONLY, "nothing"}
-    for role in Role:
-        for method in methods:
-            if method in PERMITTED[role]:
-                check_method(Principal("ann", role), method)
-            else:
-                with pytest.raises(RefusedError):
-                    check_method(Principal("ann", role), method)
-
-
-@pytest.mark.parametrize(
-    ("role", "method", "status", "message"),
-    [
-        (Role.VIEWER, "create_experiment", 403, "ann has the role VIEWER here, and create_experiment needs USER"),
-        (Role.VIEWER, "users", 403, "users needs ADMIN"),
-        (Role.USER, "users", 403, "ann has the role USER here, and users needs ADMIN"),
-        (Role.ADMIN, "create_user", 403, "no client may call create_user; .*det user"),
-        (Role.ADMIN, "nothing", 404, "has no method nothing; install the same release"),
-    ],
-)
-def test_refusals_name_the_role_that_is_needed(role: Role, method: str, status: int, message: str) -> None:
-    with pytest.raises(RefusedError, match=message) as refused:
-        check_method(Principal("ann", role), method)
-    assert refused.value.status == status
 
 
 def test_workers_of_a_run_neither_write_nor_manage_as_people() -> None:

@@ -118,14 +118,47 @@ def test_attempts_are_counted_by_user_and_network(one: tuple[str, str], other: t
     assert _refused(limits, *other) is same
 
 
-def test_an_address_cannot_try_many_users_and_many_addresses_cannot_try_one() -> None:
+def test_an_address_cannot_try_many_users() -> None:
     limits = LoginLimits(lambda: 0.0)
     tries = [_refused(limits, f"user{number}", "2001:db8::1") for number in range(40)]
     assert tries.index(True) == 30
     assert _refused(limits, "another", "2001:db8::2"), "a client has a whole network of IPv6 addresses"
     assert not _refused(limits, "another", "2001:db8:0:1::2")
-    tries = [_refused(limits, "ann", f"10.0.{number}.1") for number in range(100)]
-    assert tries.index(True) == 60
+
+
+def test_strangers_lock_nobody_out() -> None:
+    limits = LoginLimits(lambda: 0.0)
+    for number in range(100):
+        for _ in range(60):
+            _refused(limits, "ann", f"10.0.{number}.1")
+    assert not _refused(limits, "ann", "10.1.0.1"), "another address"
+    assert _refused(limits, "ann", "10.0.0.1")
+    for _ in range(5):
+        limits.count_attempt("ann", "10.0.0.1", "a known device")
+    with pytest.raises(RefusedError, match="too many"):
+        limits.count_attempt("ann", "10.0.0.1", "a known device")
+    limits.count_attempt("ann", "10.0.0.1", "another device")
+
+
+@pytest.mark.parametrize("kind", ["browser", "program"])
+def test_a_device_with_a_login_is_not_locked_out_by_others_at_its_address(team: ServedSite, kind: str) -> None:
+    login = {"user": "ann", "password": PASSWORD}
+    first = team.client.post("/login", login)
+    (device,) = (value.partition(";")[0] for value in first.headers.get_all("set-cookie", []) if "-device=" in value)
+    token = team.client.call("/api/login", login).json["token"]
+    while team.client.call("/api/login", {"user": "ann", "password": "wrong password"}).status != 429:
+        pass
+    assert team.client.post("/login", login).status == 429
+    if kind == "browser":
+        known = team.client.with_headers(Cookie=device)
+        assert known.post("/login", login).status == 303
+        assert team.client.with_headers(Cookie=device.replace(".", ".0")).post("/login", login).status == 429
+        assert known.post("/login", {"user": "root", "password": "wrong password"}).status == 401, "of its user only"
+    else:
+        known = team.client.with_headers(Authorization=f"Bearer {token}")
+        assert known.call("/api/login", login).status == 200
+    team.store.edit_user("ann", password=hash_password(PASSWORD))
+    assert team.client.with_headers(Cookie=device).post("/login", login).status == 429, "until the password changes"
 
 
 def test_the_limits_remember_a_bounded_number() -> None:

@@ -210,7 +210,8 @@ def test_tls(store: TrackingStore, certificate: tuple[Path, Path]) -> None:
             assert answer.headers["strict-transport-security"]
         body = f"user=root&password={PASSWORD.replace(' ', '+')}".encode()
         cookies = list(_cookies(port, context, body))
-        assert len(cookies) == 1 and "Secure" in cookies[0] and "HttpOnly" in cookies[0]
+        assert len(cookies) == 2, "the session and the device"
+        assert all("Secure" in cookie and "HttpOnly" in cookie for cookie in cookies)
         assert store.access_tokens("root")
 
 

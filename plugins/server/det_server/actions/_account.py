@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from det_core.interfaces.account_records import TokenScope
 from det_server._access import now, role_of_scope
-from det_server._accounts import accounts_of, record_action, require_session
+from det_server._accounts import accounts_of, make_change, require_session
 from det_server._forms import read_form
 from det_server._passwords import hash_password
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
 from det_server._site import principal_of, site_of
-from det_server.actions._sessions import start_session
+from det_server.actions._sessions import check_password, start_session
 
 _LONGEST_LABEL = 100
 _DEFAULT_DAYS = "90"
@@ -36,8 +37,8 @@ def create_token(request: Request) -> Response:
     if not days.isdecimal() or not 1 <= int(days) <= _MOST_DAYS:
         raise RefusedError(400, f"days: expected 1 to {_MOST_DAYS}, got {days:.20}")
     expires = now() + timedelta(days=int(days))
-    secret = accounts_of(request).create_api_token(principal.name, TokenScope[scope], label, expires)
-    record_action(request, "create token", label)
+    create = partial(accounts_of(request).create_api_token, principal.name, TokenScope[scope], label, expires)
+    secret = make_change(request, "create token", label, create)
     return render_page(request, "token_created.html", secret=secret, label=label, expires=expires)
 
 
@@ -48,18 +49,18 @@ def delete_token(request: Request) -> Response:
     token_id, store, principal = request.path_params["token_id"], site_of(request).store, principal_of(request)
     if token_id not in (token.id for token in store.access_tokens(principal.name)):
         raise RefusedError(404, f"{principal.name} has no token {token_id}")
-    store.delete_access_token(token_id)
-    record_action(request, "delete token", f"token {token_id}")
+    make_change(request, "delete token", f"token {token_id}", lambda: store.delete_access_token(token_id))
     return RedirectResponse("/account", 303)
 
 
 def change_password(request: Request) -> Response:
     """Change the caller's password, which ends all sessions and tokens, and begin a new session."""
     require_session(request)
-    accounts, principal, form = accounts_of(request), principal_of(request), read_form(request)
-    accounts.login.check(principal.name, form.password("old"), request.state.address)
-    site_of(request).store.edit_user(principal.name, password=hash_password(form.password("password")))
-    record_action(request, "change password", f"user {principal.name}")
+    accounts_of(request)
+    principal, form = principal_of(request), read_form(request)
+    check_password(request, principal.name, form.password("old"))
+    edit = partial(site_of(request).store.edit_user, principal.name, password=hash_password(form.password("password")))
+    make_change(request, "change password", f"user {principal.name}", edit)
     response = RedirectResponse("/account", 303)
     start_session(request, response, principal.name)
     return response

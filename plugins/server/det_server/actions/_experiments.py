@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.control import request_experiment_stop, request_trial_kill
-from det_server._accounts import record_action, require_writer
+from det_server._accounts import record_action, require_ownership, require_writer
 from det_server._forms import read_form
 from det_server._runner_start import start_runner
 from det_server._site import site_of
@@ -37,6 +37,7 @@ def delete_checkpoint(request: Request) -> Response:
     store = site_of(request).store
     checkpoint = store.checkpoint(require_uuid(request.path_params["uuid"], 400))
     check_deletable(store, checkpoint)
+    require_ownership(request, "deleting it", uuid=checkpoint.uuid)
     record_action(request, "delete", f"checkpoint {checkpoint.uuid}")
     delete_checkpoints(store, [checkpoint])
     return RedirectResponse(f"/trials/{checkpoint.trial_id}", 303)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from det_server._accounts import require_writer
+from det_core.interfaces.model_records import ModelRecord
+from det_server._accounts import make_change, require_writer
 from det_server._forms import read_form
 from det_server._refusal import RefusedError
 from det_server._site import principal_of, site_of
-from det_server.actions._record_changes import Change, show_changed
+from det_server.actions._record_changes import Change, show
 from det_server.pages._store_values import require_uuid
 
 _ID = re.compile(r"[1-9][0-9]{0,17}")
@@ -27,28 +29,36 @@ def create_model(request: Request) -> Response:
         store.checkpoint(require_uuid(checkpoint, 400))  # raises an error before the model exists
     if known and not _ID.fullmatch(known):
         raise RefusedError(400, f"model: expected the id of a model, got {known:.100}")
-    model = (
-        store.model(int(known))
-        if known
-        else store.create_model(form.require("name"), description=form.get("description"), owner=owner)
-    )
-    if checkpoint:
-        store.add_model_version(model.id, checkpoint, comment=form.get("comment"), owner=owner)
-    return show_changed(request, "add version" if checkpoint else "create", "model", model.id)
+
+    def create() -> ModelRecord:
+        model = (
+            store.model(int(known))
+            if known
+            else store.create_model(form.require("name"), description=form.get("description"), owner=owner)
+        )
+        if checkpoint:
+            store.add_model_version(model.id, checkpoint, comment=form.get("comment"), owner=owner)
+        return model
+
+    action = "add version" if checkpoint else "create"
+    model = make_change(request, action, lambda model: f"model {model.id}", create)
+    return show("model", model.id)
 
 
 def add_version(request: Request) -> Response:
     """Register a checkpoint as the next version of a model."""
     require_writer(request)
     model_id, form = request.path_params["id"], read_form(request)
-    site_of(request).store.add_model_version(
+    add = partial(
+        site_of(request).store.add_model_version,
         model_id,
         require_uuid(form.require("checkpoint"), 400),
         version_name=form.get("name"),
         comment=form.get("comment"),
         owner=principal_of(request).name,
     )
-    return show_changed(request, "add version", "model", model_id)
+    make_change(request, "add version", f"model {model_id}", add)
+    return show("model", model_id)
 
 
 CHANGES: Mapping[str, Change] = {

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from det_core.interfaces.tracking import TrackingStore
-from det_server._accounts import record_action, require_writer
+from det_server._accounts import make_change, require_writer
 from det_server._site import site_of
 
 Endpoint = Callable[[Request], Response]
@@ -30,13 +30,13 @@ def _make_endpoint(kind: str, action: str, change: Change) -> Endpoint:
     def act(request: Request) -> Response:
         require_writer(request)
         record_id = request.path_params["id"]
-        change(request, site_of(request).store, record_id)
-        return show_changed(request, action, kind, record_id)
+        store = site_of(request).store
+        make_change(request, action, f"{kind} {record_id}", lambda: change(request, store, record_id))
+        return show(kind, record_id)
 
     return act
 
 
-def show_changed(request: Request, action: str, kind: str, record_id: int) -> Response:
-    """Record an action in the audit log, and lead to the page of its record."""
-    record_action(request, action, f"{kind} {record_id}")
+def show(kind: str, record_id: int) -> Response:
+    """Lead to the page of a record."""
     return RedirectResponse(f"/{kind}s/{record_id}", 303)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from det_server._accounts import accounts_of
-from det_server._credentials import set_cookie
+from det_server._credentials import set_cookie, set_device_cookie
 from det_server._forms import read_form
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
@@ -27,10 +27,10 @@ def show_login(request: Request) -> Response:
 
 def log_in(request: Request) -> Response:
     """Create a session with a new token, end the one that the browser had, and go to the page that was asked for."""
-    form, accounts = read_form(request), accounts_of(request)
+    form = read_form(request)
     user, target = form.get("user"), local_target(form.get("next"))
     try:
-        accounts.login.check(user, form.password("password"), request.state.address)
+        check_password(request, user, form.password("password"))
     except RefusedError as error:
         answer = render_page(request, "login.html", status_code=error.status, error=str(error), next=target)
         answer.headers.update(error.headers or {})
@@ -52,8 +52,20 @@ def log_out(request: Request) -> Response:
 
 def start_session(request: Request, response: Response, user: str) -> None:
     """Create a session of a user, and add its cookie to a response."""
-    token = accounts_of(request).create_session(user)
-    set_cookie(response, request.app.state.cookie, token, secure=site_of(request).is_secure)
+    accounts, secure = accounts_of(request), site_of(request).is_secure
+    set_cookie(response, request.app.state.cookie, accounts.create_session(user), secure=secure)
+    set_device_cookie(response, _device_cookie(request), accounts.login.remember_device(user), secure=secure)
+
+
+def check_password(request: Request, user: str, password: str) -> None:
+    """Check the password that a browser sends. Raises as `Login.check`."""
+    login = accounts_of(request).login
+    device = login.known_device(user, request.cookies.get(_device_cookie(request), ""))
+    login.check(user, password, request.state.address, device)
+
+
+def _device_cookie(request: Request) -> str:
+    return f"{request.app.state.cookie}-device"
 
 
 def local_target(url: str) -> str:

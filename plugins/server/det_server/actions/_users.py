@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from det_core.interfaces.account_records import Role, UserRecord
-from det_server._accounts import accounts_of, record_action, require_admin, require_session
+from det_server._accounts import accounts_of, make_change, require_admin, require_session
 from det_server._forms import Form, read_form
 from det_server._passwords import hash_password
 from det_server._refusal import RefusedError
@@ -20,24 +22,23 @@ def create_user(request: Request) -> Response:
     _require(request)
     form = read_form(request)
     name, role = form.require("name"), _role(form)
-    site_of(request).store.create_user(name, role=role, password=hash_password(form.password("password")))
-    return _done(request, f"create as {role}", name)
+    hashed = hash_password(form.password("password"))
+    create = partial(site_of(request).store.create_user, name, role=role, password=hashed)
+    return _change(request, f"create as {role}", name, create)
 
 
 def set_role(request: Request) -> Response:
     """Change the role of a user."""
     _require(request)
     user, role = _user(request), _role(read_form(request))
-    site_of(request).store.edit_user(user.name, role=role)
-    return _done(request, f"set role {role}", user.name)
+    return _edit(request, f"set role {role}", user.name, role=role)
 
 
 def set_password(request: Request) -> Response:
     """Change the password of a user, which ends all sessions and tokens of the user."""
     _require(request)
     user, password = _user(request), hash_password(read_form(request).password("password"))
-    site_of(request).store.edit_user(user.name, password=password)
-    return _done(request, "set password", user.name)
+    return _edit(request, "set password", user.name, password=password)
 
 
 def set_active(action: str, active: bool) -> Callable[[Request], Response]:
@@ -50,9 +51,7 @@ def set_active(action: str, active: bool) -> Callable[[Request], Response]:
 
     def change(request: Request) -> Response:
         _require(request)
-        user = _user(request)
-        site_of(request).store.edit_user(user.name, active=active)
-        return _done(request, action, user.name)
+        return _edit(request, action, _user(request).name, active=active)
 
     return change
 
@@ -78,6 +77,10 @@ def _role(form: Form) -> Role:
     return Role[text]
 
 
-def _done(request: Request, action: str, name: str) -> Response:
-    record_action(request, action, f"user {name}")
+def _edit(request: Request, action: str, name: str, **values: Any) -> Response:
+    return _change(request, action, name, partial(site_of(request).store.edit_user, name, **values))
+
+
+def _change(request: Request, action: str, name: str, change: Callable[[], object]) -> Response:
+    make_change(request, action, f"user {name}", change)
     return RedirectResponse("/users", 303)

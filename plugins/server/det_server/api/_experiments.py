@@ -8,13 +8,14 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from det_core.home import private_directory
 from det_core.interfaces.records import State
-from det_server._accounts import record_action, require_writer
+from det_server._accounts import make_change, require_writer
 from det_server._refusal import RefusedError
 from det_server._runner_start import start_runner
 from det_server._site import principal_of, site_of
@@ -35,7 +36,8 @@ def submit(request: Request) -> Response:
     site, body = site_of(request), JsonBody(request)
     with _one_at_a_time, scratch_directory("submission", private_directory("server")) as directory:
         unpack_context_dir(_decode(body.get("code", str)), directory)
-        experiment = submit_experiment(
+        submit = partial(
+            submit_experiment,
             site.store,
             parse_config(body.get("config", dict)),
             directory,
@@ -43,7 +45,7 @@ def submit(request: Request) -> Response:
             external_id=body.get("external_id", str, None),
             owner=principal_of(request).name,
         )
-    record_action(request, "create", f"experiment {experiment.id}")
+        experiment = make_change(request, "create", lambda created: f"experiment {created.id}", submit)
     if experiment.state is State.QUEUED and site.store.lease_holder(experiment.id) is None:
         site.keeper.start_runner(experiment.id)
     return JSONResponse({"id": experiment.id, "notices": []})
@@ -68,10 +70,11 @@ def continue_training(request: Request) -> Response:
     changes = body.get("changes", list, None) or []
     if not all(isinstance(change, str) for change in changes):
         raise RefusedError(400, "changes: expected a list of texts such as searcher.max_length=200")
-    if checkpoint is None:
-        experiment = runner.continue_experiment(site.store, experiment_id, changes)
-    else:
-        experiment = runner.fork_experiment(
+    train = (
+        partial(runner.continue_experiment, site.store, experiment_id, changes)
+        if checkpoint is None
+        else partial(
+            runner.fork_experiment,
             site.store,
             experiment_id,
             checkpoint,
@@ -79,6 +82,8 @@ def continue_training(request: Request) -> Response:
             external_id=body.get("external_id", str, None),
             owner=principal_of(request).name,
         )
+    )
+    experiment = make_change(request, "continue", lambda changed: f"experiment {changed.id}", train)
     if site.store.lease_holder(experiment.id) is None:  # else an earlier request, whose answer was lost, started it
         start_runner(request, experiment.id)
     return JSONResponse({"id": experiment.id})

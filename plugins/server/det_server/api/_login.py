@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from det_core.interfaces.account_records import TokenScope
 from det_server._access import LocalAccess, now
-from det_server._accounts import accounts_of, require_writer
+from det_server._accounts import accounts_of, make_change, require_ownership, require_writer
+from det_server._credentials import bearer_token
 from det_server._refusal import RefusedError
 from det_server._site import principal_of, site_of
 from det_server.api._json_body import JsonBody
@@ -30,7 +32,9 @@ def log_in(request: Request) -> Response:
         return JSONResponse({"token": access.command_line_token, "expires": None})
     user, password = body.get("user", str), body.get("password", str)
     accounts = accounts_of(request)
-    accounts.login.check(user, password, request.state.address)
+    before = access.admit_bearer(bearer_token(request.headers) or "")
+    device = f"token {before.token_id}" if before and before.name == user else ""
+    accounts.login.check(user, password, request.state.address, device)
     expires = now() + _LIFE
     token = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires)
     return JSONResponse({"token": token, "expires": expires.isoformat()})
@@ -49,5 +53,7 @@ def create_run_token(request: Request) -> Response:
     require_writer(request)
     body = JsonBody(request)
     trial_id, run_id = body.get("trial_id", int), body.get("run_id", int)
-    token = site_of(request).access.create_run_token(principal_of(request), trial_id, run_id)
+    require_ownership(request, "a token for its workers", trial_id=trial_id)
+    create = partial(site_of(request).access.create_run_token, principal_of(request), trial_id, run_id)
+    token = make_change(request, "create run token", f"trial {trial_id}", create)
     return JSONResponse({"token": token})

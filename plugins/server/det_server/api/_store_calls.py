@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from starlette.requests import Request
 from starlette.responses import Response
 
-from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote import answer_call
-from det_server._accounts import record_action
-from det_server._permissions import check_method
-from det_server._persons_store import PersonsStore
-from det_server._site import principal_of, site_of
+from det_core.errors import TrackingError
+from det_core.tracking.remote import Caller, answer_call, find_method
+from det_server._accounts import caller_of
+from det_server._refusal import RefusedError
+from det_server._site import site_of
 
 CALL_ID = "det-call-id"
 """Header with the id of a call, by which a repeated one takes effect once."""
@@ -20,13 +17,20 @@ CALL_ID = "det-call-id"
 
 def call_store(request: Request) -> Response:
     """Answer with the result or the error of a call, in the encoding of `det_core.tracking.remote`."""
-    site, principal = site_of(request), principal_of(request)
-    method = request.path_params["method"]
-    store = site.store
-    if principal.run is None:
-        check_method(principal, method)
-        owner = principal.name if site.has_users else None
-        person = PersonsStore(store, owner, lambda action, target: record_action(request, action, target))
-        store = cast("TrackingStore", person)
-    answer = answer_call(store, method, request.state.body, access=principal.run, call_id=request.headers.get(CALL_ID))
+    name, caller = request.path_params["method"], caller_of(request)
+    if caller.run is None:  # workers get the error of their store
+        _check_method(caller, name)
+    store, call_id = site_of(request).store, request.headers.get(CALL_ID)
+    answer = answer_call(store, name, request.state.body, caller=caller, call_id=call_id)
     return Response(answer, media_type="application/octet-stream")
+
+
+def _check_method(caller: Caller, name: str) -> None:
+    try:
+        method = find_method(name)
+    except TrackingError as error:
+        raise RefusedError(404, str(error)) from None
+    try:
+        caller.check_method(method)
+    except TrackingError as error:
+        raise RefusedError(403, str(error)) from None

@@ -1,0 +1,143 @@
+"""Interface of a tracking store for a server, with the methods that no client may call."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from det_core.interfaces.account_records import AccessTokenRecord, Role, TokenKind, TokenScope, UserRecord
+from det_core.interfaces.tracking import TrackingStore
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Action:
+    """Entry for the audit log."""
+
+    user: str
+    """Name of the user."""
+    name: str
+    """Name of the action, such as ``pause``."""
+    target: str = ""
+    """Object of the action, such as ``experiment 12``."""
+    address: str = ""
+    """Network address of the client, or an empty string if it is unknown."""
+
+
+@dataclass
+class Change:
+    """Call whose writes are being made."""
+
+    action: Action | None = None
+    """Entry that the audit log gets with the first write, or None for no entry. It can be set until that write is
+    committed, which is after the call if it is the only one."""
+
+
+class ServerStore(TrackingStore):
+    """Tracking store for a server, which checks passwords and tokens and writes the audit log.
+
+    Passwords and tokens are hashed by the caller.
+    """
+
+    @abstractmethod
+    def execute(self, call: Callable[[Change], _T], *, call_id: str | None = None) -> _T:
+        """Make a call whose write, entry in the audit log and remembered answer are one transaction.
+
+        A call that opens several transactions, such as a deletion in pieces, has the entry in the first one and the
+        answer in the last one. A call that writes nothing has neither.
+
+        Args:
+            call: function that calls methods of this store. It is repeated while the database is unavailable.
+            call_id: ``LANE-NUMBER`` of the call of a client that may repeat it, which then takes effect once. Calls of
+                one lane follow each other, and their numbers ascend. The result must be bytes.
+
+        Returns:
+            The result of ``call``, or the remembered one.
+
+        Raises:
+            TrackingError: a later call of the lane was answered before.
+        """
+
+    @abstractmethod
+    def create_user(self, name: str, *, role: Role, password: str) -> UserRecord:
+        """Record a new, active user.
+
+        Args:
+            name: 1 to 64 letters of ASCII, digits and ``._@-``.
+            role: the role.
+            password: hash of the password. With an empty string, the user cannot log in.
+
+        Raises:
+            RecordExists: the name is in use.
+            ValueError: the name has other characters or another length.
+        """
+
+    @abstractmethod
+    def password_hash(self, name: str) -> str:
+        """Return the hash of a user's password, or an empty string if the user cannot log in."""
+
+    @abstractmethod
+    def edit_user(
+        self, name: str, *, role: Role | None = None, password: str | None = None, active: bool | None = None
+    ) -> UserRecord:
+        """Change a user. None leaves a value unchanged.
+
+        A new password and ``active=False`` delete the user's access tokens, which ends all sessions.
+
+        Returns:
+            The changed user.
+
+        Raises:
+            RecordInUse: the user is the last active admin, and would no longer be one.
+        """
+
+    @abstractmethod
+    def add_access_token(
+        self,
+        digest: str,
+        *,
+        user: str,
+        kind: TokenKind,
+        scope: TokenScope,
+        label: str = "",
+        expires: datetime | None = None,
+        trial_id: int | None = None,
+        run_id: int | None = None,
+    ) -> AccessTokenRecord:
+        """Record a new access token, and delete those that have expired.
+
+        Args:
+            digest: hash of the token's secret, 64 hexadecimal digits.
+            user: name of the user, or an empty string for a run that belongs to no user.
+            kind: kind of the token.
+            scope: limit of the role.
+            label: purpose of the token.
+            expires: time from which it is invalid, or None if that is never.
+            trial_id: trial of a token of the kind `TokenKind.RUN`.
+            run_id: run of a token of the kind `TokenKind.RUN`.
+
+        Raises:
+            RecordNotFound: there is no such user, or the user is not active.
+            RecordExists: there is a token with this digest.
+            ValueError: the digest is not one, or ``user``, ``trial_id`` and ``run_id`` do not fit ``kind``.
+        """
+
+    @abstractmethod
+    def access_token(self, digest: str) -> AccessTokenRecord:
+        """Return the token with this digest.
+
+        Raises:
+            RecordNotFound: it is unknown or has expired, or its user is not active.
+        """
+
+    @abstractmethod
+    def extend_access_token(self, token_id: int, *, expires: datetime) -> None:
+        """Change the time from which a token is invalid. Do nothing if it does not exist or has expired."""
+
+    @abstractmethod
+    def record_action(self, action: Action) -> None:
+        """Append an entry to the audit log for what is no change of records, such as a login."""
