@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
-from det_core.tracking._open import file_url
+from det_core.tracking._file_urls import file_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._wal_sync import WalSync
 
