@@ -61,6 +61,10 @@ def _platform_home() -> str:
 
 def _create(path: Path) -> Path:
     try:
+        str(path).encode()  # URLs and the tracking store contain it as text
+    except UnicodeEncodeError:
+        raise TrackingError(f"{str(path)!a} is not UTF-8. Set DET_HOME to a directory whose path is.") from None
+    try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise TrackingError(

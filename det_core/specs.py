@@ -46,12 +46,15 @@ class FrameworkSpec(Spec):
             ``load_data.json``), a ``format``, or a ``framework`` without its version (in ``metadata.json``).
         starter: ``"package:directory"`` with the files of a small trial, or an empty string. ``det init`` copies its
             files, among them ``const.yaml``, and adds ``iris.csv``, a table of 150 flowers with four measurements each.
+        needs_adapter: whether only backends that have an adapter for it (`BackendSpec.adapters`) can train a trial with
+            several slots. False if the framework itself divides each batch among the workers, with any backend.
     """
 
     loading: str = ""
     load: str | None = None
     old_names: Sequence[str] = ()
     starter: str = ""
+    needs_adapter: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

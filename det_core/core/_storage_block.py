@@ -81,7 +81,7 @@ def make_storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None)
             )
         return given
     text = os.fspath(given)
-    if "://" not in text:
+    if "://" not in text or text.startswith("/"):
         return {"type": "directory", "container_path": text}
     uri = urlsplit(text)
     plain = not (uri.query or uri.fragment)

@@ -21,6 +21,7 @@ from det_core.home import user_name
 from det_core.interfaces.records import REQUESTS, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_lazy_store, open_store
+from det_core.tracking._file_urls import file_url
 from det_core.tracking.secret_files import extract_secrets
 
 _log = logging.getLogger("det.core")
@@ -113,7 +114,7 @@ def _open() -> TrackingStore:
                 f"{directory} is a link or belongs to another user; set DET_HOME to a local directory of your own"
             ) from error
         _log.warning("%s This script is recorded in %s instead.", error, directory)
-        return open_store(f"sqlite:///{directory / 'det.db'}")
+        return open_store(file_url(directory / "det.db"))
 
 
 def _record(store: TrackingStore, settings: ExperimentSettings) -> TrialInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +19,7 @@ from det_core.launch import _failure_notes
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
-from det_core.specs import BackendSpec
+from det_core.specs import BackendSpec, FrameworkSpec
 from det_core.tracking.secret_files import resolve_secrets
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def choose_backend(config: ExperimentConfig, framework: str | None, environ: Map
         return _find(named)
     if slots <= 1 or is_command(config.entrypoint):
         return None
-    specs = [cast("BackendSpec", spec) for spec in plugin_registry().specs("backend")]
-    suitable = {spec.name: spec for spec in specs if framework is None or framework in spec.adapters}
+    suitable = {spec.name: spec for spec in _installed() if framework is None or framework in spec.adapters}
     if not suitable:
         raise InvalidExperimentException(_none_installed(slots, framework))
     if len(suitable) == 1:
@@ -145,13 +144,24 @@ def load_adapter(framework: str) -> Any:
         PluginError: the adapter does not load.
     """
     spec = _find(_started_by())
-    if framework not in spec.adapters:
-        adapted = ", ".join(sorted(spec.adapters)) or "no framework"
-        raise InvalidExperimentException(
-            f"the distributed backend {spec.name!r} adapts {adapted}, but the trial's framework is {framework!r}; "
-            "choose another backend with distributed: {backend: ...}, or set resources.slots_per_trial: 1"
-        )
+    _require_adapter(framework, [spec])
     return plugin_registry().adapter(spec, framework)
+
+
+def check_slots(framework: FrameworkSpec, slots: int, backend: str | None) -> None:
+    """Raise an error if each slot would train a copy of the trial, because no backend adapts the framework.
+
+    Args:
+        framework: the framework of the trial.
+        slots: number of slots of the trial.
+        backend: name of the backend that starts the workers, or None if any installed one may do so.
+
+    Raises:
+        InvalidExperimentException: there are several slots, and no such backend has an adapter that the framework
+            needs.
+    """
+    if slots > 1 and framework.needs_adapter:
+        _require_adapter(framework.name, [_find(backend)] if backend else _installed())
 
 
 def connect_workers() -> DistributedContext:
@@ -183,6 +193,20 @@ def distributed_block() -> Mapping[str, Any]:
         return cast("Mapping[str, Any]", json.loads(os.environ[OPTIONS_VARIABLE]))
     info = get_cluster_info()
     return resolve_secrets(info.trial.config.get("distributed") or {}) if info and info.trial else {}
+
+
+def _require_adapter(framework: str, backends: Sequence[BackendSpec]) -> None:
+    if backends and not any(framework in spec.adapters for spec in backends):
+        suitable = [f"distributed: {{backend: {spec.name}}}" for spec in _installed() if framework in spec.adapters]
+        raise InvalidExperimentException(
+            f"the trial's framework {framework!r} can train on several slots only with a distributed backend that "
+            f"adapts it, unlike {', '.join(spec.name for spec in backends)}; "
+            f"set {' or '.join([*suitable, 'resources: {slots_per_trial: 1}'])}"
+        )
+
+
+def _installed() -> list[BackendSpec]:
+    return [cast("BackendSpec", spec) for spec in plugin_registry().specs("backend")]
 
 
 def _find(name: str) -> BackendSpec:

@@ -41,8 +41,10 @@ def main(entrypoint: str | None = None) -> int:
                 context.profiler.on()
             timeout = backends.distributed_block().get("timeout") if distributed else None
             trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)
+            framework = framework_of(trial_class)
+            backends.check_slots(framework, context.distributed.size, os.environ.get(backends.BACKEND_VARIABLE))
             with name_stuck_workers(distributed, timeout):
-                plugin_registry().call_target(framework_of(trial_class), trial_class, context)
+                plugin_registry().call_target(framework, trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
         _failure_notes.write_failure_note(rank, EXIT_DO_NOT_RESTART, str(error))

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from det_core.config import ExperimentConfig, is_command
 from det_core.core.context_dir import context_files
-from det_core.errors import ConfigError, Problem
+from det_core.errors import ConfigError, InvalidExperimentException, Problem
+from det_core.launch.backends import check_slots
+from det_core.runner._framework_lookup import find_framework
 from det_core.similar_names import suggest_name
 
 _LOCAL = "local"
@@ -39,7 +41,7 @@ _SCRIPT = re.compile(r"(?:\S*/)?python[\d.]*\s+(?:-u\s+)?(?P<script>[\w./-]+\.py
 
 
 def check_code(config: ExperimentConfig, directory: Path) -> list[str]:
-    """Check that the entrypoint exists, and that the config has the hyperparameters that the code reads.
+    """Check that the entrypoint exists, and that the config has the hyperparameters and slots that it needs.
 
     Args:
         config: the config of the experiment.
@@ -72,6 +74,7 @@ def check_code(config: ExperimentConfig, directory: Path) -> list[str]:
             notices.append(str(problem))
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
+    _check_slots(config, directory)
     return list(dict.fromkeys(notices))
 
 
@@ -118,6 +121,18 @@ class _Read:
 
 def _refuse(message: str, *, file: str = "", line: int | None = None) -> None:
     raise ConfigError(Problem(file, line, "" if file else "entrypoint", message))
+
+
+def _check_slots(config: ExperimentConfig, directory: Path) -> None:
+    """Refuse several slots if the framework of the trial cannot use them."""
+    slots = config.resources.slots_per_trial
+    if slots > 1 and not is_command(config.entrypoint):
+        framework = find_framework(str(config.entrypoint), directory)
+        try:
+            if framework:
+                check_slots(framework, slots, config.distributed.backend if config.distributed else None)
+        except InvalidExperimentException as error:
+            raise ConfigError(Problem("", None, "resources.slots_per_trial", str(error))) from error
 
 
 def _find_script(config: ExperimentConfig, code: _Code) -> _Entry | None:

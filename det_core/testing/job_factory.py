@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from det_core.testing._fork_launcher import run_fork_server
 from det_core.testing.trial_job import TrialJob
 from det_core.tracking import open_store
+from det_core.tracking._file_urls import file_url
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,7 +43,7 @@ class JobFactory(ExitStack, Generic[AnyJob]):
         self._undisturbed: dict[tuple[str, int], AnyJob] = {}
 
     def __enter__(self) -> Self:
-        self._store = self.enter_context(open_store(f"sqlite:///{self._directory / 'det.db'}"))
+        self._store = self.enter_context(open_store(file_url(self._directory / "det.db")))
         if self._modules:
             self._forked = self.enter_context(run_fork_server(self._modules))
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, and_, select, update
+from sqlalchemy import Connection, select, update
 
 from det_core.errors import RecordInUse, StaleRun, TrackingError
 from det_core.interfaces.records import MAX_STEPS, CheckpointRecord, CheckpointState
@@ -24,7 +24,8 @@ from det_core.tracking._rows import (
     record_columns,
     update_trial,
 )
-from det_core.tracking._schema import checkpoints, live, metrics, model_versions, models, trials
+from det_core.tracking._schema import checkpoints, metrics, model_versions, models, trials
+from det_core.tracking._scores import validation_of_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -133,11 +134,10 @@ class CheckpointsMixin(StoreMixin):
     def checkpoint_validations(
         self, *, experiment_id: int | None = None, trial_id: int | None = None, uuid: str | None = None
     ) -> dict[str, Mapping[str, Any]]:
-        m = metrics.c
-        at_its_batch = (m.trial_id == _c.trial_id, m.steps_completed == _c.steps_completed)
+        validated = metrics.alias()
         query = (
-            select(_c.uuid, m.metrics)
-            .join_from(checkpoints, metrics, and_(*at_its_batch, m.group == "validation", live))
+            select(_c.uuid, validated.c.metrics)
+            .join_from(checkpoints, validated, validated.c.id == validation_of_checkpoint())
             .join(trials, trials.c.id == _c.trial_id)
         )
         wanted = {trials.c.experiment_id: experiment_id, _c.trial_id: trial_id, _c.uuid: uuid}

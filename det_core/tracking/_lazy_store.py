@@ -5,13 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 from operator import attrgetter
-from pathlib import Path
 
 from det_core.errors import StoreUnsuitable
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking._file_urls import database_file
 from det_core.tracking._open import open_store
-
-_FILE = "sqlite:///"
 
 
 def open_lazy_store(url: str) -> TrackingStore:
@@ -39,7 +37,8 @@ class _Opening:
         """The store itself, which is opened here if it is not open."""
         with self._lock:
             if self._store is None:
-                if self.url.startswith(_FILE) and not Path(self.url.removeprefix(_FILE)).exists():
+                file = database_file(self.url)
+                if file and not file.exists():
                     raise StoreUnsuitable(
                         f"the tracking store {self.url} is a file that does not exist on {socket.gethostname()}: "
                         "report on the chief (rank 0) only, or use a PostgreSQL database"

@@ -8,11 +8,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, exists, select, true, tuple_, update
 
 from det_core.interfaces.records import MetricsReport, searcher_metric
 from det_core.tracking._column_types import finite_or_none, utc_now
-from det_core.tracking._metrics_merge import ReportKey, first_steps, merge_report_pair, merge_reports, report_key
+from det_core.tracking._metrics_merge import ReportKey, merge_report_pair, merge_reports, report_key
 from det_core.tracking._rows import (
     StoreMixin,
     fence_run,
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 _PAGE = 1000
 _c = metrics.c
 _insert = metrics.insert()
-_look = select(_c.id, _c.group, _c.steps_completed).where(
+_look: Select[Any] = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(
     _c.trial_id == bindparam("trial"), live, _c.steps_completed.between(bindparam("first"), bindparam("last"))
 )
+_archive_row = update(metrics).where(_c.id == bindparam("row")).values(archived=True)
 _replace = (
     update(metrics)
     .where(_c.id == bindparam("row"))
@@ -111,9 +112,9 @@ class MetricsMixin(StoreMixin):
             return connection.execute(page).all()
 
 
-def archive_after(connection: Connection, trial_id: int, step: int) -> None:
-    """Archive all metrics of a trial after a step."""
-    _archive(connection, trial_id, _c.steps_completed > step)
+def archive_after(connection: Connection, trial_id: int, step: int, since_run: int) -> None:
+    """Archive the metrics after a step that a run of a trial and the runs after it reported."""
+    _archive(connection, trial_id, _c.steps_completed > step, _c.run_id >= since_run)
 
 
 def _archive(connection: Connection, trial_id: int, *which: ColumnElement[bool]) -> None:
@@ -134,7 +135,9 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
     if run_id > 1:
         _supersede(connection, trial_id, run_id, reports)
     metric = _searcher_metric(connection, trial_id, reports)
-    existing = _existing(connection, trial_id, reports)
+    found = _rows_with_keys(connection, trial_id, reports)
+    existing = {key: row.id for key, row in found.items() if row.run_id == run_id}
+    replaced = [{"row": row.id} for row in found.values() if row.run_id < run_id]
     fresh = [
         {**vars(report), "archived": False, "searcher_metric": _value(report, metric)}
         for report in reports
@@ -145,6 +148,8 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
         for report in reports
         if report_key(report) in existing
     ]
+    if replaced:
+        connection.execute(_archive_row, replaced)
     if fresh:
         connection.execute(_insert, fresh)
     if changed:
@@ -155,21 +160,34 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
 
 
 def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list[MetricsReport]) -> None:
-    """Archive metrics that older runs reported at the steps of these reports or later."""
-    for group, step in first_steps(reports).items():
-        later = or_(_c.steps_completed > step, and_(_c.steps_completed == step, _c.group == group))
-        _archive(connection, trial_id, _c.steps_completed >= step, _c.run_id < run_id, later)
+    """Archive what older runs reported in each group from the step of this run's first report in it onwards.
+
+    Other groups stay, because they may count in another unit. After the first report, a lower step is a late report.
+    """
+    first: dict[str, int] = {}
+    for report in reports:
+        first.setdefault(report.group, report.steps_completed)
+    own = metrics.alias("own").c
+    for group, step in first.items():
+        begun = exists().where(
+            own.trial_id == trial_id,
+            ~own.archived,
+            own.group == group,
+            own.steps_completed >= step,
+            own.run_id == run_id,
+        )
+        _archive(connection, trial_id, _c.group == group, _c.steps_completed >= step, _c.run_id < run_id, ~begun)
 
 
-def _existing(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[ReportKey, int]:
-    """Return the ids of existing rows with the keys of these reports. In most cases there are none.
+def _rows_with_keys(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[ReportKey, Row[Any]]:
+    """Return the existing rows with the keys of these reports. In most cases there are none.
 
     The cost is one lookup in the index.
     """
     steps = [report.steps_completed for report in reports]
     rows = connection.execute(_look, {"trial": trial_id, "first": min(steps), "last": max(steps)})
     wanted = {report_key(report) for report in reports}
-    found = {(trial_id, row.group, row.steps_completed): row.id for row in rows}
+    found = {(trial_id, row.group, row.steps_completed): row for row in rows}
     return {key: found[key] for key in wanted & found.keys()}
 
 

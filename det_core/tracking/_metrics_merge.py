@@ -10,7 +10,7 @@ from det_core.interfaces.records import MAX_STEPS
 from det_core.tracking._column_types import dump_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from det_core.interfaces.records import MetricsReport
 
@@ -82,11 +82,3 @@ def _same(old: Any, new: Any) -> bool:
 
 def _where(report: MetricsReport) -> str:
     return f"trial {report.trial_id}, group {report.group!r}, step {report.steps_completed}"
-
-
-def first_steps(reports: Iterable[MetricsReport]) -> Mapping[str, int]:
-    """Return the lowest step of each group."""
-    first: dict[str, int] = {}
-    for report in reports:
-        first[report.group] = min(report.steps_completed, first.get(report.group, report.steps_completed))
-    return first

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from det_core.errors import TrackingError
 from det_core.home import default_master, home_directory
+from det_core.tracking._file_urls import database_file, file_url
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -58,7 +59,7 @@ def is_server_url(url: str) -> bool:
 
 def default_url() -> str:
     """Return the URL of the embedded tracking store."""
-    return f"sqlite:///{home_directory() / 'det.db'}"
+    return file_url(home_directory() / "det.db")
 
 
 def _open_agent_store(wait: float) -> TrackingStore:
@@ -74,17 +75,17 @@ def _open_agent_store(wait: float) -> TrackingStore:
 
 
 def _database(url: str, wait: float) -> Database:
-    parsed = _parse(url)
-    if parsed.get_backend_name() == "sqlite":
+    if file := database_file(url):
         from det_core.tracking._sqlite import Sqlite
 
-        return Sqlite(parsed, wait)
+        return Sqlite(file, wait)
     from det_core.tracking._postgresql import Postgresql
 
-    return Postgresql(parsed, wait)
+    return Postgresql(_parse(url), wait)
 
 
 def _parse(url: str) -> URL:
+    """Parse the URL of a PostgreSQL database."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -92,6 +93,6 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError:
         raise TrackingError(f"{url!r} is not a database URL. Accepted: {_ACCEPTED}.") from None
-    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"):
+    if parsed.drivername not in ("postgresql", "postgresql+psycopg"):
         raise TrackingError(f"{parsed.drivername!r} is not a supported database. Accepted: {_ACCEPTED}.")
     return parsed

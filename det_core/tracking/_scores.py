@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, and_, select, true
+from sqlalchemy import ColumnElement, func, select, true
 
 from det_core.interfaces.records import (
     CheckpointRecord,
@@ -18,7 +18,7 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, record_columns
-from det_core.tracking._schema import checkpoints, live, metrics, scored, trials
+from det_core.tracking._schema import archived, checkpoints, live, metrics, scored, trials
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,7 +29,7 @@ VALIDATION = "validation"
 """Metrics group that contains the searcher's metric."""
 
 _c = metrics.c
-_best, _latest = metrics.alias("best"), metrics.alias("latest")
+_best, _latest, _validated = (metrics.alias(name) for name in ("best", "latest", "validated"))
 
 
 class ScoresMixin(StoreMixin):
@@ -75,10 +75,8 @@ class ScoresMixin(StoreMixin):
         limit: int | None = None,
     ) -> list[ScoredCheckpoint]:
         c = checkpoints.c
-        validated = and_(
-            _c.trial_id == c.trial_id, _c.steps_completed == c.steps_completed, _c.group == VALIDATION, live
-        )
-        wanted = and_(
+        value = _validated.c.searcher_metric
+        wanted = (
             trials.c.experiment_id == experiment_id,
             true() if trial_id is None else c.trial_id == trial_id,
             c.state.in_(states),
@@ -88,11 +86,11 @@ class ScoresMixin(StoreMixin):
             if trial_id is not None:
                 get_trial(connection, trial_id)
             query = (
-                select(*record_columns(checkpoints, CheckpointRecord), _c.searcher_metric.label("value"))
+                select(*record_columns(checkpoints, CheckpointRecord), value.label("value"))
                 .join_from(checkpoints, trials)
-                .outerjoin(metrics, validated)
-                .where(wanted)
-                .order_by(_c.searcher_metric.is_(None), _by_value(smaller_is_better), c.id)
+                .outerjoin(_validated, _validated.c.id == validation_of_checkpoint())
+                .where(*wanted)
+                .order_by(value.is_(None), _by_value(smaller_is_better, _validated), c.id)
             )
             return [_scored(dict(row)) for row in connection.execute(query.limit(limit)).mappings()]
 
@@ -105,6 +103,18 @@ def best_of_trials(wanted: ColumnElement[bool], *, smaller_is_better: bool) -> S
         .where(wanted)
         .order_by(_by_value(smaller_is_better, _best), _best.c.id)
     )
+
+
+def validation_of_checkpoint() -> ColumnElement[int]:
+    """Return an SQL expression for the id of a checkpoint's validation, which is the first at its batch since its run.
+
+    Later runs may have archived it, but the checkpoint has not changed. If there is none, it is that of an older run.
+    """
+    c = checkpoints.c
+    at_its_batch = (_c.trial_id == c.trial_id, _c.steps_completed == c.steps_completed, _c.group == VALIDATION)
+    rows = select(_c.id).where(*at_its_batch).order_by(_c.run_id).limit(1).correlate(checkpoints)
+    since, current = rows.where(archived, _c.run_id >= c.run_id), rows.where(live)
+    return func.coalesce(since.scalar_subquery(), current.scalar_subquery())
 
 
 def _row_of_trial(order: ColumnElement[Any]) -> ColumnElement[int]:

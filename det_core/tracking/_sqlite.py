@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
+from det_core.tracking._file_urls import file_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._wal_sync import WalSync
 
@@ -71,26 +72,25 @@ class Sqlite(Database):
     """SQLite database in a file, which is created if needed.
 
     Args:
-        url: URL of the file.
+        path: absolute path of the file.
         wait: number of seconds for which transactions wait for a locked database.
 
     Raises:
         StoreUnsuitable: the file is on a network file system.
-        TrackingError: the URL does not name a file, or the file cannot be created.
+        TrackingError: the file cannot be created.
     """
 
     most_writers = 1  # SQLite lets waiting writers poll its lock, in no order
     clock = sa.literal_column("(julianday('now') - 2440587.5) * 86400.0")
 
-    def __init__(self, url: sa.URL, wait: float) -> None:
-        if not url.database or url.database == ":memory:":
-            raise TrackingError("the tracking store needs a file: sqlite:////absolute/path/det.db")
-        self._path = Path(url.database).expanduser().absolute()
-        refuse_network(self._path, _mounts())
-        _create_file(self._path)
-        self._identity = _identity(self._path)
-        self._wal_sync = WalSync(self._path)
+    def __init__(self, path: Path, wait: float) -> None:
+        self._path = path
+        refuse_network(path, _mounts())
+        _create_file(path)
+        self._identity = _identity(path)
+        self._wal_sync = WalSync(path)
         super().__init__(self._engine(min(wait, _LONGEST_WAIT)), wait)
+        self.url = file_url(path)
 
     def lock_out_others(self, connection: sa.Connection) -> None:
         """Do nothing, because BEGIN IMMEDIATE already excludes other writers."""

@@ -116,8 +116,8 @@ class TrialsMixin(StoreMixin):
             run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id, start_time=utc_now())
             start = 0
             if trial.run_id:  # the first run has nothing to continue, archive or end
-                start = _first_step(connection, trial_id, trial.steps_completed)
-                archive_after(connection, trial_id, start)
+                start, saved_by = _origin(connection, trial_id, trial.steps_completed)
+                archive_after(connection, trial_id, start, saved_by)
                 _end_runs(connection, trial_id)
             connection.execute(runs.insert().values(vars(run)))
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="", placement="")
@@ -189,15 +189,16 @@ class TrialsMixin(StoreMixin):
             connection.execute(update(runs).where(*of_trial).values(values))
 
 
-def _first_step(connection: Connection, trial_id: int, reached: int) -> int:
-    """Return the step at which a new run starts, which is that of the latest completed checkpoint or 0."""
-    completed = (checkpoints.c.trial_id == trial_id, checkpoints.c.state == CheckpointState.COMPLETED)
-    latest_first = select(checkpoints.c.steps_completed).where(*completed).order_by(checkpoints.c.id.desc())
+def _origin(connection: Connection, trial_id: int, reached: int) -> tuple[int, int]:
+    """Return the step of the latest completed checkpoint and the run that saved it, or zeros if there is none."""
+    c = checkpoints.c
+    completed = (c.trial_id == trial_id, c.state == CheckpointState.COMPLETED)
+    latest_first = select(c.steps_completed, c.run_id).where(*completed).order_by(c.id.desc())
     row = connection.execute(latest_first).first()
     if row is None:
-        return 0
+        return 0, 0
     # A script need not report the step of its checkpoint. The trial then keeps its present step.
-    return reached if row.steps_completed is None else int(row.steps_completed)
+    return reached if row.steps_completed is None else int(row.steps_completed), int(row.run_id)
 
 
 def _end_runs(connection: Connection, trial_id: int) -> None:

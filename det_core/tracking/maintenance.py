@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from det_core.errors import DetError, StoreBusy, StoreCorrupt, TrackingError
 from det_core.package_commands import package_command
+from det_core.tracking._file_urls import database_file, file_url
 from det_core.tracking._open import _database, _parse, open_store
 from det_core.tracking._schema import VERSION, schema, tables
 
@@ -55,17 +56,15 @@ def check_database(url: str) -> StoreReport:
     Raises:
         TrackingError: there is no store, or it cannot be opened.
     """
-    parsed = _parse(url)
     problems: list[str] = []
-    if parsed.get_backend_name() == "sqlite":
-        path = _existing_file(parsed)
+    if file := _existing_file(url):
         try:
-            with closing(_read_only(path)) as connection:
+            with closing(_read_only(file)) as connection:
                 problems += _sqlite_problems(connection)
         except sqlite3.DatabaseError as error:
             problems.append(str(error))
         if problems:
-            return StoreReport(url=str(parsed), version=0, rows={}, problems=problems)
+            return StoreReport(url=file_url(file), version=0, rows={}, problems=problems)
     with _connected(url) as (database, connection):
         known = sa.inspect(connection).get_table_names()
         rows = {
@@ -92,16 +91,16 @@ def back_up(url: str, target: Path) -> None:
         raise DetError(f"{target} exists and is not overwritten; choose another FILE, or remove it")
     if not target.absolute().parent.is_dir():
         raise DetError(f"the directory {target.absolute().parent} does not exist; create it")
-    parsed = _parse(url)
+    database = _existing_file(url)
     partial = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # it contains configs and logs
-        if parsed.get_backend_name() == "sqlite":
-            _copy_sqlite(_existing_file(parsed), partial)
+        if database:
+            _copy_sqlite(database, partial)
         else:
             with _connected(url):
                 pass  # a clearer error than that of pg_dump
-            _run_tool("pg_dump", parsed, "--format=custom", "--no-owner", f"--file={partial}")
+            _run_tool("pg_dump", _parse(url), "--format=custom", "--no-owner", f"--file={partial}")
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.link(partial, target)  # fails if the file exists by now
@@ -125,16 +124,15 @@ def restore_backup(url: str, source: Path, *, overwrite: bool = False) -> None:
     """
     if not source.is_file():
         raise DetError(f"there is no file {source}; expected a file that det store backup wrote")
-    parsed = _parse(url)
-    is_file = parsed.get_backend_name() == "sqlite"
-    if is_file:
+    database = database_file(url)
+    if database:
         _check_backup(source)
-    if not is_file or Path(parsed.database or "").expanduser().exists():
+    if database is None or database.exists():
         _check_replaceable(url, overwrite)
-    if not is_file:
+    if database is None:
         _run_tool(
             "pg_restore",
-            parsed,
+            _parse(url),
             "--clean",
             "--if-exists",
             "--no-owner",
@@ -144,12 +142,11 @@ def restore_backup(url: str, source: Path, *, overwrite: bool = False) -> None:
         )
         return
     open_store(url, wait=_WAIT).close()  # creates the file with the right mode, and refuses network file systems
-    path = _existing_file(parsed)
     try:
-        with closing(_read_only(source)) as backup, closing(sqlite3.connect(path, timeout=_WAIT)) as connection:
+        with closing(_read_only(source)) as backup, closing(sqlite3.connect(database, timeout=_WAIT)) as connection:
             backup.backup(connection)  # a single transaction
     except sqlite3.OperationalError as error:
-        raise StoreBusy(f"{path} cannot be replaced: {error}; end the processes that use it") from error
+        raise StoreBusy(f"{database} cannot be replaced: {error}; end the processes that use it") from error
 
 
 def upgrade_store(url: str) -> tuple[int, int]:
@@ -162,18 +159,17 @@ def upgrade_store(url: str) -> tuple[int, int]:
         StoreCorrupt: a newer release wrote the store.
         TrackingError: there is no store, or it cannot be upgraded.
     """
-    parsed = _parse(url)
-    if parsed.get_backend_name() == "sqlite":
-        _existing_file(parsed)
+    _existing_file(url)
     with _connected(url) as (_, connection):
         before = _stored_version(connection)
     open_store(url, wait=_WAIT).close()
     return before, VERSION
 
 
-def _existing_file(url: sa.URL) -> Path:
-    path = Path(url.database or "").expanduser().absolute()
-    if not path.is_file():
+def _existing_file(url: str) -> Path | None:
+    """Return the path of a database file, which must exist, or None if the database is not a file."""
+    path = database_file(url)
+    if path and not path.is_file():
         raise TrackingError(f"there is no tracking store {path}; set DET_HOME, or give its URL with --url")
     return path
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 from det_core.errors import InvalidTrial
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.similar_names import suggest_name
-from det_core.specs import Spec
+from det_core.specs import FrameworkSpec
 from det_core.trial import _class_from_script
 from det_core.trial._trial_class import Trial
 
@@ -68,7 +69,7 @@ def _check_complete(trial_class: type[Trial], entrypoint: str) -> None:
         )
 
 
-def framework_of(trial_class: type[Trial]) -> Spec:
+def framework_of(trial_class: type[Trial]) -> FrameworkSpec:
     """Return the framework that trains trials of this class.
 
     Raises:
@@ -81,4 +82,4 @@ def framework_of(trial_class: type[Trial]) -> Spec:
         known = ", ".join(plugin_registry().names("framework"))
         installed = known or f"none, try: {package_command('install', 'det-torch')}"
         raise InvalidTrial(f"no installed framework trains {mro[0]}, a {mro[1]} (installed: {installed})")
-    return plugin_registry().find("framework", name)
+    return cast("FrameworkSpec", plugin_registry().find("framework", name))

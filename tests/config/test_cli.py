@@ -77,6 +77,17 @@ def test_check_prints_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> No
     assert (report["ok"], report["problems"], len(report["notices"])) == (True, [], 2)
 
 
+def test_check_reports_problems_of_the_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model_def.py").write_text("import det_keras\nclass Mine(det_keras.TFKerasTrial): ...\n")
+    config = tmp_path / "const.yaml"
+    config.write_text(
+        "entrypoint: model_def:Mine\nsearcher: {name: single, metric: a, max_length: {batches: 1}}\n"
+        "resources: {slots_per_trial: 2}\ndistributed: {backend: torch_distributed}\n"
+    )
+    assert det_config("check", str(config)) == 2
+    assert capsys.readouterr().err.startswith("resources.slots_per_trial: the trial's framework 'keras' can train on")
+
+
 def test_check_reports_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert det_config("check", "/nowhere/const.yaml") == 2
     assert capsys.readouterr().err.startswith("/nowhere/const.yaml: no such file")

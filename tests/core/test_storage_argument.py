@@ -18,6 +18,7 @@ from det_core.tracking import open_store
     ("given", "block"),
     [
         ("some/where", {"type": "directory", "container_path": "some/where"}),
+        ("/a://b?c", {"type": "directory", "container_path": "/a://b?c"}),
         (Path("/a#b?c"), {"type": "directory", "container_path": "/a#b?c"}),
         ("file:///a/b%20c", {"type": "directory", "container_path": "/a/b c"}),
         ("s3://bucket", {"type": "s3", "bucket": "bucket", "prefix": ""}),

@@ -12,6 +12,8 @@ from det_core.config import parse_config
 from det_core.errors import ConfigError
 from det_core.runner import check_code
 
+from .conftest import install_plugin
+
 HEAD = "from det_torch import PyTorchTrial\n\n\nclass MyTrial(PyTorchTrial):\n"
 TRIAL = HEAD + "    pass\n"
 
@@ -202,3 +204,65 @@ def test_examples_have_no_findings(example: Path) -> None:
     from det_core.config import load_config
 
     assert check_code(load_config(example), example.parent) == []
+
+
+DESCENT = Path(__file__).parents[2] / "examples" / "framework_plugin" / "det_descent.py"
+TWO_SLOTS = {"resources": {"slots_per_trial": 2}}
+BASE = "from det_descent import DescentTrial\n\n\nclass Base(DescentTrial):\n    pass\n"
+
+
+@pytest.fixture
+def descent(plugin_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a framework that no backend adapts."""
+    install_plugin(plugin_site, DESCENT, monkeypatch)
+
+
+@pytest.mark.usefixtures("descent")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from det_descent import DescentTrial\nclass MyTrial(DescentTrial): ...\n",
+        "import det_descent as d\nclass MyTrial(d.DescentTrial): ...\n",
+        "try:\n    from base import Base as B\nexcept ImportError:\n    raise\nclass MyTrial(B): ...\n",
+        "from package.trial import Base\nclass MyTrial(Base): ...\n",
+        "from base import Base as MyTrial\n",
+    ],
+    ids=["imported", "attribute", "own base", "relative import", "own module"],
+)
+def test_several_slots_need_a_framework_that_can_use_them(tmp_path: Path, code: str) -> None:
+    (tmp_path / "base.py").write_text(BASE)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "trial.py").write_text("from .base import Base\n")
+    (tmp_path / "package" / "base.py").write_text(BASE)
+    (tmp_path / "model_def.py").write_text(code)
+    told = refusal(tmp_path, **TWO_SLOTS, distributed={"backend": "torch_distributed"})
+    assert told == (
+        "resources.slots_per_trial: the trial's framework 'descent' can train on several slots only with a distributed "
+        "backend that adapts it, unlike torch_distributed; set resources: {slots_per_trial: 1}"
+    )
+    assert "'descent' can train on several slots only" in refusal(tmp_path, **TWO_SLOTS)
+    assert check(tmp_path, resources={"slots_per_trial": 1}) == []
+
+
+def test_a_backend_without_an_adapter_is_refused_with_one_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text("import det_keras\nclass MyTrial(det_keras.TFKerasTrial): ...\n")
+    told = refusal(tmp_path, **TWO_SLOTS, distributed={"backend": "torch_distributed"})
+    assert told.endswith("; set distributed: {backend: horovod} or resources: {slots_per_trial: 1}")
+    assert check(tmp_path, **TWO_SLOTS) == check(tmp_path, **TWO_SLOTS, distributed={"backend": "horovod"}) == []
+
+
+@pytest.mark.usefixtures("descent")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from det_toy import ToyTrial\nclass MyTrial(ToyTrial): ...\n",
+        "import det_descent\nclass MyTrial(make(det_descent.DescentTrial)): ...\n",
+        "from nowhere import Base\nclass MyTrial(Base): ...\n",
+        "try: from det_descent import DescentTrial as B\nexcept ImportError: from det_toy import ToyTrial as B\n"
+        "class MyTrial(B): ...\n",
+    ],
+    ids=["needs no adapter", "computed base", "unknown base", "one of two bases"],
+)
+def test_a_framework_that_may_use_several_slots_is_not_refused(tmp_path: Path, code: str) -> None:
+    (tmp_path / "model_def.py").write_text(code)
+    assert check(tmp_path, **TWO_SLOTS) == []

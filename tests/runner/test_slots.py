@@ -24,7 +24,8 @@ from .conftest import Submit, install_plugin
 
 pytestmark = pytest.mark.integration
 
-RING = Path(__file__).parents[2] / "examples" / "backend_plugin" / "det_ring.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RING, DESCENT = EXAMPLES / "backend_plugin" / "det_ring.py", EXAMPLES / "framework_plugin" / "det_descent.py"
 TWO = {"resources": {"slots_per_trial": 2}, "launcher": {"type": "local", "slots": 2}}
 AVERAGED = """
 def on_batch(self, batch):
@@ -105,10 +106,16 @@ def test_a_killed_worker_is_reported_as_the_reason(store: TrackingStore, on_two_
     assert str(store.experiment(experiment.id).error).startswith("rank 1: the process died")
 
 
-def test_a_failure_that_no_restart_fixes_is_not_restarted(store: TrackingStore, on_two_slots: Submit) -> None:
-    experiment = on_two_slots("unreadable = vars", entrypoint="model_def:Nothing")
+def test_copies_of_a_trial_are_refused_without_a_restart(
+    store: TrackingStore, on_two_slots: Submit, plugin_site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source does not show the framework of the trial, so the workers refuse it."""
+    install_plugin(plugin_site, DESCENT, monkeypatch)
+    methods = dict.fromkeys(["build", "gradient", "evaluate"])
+    body = f"import det_descent\nglobals()['U'] = type('U', (det_descent.DescentTrial,), {methods})"
+    experiment = on_two_slots(body, entrypoint="model_def:U")
     assert run(store, experiment) is State.ERROR
-    assert "has no 'Nothing'" in str(store.experiment(experiment.id).error)
+    assert "'descent' can train on several slots only" in str(store.experiment(experiment.id).error)
     assert the_trial(store, experiment).run_id == 1
 
 

@@ -256,6 +256,24 @@ class Pickles(Sound):
         super().load(path, batches_trained=batches_trained)
 
 
+class TrainsCopies(Sound):
+    """The defect is in `det_frameworks`, which does not say that the framework needs an adapter."""
+
+
+class SharesBatches(Sound):
+    """Framework without a defect, whose workers divide each batch."""
+
+    def __init__(self, trial: Line) -> None:
+        super().__init__(trial)
+        whole, workers = trial.gradient, trial.context.distributed
+
+        def gradient(weights: list[float], batch: Sequence[int], random: random.Random) -> tuple[list[float], Metrics]:
+            part, metrics = whole(weights, batch[workers.rank :: workers.size], random)
+            return [sum(slopes) for slopes in zip(*workers.allgather(part), strict=True)], metrics
+
+        trial.gradient = gradient
+
+
 class IsHeavy(Sound):
     """The defect is this module, which imports pytest."""
 
@@ -307,6 +325,7 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     ContinuesTheOther: ["a_warm_start_begins_with_the_first_batch"],
     SaysNothing: ["metadata_tells_framework_and_format"],
     Pickles: ["loading_runs_no_code"],
+    TrainsCopies: ["slots_divide_each_batch"],
     IsHeavy: ["the_plugin_is_light"],
     ClaimsAll: ["the_plugin_claims_only_its_own_trials"],
     CannotBeShown: ["the_lines_that_load_a_checkpoint_are_python"],
@@ -319,7 +338,13 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
     for name in NAMES:
         loading = "json.load(open '{path}')" if name == "CannotBeShown" else ""
         starter = "det_descent:missing" if name == "LosesItsStarter" else ""
-        yield FrameworkSpec(name=name, target=f"{__name__}:run_trial", loading=loading, starter=starter)
+        yield FrameworkSpec(
+            name=name,
+            target=f"{__name__}:run_trial",
+            loading=loading,
+            starter=starter,
+            needs_adapter=name not in ("TrainsCopies", "SharesBatches"),
+        )
 
 
 @det_core.hookimpl
@@ -335,6 +360,6 @@ def run_trial(trial_class: type[Line], core: Context) -> None:
         TrialLoop(adapter(trial_class(context)), core, context).run()
 
 
-NAMES = [adapter.__name__ for adapter in CAUGHT_BY]
+NAMES = [adapter.__name__ for adapter in (*CAUGHT_BY, SharesBatches)]
 for _name in NAMES:
     globals()[f"{_name}Trial"] = type(f"{_name}Trial", (Line,), {"__module__": __name__})

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from det_core.testing.framework import FrameworkCompliance, _stop_tests
+from det_core.testing.framework._slot_tests import FrameworkSlotTests
 from det_core.tracking import _wal_sync
 from det_core.trial import Trial
 from tests.testing import broken_frameworks
@@ -38,8 +39,21 @@ def describe(adapter: type) -> dict[str, Any]:
     return {"trial_class": getattr(broken_frameworks, f"{adapter.__name__}Trial"), "pytestmark": marks}
 
 
-INTEGRATION = {"test_killed_is_as_if_undisturbed", "test_the_plugin_is_light", "test_the_starter_trains"}
+INTEGRATION = {
+    "test_killed_is_as_if_undisturbed",
+    "test_slots_divide_each_batch",
+    "test_the_plugin_is_light",
+    "test_the_starter_trains",
+}
 globals().update(make_defect_tests(BrokenFrameworks, CAUGHT_BY, describe, integration=INTEGRATION))
+
+
+@pytest.mark.integration
+class TestSharesBatches(FrameworkSlotTests):
+    plugin = PLUGIN
+    trial_class = broken_frameworks.SharesBatchesTrial  # type: ignore[attr-defined]
+    hyperparameters = BrokenFrameworks.hyperparameters
+    weights = BrokenFrameworks.weights
 
 
 def test_every_test_of_the_suite_notices_a_defect() -> None:

@@ -15,7 +15,13 @@ from det_core.specs import FrameworkSpec
 
 @det_core.hookimpl
 def det_frameworks() -> Iterator[FrameworkSpec]:
-    yield FrameworkSpec(name="toy", target="det_toy:run_trial", load="det_toy:load", old_names=("OldToy", "brittle"))
+    yield FrameworkSpec(
+        name="toy",
+        target="det_toy:run_trial",
+        load="det_toy:load",
+        old_names=("OldToy", "brittle"),
+        needs_adapter=False,  # trials themselves exchange their weights
+    )
 
 
 @det_core.hookimpl

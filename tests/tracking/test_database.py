@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
+from det_core.cli import main
 from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.home import home_directory
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import _schema, _sqlite, open_store
+from det_core.tracking import _schema, _sqlite, open_lazy_store, open_store
+from det_core.tracking._file_urls import file_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._postgresql import Postgresql
 
@@ -57,6 +59,49 @@ def test_the_default_is_a_private_file_under_det_home(tmp_path: Path, monkeypatc
         assert again.experiment(number).name == "x"
 
 
+NAMES = ("a", "a?b=c", "a#b", "aA", "a%41", "a%", "a b", "ü日", "a@b:c", "~")
+"""Names of directories, most of which contain characters that have a meaning in URLs."""
+READ = """
+import sys
+from det_core.tracking import open_store
+
+for url in sys.argv[1:]:
+    with open_store(url) as store:
+        print(*(one.name for one in store.experiments()))
+"""
+
+
+def test_homes_with_characters_of_urls_have_databases_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: Callable[..., subprocess.Popen[str]]
+) -> None:
+    urls = []
+    for number, name in enumerate(NAMES):
+        monkeypatch.setenv("DET_HOME", str(tmp_path / name))
+        with open_store() as store:
+            assert store.create_experiment(config={"name": f"e{number}"}).id == 1
+            urls.append(store.url)
+        assert (tmp_path / name / "det.db").is_file()
+        with open_lazy_store(store.url) as later:
+            assert [one.name for one in later.experiments()] == [f"e{number}"]
+    assert python(READ, *urls).communicate()[0].split() == [f"e{number}" for number in range(len(NAMES))]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*NAMES, "script.py"])
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%41"])
+def test_a_url_with_quoted_characters_selects_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setenv("DET_MASTER", file_url(tmp_path / name / "det.db"))
+    with open_store() as store:
+        store.create_experiment(config={})
+    assert main(["store", "check"]) == main(["store", "backup", str(tmp_path / "copy?")]) == 0
+    restored = tmp_path / name / "restored"
+    assert main(["store", "restore", str(tmp_path / "copy?"), "--url", file_url(restored)]) == 0
+    with closing(sqlite3.connect(restored)) as connection:
+        assert connection.execute("SELECT count(*) FROM experiments").fetchall() == [(1,)]
+
+
 def test_relative_urls_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with open_store("sqlite:///det.db") as store:
@@ -81,6 +126,8 @@ def test_importing_the_package_imports_no_database_library() -> None:
         ("sqlite:////nowhere/det.db", "cannot be created: No such file or directory. Give a directory that exists"),
         ("sqlite:////proc/det.db", "cannot be created"),
         ("sqlite:////tmp", "/tmp cannot be opened"),
+        ("sqlite:////tmp/a?b/det.db", r"options after '\?'; if .* write: sqlite:////tmp/a%3Fb/det.db"),
+        ("sqlite://home/det.db", "names the host 'home'; if .* write: sqlite:////home/det.db"),
         (
             "postgresql://nobody:secret@localhost:1/x",
             r"postgresql\+psycopg://nobody:\*\*\*@localhost:1/x: PostgreSQL says",
@@ -90,6 +137,13 @@ def test_importing_the_package_imports_no_database_library() -> None:
 def test_an_unusable_url_raises_an_error(url: str, message: str) -> None:
     with pytest.raises(TrackingError, match=message):
         open_store(url, wait=0.2)
+
+
+def test_a_home_whose_name_is_no_text_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", f"{tmp_path}/\udce9")
+    with pytest.raises(TrackingError, match=r"/\\udce9' is not UTF-8\. Set DET_HOME"):
+        open_store()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_impossible_home_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

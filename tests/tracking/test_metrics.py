@@ -160,18 +160,45 @@ def test_a_new_run_archives_the_metrics_after_its_checkpoint(
     }
 
 
-def test_a_report_of_a_newer_run_archives_later_metrics_of_older_runs(
+def steps_of_runs(store: TrackingStore, trial_id: int, group: str) -> list[tuple[int, int]]:
+    return [(row.steps_completed, row.run_id) for row in store.metrics(trial_id, group=group)]
+
+
+def test_the_first_report_of_a_newer_run_archives_later_metrics_of_its_group(
     store: TrackingStore, run: Run, report: Report
 ) -> None:
-    groups = ("training", "validation")
+    groups = ("epochs", "training", "validation")
     store.report_metrics([report(step, group, x=1) for step in (10, 20, 30) for group in groups])
     complete(store, run, 30)
     store.start_run(run.trial_id, allocation_id="second")
-    store.report_metrics([report(20, run_id=2, x=2)])
-    rows = [(row.steps_completed, row.group, row.run_id) for row in store.metrics(run.trial_id)]
-    assert rows == [(10, "training", 1), (10, "validation", 1), (20, "training", 2), (20, "validation", 1)]
-    gone = [(row.steps_completed, row.group) for row in store.metrics(run.trial_id, archived=True)]
-    assert gone == [(20, "training"), (30, "training"), (30, "validation")]
+    store.report_metrics([report(20, run_id=2, x=2), report(1, "epochs", run_id=2, x=2)])
+    assert steps_of_runs(store, run.trial_id, "training") == [(10, 1), (20, 2)]
+    assert steps_of_runs(store, run.trial_id, "epochs") == [(1, 2)]
+    assert steps_of_runs(store, run.trial_id, "validation") == [(10, 1), (20, 1), (30, 1)]
+    assert len(list(store.metrics(run.trial_id, archived=True))) == 5
+    assert store.trial(run.trial_id).steps_completed == 30
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one batch", "several batches"])
+def test_a_run_that_reports_an_earlier_step_later_replaces_that_step_only(
+    store: TrackingStore, run: Run, report: Report, together: bool
+) -> None:
+    store.report_metrics([report(step, x=1) for step in (0, 10, 20, 30)])
+    complete(store, run, 30)
+    store.start_run(run.trial_id, allocation_id="second")
+    send(store, [report(step, run_id=2, x=2) for step in (30, 40, 10, 5)], together)
+    assert steps_of_runs(store, run.trial_id, "training") == [(0, 1), (5, 2), (10, 2), (20, 1), (30, 2), (40, 2)]
+
+
+def test_a_new_run_keeps_what_the_run_of_its_checkpoint_kept(store: TrackingStore, run: Run, report: Report) -> None:
+    store.report_metrics([report(step, group) for step in (10, 30) for group in ("training", "validation")])
+    complete(store, run, 30)
+    second = store.start_run(run.trial_id, allocation_id="second")
+    store.report_metrics([report(step, run_id=2) for step in (10, 20)])  # it began from nothing
+    complete(store, second, 10)
+    store.start_run(run.trial_id, allocation_id="third")
+    assert steps_of_runs(store, run.trial_id, "training") == [(10, 2)]
+    assert steps_of_runs(store, run.trial_id, "validation") == [(10, 1), (30, 1)]
 
 
 def test_the_best_validation_is_a_finite_number_of_any_trial(

@@ -163,6 +163,30 @@ def test_checkpoints_are_sorted_with_the_best_first(store: TrackingStore, four: 
     assert [one.checkpoint.uuid for one in store.scored_checkpoints(1, states=[CheckpointState.ACTIVE])] == ["busy"]
 
 
+def test_a_checkpoint_keeps_its_validation_when_later_runs_report_earlier_steps(store: TrackingStore) -> None:
+    experiment = store.create_experiment(config=SMALLER).id
+    trial = store.create_trial(experiment, hparams={}, seed=0).id
+
+    def scores() -> dict[str, float | None]:
+        found = {one.checkpoint.uuid: one.value for one in store.scored_checkpoints(experiment)}
+        validations = store.checkpoint_validations(trial_id=trial)
+        assert {uuid: validations[uuid]["loss"] for uuid in found} == found
+        return found
+
+    store.start_run(trial, allocation_id="a")
+    store.report_metrics([report(trial, 20, loss=1.0)])
+    validated, unvalidated = complete(store, trial, 1, 20), complete(store, trial, 1, 30)
+    store.start_run(trial, allocation_id="b")
+    store.report_metrics([report(trial, 30, run_id=2, loss=2.0)])
+    again = complete(store, trial, 2, 20)
+    assert scores() == {validated: 1.0, again: 1.0, unvalidated: 2.0}
+    store.delete_checkpoint(again)
+    store.start_run(trial, allocation_id="c")
+    store.report_metrics([report(trial, step, run_id=3, loss=3.0) for step in (1, 20, 30)])
+    early = complete(store, trial, 3, 1)
+    assert scores() == {validated: 1.0, unvalidated: 2.0, early: 3.0}
+
+
 def test_an_upgrade_keeps_the_values_that_were_reported_before(tmp_path: Path) -> None:
     path = tmp_path / "det.db"
     connection = sqlite3.connect(path)

@@ -112,7 +112,8 @@ class CheckpointStore(ABC):
     ) -> dict[str, Mapping[str, Any]]:
         """Return the validation metrics at each checkpoint's batch by uuid.
 
-        Checkpoints that were not validated at their batch are left out.
+        Checkpoints that were not validated at their batch are left out. A later run does not change the validation of a
+        checkpoint, even if it reports the same batch again.
         """
 
     @reads
@@ -128,6 +129,7 @@ class CheckpointStore(ABC):
         """Return the checkpoints of an experiment, the best by the searcher's metric first.
 
         Equal checkpoints are sorted in the order in which they were begun. Those that were not validated come last.
+        Each has the value from `checkpoint_validations`.
 
         Args:
             trial_id: include only checkpoints of this trial.

@@ -18,9 +18,10 @@ class MetricsStore(ABC):
         """Write all reports in order in one transaction, or none of them.
 
         The keys of all reports for one (trial, group, step) are merged. A key reported again must have the same value.
-        The first report of a newer run at a step archives the reports of older runs in the same group at that step or
-        later, and in other groups later than that step. NaN and infinities are kept. The strings "NaN", "Infinity" and
-        "-Infinity" are read back as these numbers.
+        A run's first report in a group archives the reports of older runs in this group at that step or later. Further
+        reports of the run archive those at the same step. Other groups are not affected, because they may count in
+        another unit. NaN and infinities are kept. The strings "NaN", "Infinity" and "-Infinity" are read back as these
+        numbers.
 
         Raises:
             MetricsConflict: a key has another value, or batch metrics were reported twice. The message names the key.

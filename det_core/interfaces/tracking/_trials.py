@@ -117,8 +117,8 @@ class TrialStore(ABC):
     def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
         """Begin a new run. From now on all writes of earlier runs are refused.
 
-        Metrics of earlier runs beyond the latest completed checkpoint are archived, and ``steps_completed`` goes back
-        to that checkpoint, since the new run starts from it.
+        The new run starts from the latest completed checkpoint. Therefore ``steps_completed`` goes back to that
+        checkpoint, and later metrics are archived that the run of the checkpoint or a newer run reported.
 
         Args:
             allocation_id: id of the allocation that the processes belong to.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from det_core.testing.framework._checkpoint_tests import FrameworkCheckpointTests
 from det_core.testing.framework._incidents import reach_point
 from det_core.testing.framework._registration_tests import FrameworkRegistrationTests
+from det_core.testing.framework._slot_tests import FrameworkSlotTests
 from det_core.testing.framework._stop_tests import FrameworkStopTests
 from det_core.testing.framework._training_tests import FrameworkTrainingTests
 
@@ -22,7 +23,11 @@ __all__ = ["FrameworkCompliance", "reach_point"]
 
 
 class FrameworkCompliance(
-    FrameworkRegistrationTests, FrameworkTrainingTests, FrameworkStopTests, FrameworkCheckpointTests
+    FrameworkRegistrationTests,
+    FrameworkTrainingTests,
+    FrameworkStopTests,
+    FrameworkCheckpointTests,
+    FrameworkSlotTests,
 ):
     """Base class for the tests of a framework. Subclasses set ``plugin`` and ``trial_class``, and define `weights`.
 

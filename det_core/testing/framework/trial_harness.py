@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from det_core.core._cluster_info import INFO_DIR
 from det_core.interfaces.framework import TrialAdapter
 from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch._worker_environment.free_ports import reserve_free_ports
 from det_core.plugins import import_target
 from det_core.storage import METADATA_FILE
 from det_core.testing.comparison import bitwise_form
@@ -126,22 +128,39 @@ class TrialHarness:
     def train_elsewhere(self, trial_id: int, *incidents: Incident) -> tuple[int, str]:
         """Run the trial in another process, and return its exit code and output."""
         begin_run(self.store, trial_id, self._directory)
-        request = {
+        with self._environment():
+            return self._run_process({"incidents": incidents})
+
+    def train_on_two_slots(self, trial_id: int) -> list[list[Any]]:
+        """Run the trial in two processes, and return what each of them has under ``records`` in its batch metrics."""
+        begin_run(self.store, trial_id, self._directory)
+        files = [self._directory / f"records_of_slot_{rank}" for rank in range(2)]
+        host = {"size": 2, "local_size": 2, "cross_rank": 0, "cross_size": 1, "timeout": _LIMIT / 2}
+        with self._environment(), reserve_free_ports(1) as (port,), ThreadPoolExecutor(2) as threads:
+            slots = [
+                {"records": str(file), "distributed": {**host, "rank": rank, "local_rank": rank, "pub_port": port}}
+                for rank, file in enumerate(files)
+            ]
+            for code, said in threads.map(self._run_process, slots):
+                assert code == 0, said
+        return [json.loads(file.read_text()) for file in files]
+
+    def _run_process(self, request: Mapping[str, Any]) -> tuple[int, str]:
+        """Run the trial in a process in the present environment, and return its exit code and output."""
+        trial = {
             "file": inspect.getfile(self._trial_class),
             "module": self._trial_class.__module__,
             "trial_class": self._trial_class.__qualname__,
             "target": self._target,
-            "incidents": incidents,
         }
-        with self._environment():
-            ran = subprocess.run(
-                [sys.executable, "-m", "det_core.testing.framework._trial_process"],
-                input=json.dumps(request),
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                capture_output=True,
-                text=True,
-                timeout=_LIMIT,
-            )
+        ran = subprocess.run(
+            [sys.executable, "-m", "det_core.testing.framework._trial_process"],
+            input=json.dumps({**trial, **request}),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT,
+        )
         return ran.returncode, ran.stdout + ran.stderr
 
     def checkpoints(self, trial_id: int) -> list[CheckpointRecord]:

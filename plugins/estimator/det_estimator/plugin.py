@@ -23,6 +23,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         load="det_estimator._load:load_estimator_from_checkpoint_path",
         old_names=("EstimatorTrial", "saved_model"),
         starter="det_estimator:_starter",
+        needs_adapter=True,
     )
 
 

@@ -22,6 +22,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         load="det_keras._load:load_model_from_checkpoint_path",
         old_names=("TFKerasTrial", "saved_weights", "h5"),
         starter="det_keras:_starter",
+        needs_adapter=True,
     )
 
 

@@ -23,6 +23,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         load="det_torch._checkpoints._trial_loading:load_checkpoint",
         old_names=("PyTorchTrial", "torch"),
         starter="det_torch:_starter",
+        needs_adapter=True,
     )
 
 
