@@ -179,7 +179,8 @@ class LauncherConfig(PluginBlock):
     """Name of the launcher, such as ``local``, which starts all workers on this machine, or that of a plugin."""
     max_interruptions: Count | None = Field(default=None, examples=[20], json_schema_extra={"unit": "interruptions"})
     """Maximum number of times that a trial starts again because the engine ended its run, by preemption, a time limit
-    or the loss of a node. By default there is no limit. Such runs do not count against ``max_restarts``."""
+    or the loss of a node. By default there is no limit, except that a trial fails after more than 20 such runs in a row
+    without a new batch or checkpoint. They do not count against ``max_restarts``."""
     options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the launcher."""
 

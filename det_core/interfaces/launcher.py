@@ -120,6 +120,9 @@ class LaunchRequest:
 class Allocation(ABC):
     """One launch, from its place in the queue to the end of its processes. No method blocks beyond its time limit.
 
+    If a method raises an exception that is not documented here, the launch counts as `Cause.NOT_STARTED`, or as
+    `Cause.NODE_LOST` once its phase was `Phase.RUNNING`. The runner then calls `kill` and `close`.
+
     When the command has ended, all processes that it started are ended, too. If the process that holds this object
     dies, all of them end within 10 s, and a launch that waits is withdrawn.
     """
@@ -187,6 +190,7 @@ class Launcher(ABC):
 
         Raises:
             det_core.errors.LaunchError: nothing was started, and no later attempt will succeed. The runner pauses the
-                trial.
-            det_core.errors.LaunchDelayed: nothing was started, and the runner will try again.
+                trial, and starts others before it.
+            det_core.errors.LaunchDelayed: nothing was started, and the runner will try again. Unexpected exceptions
+                count as this one.
         """

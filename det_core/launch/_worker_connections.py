@@ -37,11 +37,11 @@ class WorkerConnections:
         try:
             self._server.bind(str(path))
             self._server.listen()
-        except OSError:
+            self._accepting = threading.Thread(target=self._accept, name="det-agent", daemon=True)
+            self._accepting.start()
+        except BaseException:
             self._server.close()
             raise
-        self._accepting = threading.Thread(target=self._accept, name="det-agent", daemon=True)
-        self._accepting.start()
 
     def preempt(self) -> None:
         """Request that the workers stop, also those that connect later."""

@@ -113,6 +113,8 @@ class NodeAgent(Allocation):
             environment = self._environment(info, {**(env or {}), **request.env})
             self._workers = WorkerConnections(self._directory / _SOCKET_NAME, request.call)
             undo.callback(self._workers.close)
+            self._readers: list[tuple[threading.Thread, IO[bytes]]] = []
+            undo.callback(self._end_readers)
             self._processes = ReapedCommand(
                 [sys.executable if word == PYTHON else word for word in request.argv],
                 environment,
@@ -120,8 +122,11 @@ class NodeAgent(Allocation):
                 inherit=inherit,
                 output=subprocess.PIPE,
             )
-            self._scratch = undo.pop_all()
-        self._readers = [self._follow(name, stream) for name, stream in self._processes.streams]
+            undo.callback(self._processes.close)
+            self._readers = [(self._make_reader(name, stream), stream) for name, stream in self._processes.streams]
+            for reader, _ in self._readers:
+                reader.start()
+            self._running = undo.pop_all()
 
     def wait(self, timeout: float) -> Exit | None:
         code = self._processes.wait(timeout)
@@ -148,10 +153,14 @@ class NodeAgent(Allocation):
 
     def close(self) -> None:
         """End the remaining processes, deliver the last log lines, and remove files and sockets."""
-        with self._scratch:
-            self._processes.close()
-            for reader in self._readers:
+        self._running.close()
+
+    def _end_readers(self) -> None:
+        for reader, stream in self._readers:
+            if reader.ident:
                 reader.join(_CLOSE_SECONDS)
+            if not reader.is_alive():
+                stream.close()
 
     def _environment(self, info: Mapping[str, Mapping[str, Any]], env: Mapping[str, str]) -> dict[str, str]:
         described = make_info_variables(info)
@@ -171,19 +180,16 @@ class NodeAgent(Allocation):
             agent_channel.SOCKET: str(self._directory / _SOCKET_NAME),
         }
 
-    def _follow(self, name: str, stream: IO[bytes]) -> threading.Thread:
+    def _make_reader(self, name: str, stream: IO[bytes]) -> threading.Thread:
         def read() -> None:
             lines, data = LineDecoder(), b"?"
-            with stream:
-                while data:
-                    data = os.read(stream.fileno(), _CHUNK)
-                    for rank, text in lines.feed(data):
-                        self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
-                        self._log(rank, name, text)
+            while data:
+                data = os.read(stream.fileno(), _CHUNK)
+                for rank, text in lines.feed(data):
+                    self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
+                    self._log(rank, name, text)
 
-        thread = threading.Thread(target=read, name=f"det-{name}", daemon=True)
-        thread.start()
-        return thread
+        return threading.Thread(target=read, name=f"det-{name}", daemon=True)
 
 
 @contextmanager

@@ -50,18 +50,19 @@ class QueuedLaunch(Allocation):
         self._reservation = reserve_launch_slots(request, names, hint=hint)
         with explain_start_errors("the trial"):
             self._lock = TrialLock(request.key)
-        try:
-            self._advance()
-        except BaseException:
-            self._release()
-            raise
+            try:
+                self._advance()
+            except BaseException:
+                self._release()
+                raise
 
     def wait(self, timeout: float) -> Exit | None:
         end = time.monotonic() + timeout
         while self._launch is None:
             if self._withdrawn is None:
                 try:
-                    self._advance()
+                    with explain_start_errors("the trial"):
+                        self._advance()
                 except LaunchError as error:
                     self._withdraw(Exit(code=1, cause=Cause.NOT_STARTED, message=str(error)))
             if self._withdrawn or (left := end - time.monotonic()) <= 0:

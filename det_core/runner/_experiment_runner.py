@@ -17,6 +17,7 @@ from det_core.interfaces.records import REQUESTS, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.launchers import open_launcher
+from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._lease import Lease
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._retention import remove_superfluous
@@ -110,6 +111,8 @@ class ExperimentRunner:
             ) from error
         except BaseException as error:
             self._error = str(error) or repr(error)
+            for trial in self._store.trials(self._experiment.id, states=[State.ACTIVE]):
+                self._store.set_trial_state(trial.id, State.PAUSED, lease=lease.holder)
             self._finish(State.ERROR, lease)
             raise
         return self._finish(state, lease)
@@ -149,7 +152,7 @@ class ExperimentRunner:
             unpack_context_dir(code, context_dir)
             storage = open_storage_block(config.dump()["checkpoint_storage"])
             check_storage(storage)
-            launcher = open_launcher(config)
+            launcher, launches = open_launcher(config), FailedLaunches()
             runner = TrialRunner(
                 store=self._store,
                 experiment=self._experiment,
@@ -160,6 +163,7 @@ class ExperimentRunner:
                 storage=storage,
                 from_beginning=self._from_beginning,
                 stream=self._events,
+                launches=launches,
             )
             with (
                 open_search_method(config, context_dir) as method,
@@ -180,6 +184,7 @@ class ExperimentRunner:
                     search,
                     trials,
                     requests,
+                    launches,
                     smaller_is_better=config.searcher.smaller_is_better,
                     lease=lease.holder,
                     ended=self._trial_ended,

@@ -81,14 +81,7 @@ class LogWriter:
             stdtype: ``"stdout"``, ``"stderr"``, or ``"det"`` for messages of det itself.
             text: the line without its newline.
         """
-        line = LogLine(
-            trial_id=self._run.trial_id,
-            run_id=self._run.run_id,
-            rank=rank or 0,
-            stdtype=stdtype,
-            log=text,
-            time=datetime.now(timezone.utc),
-        )
+        line = make_log_line(self._run, rank, stdtype, text)
         with self._changed:
             if stdtype == "stderr":
                 self._note_error(rank, text)
@@ -141,3 +134,15 @@ class LogWriter:
         elif rank in self._in_traceback and text.strip() and not text[0].isspace():
             self._in_traceback.remove(rank)
             self._raised[rank] = text.strip()
+
+
+def make_log_line(run: Run, rank: int | None, stdtype: str, text: str) -> LogLine:
+    """Return a line of the log of a run, with the present time. The arguments are those of `LogWriter.add`."""
+    return LogLine(
+        trial_id=run.trial_id,
+        run_id=run.run_id,
+        rank=rank or 0,
+        stdtype=stdtype,
+        log=text,
+        time=datetime.now(timezone.utc),
+    )

@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 from det_core.interfaces.records import ENDINGS, REQUESTS, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._recorded_search import RecordedSearch, TrialReport
-from det_core.runner._repeated_failures import repeatable_cause
+from det_core.runner._restart_policy import LIMITS, End, TrainingOutcome, decide
 from det_core.runner._stop_requests import StopRequests
+from det_core.runner._trial_history import repeatable_cause
 from det_core.runner._trial_pool import TrialPool
-from det_core.runner._trial_runner import TrainingOutcome, TrainingResult
+from det_core.runner._trial_runner import TrainingResult
 from det_core.search.method_selection import normalize_searcher_metric
 
 _TICK = 0.2
@@ -35,6 +37,7 @@ class SearchLoop:
         search: the search, which has begun.
         trials: the pool that trains its trials.
         requests: requests to pause or end the experiment.
+        launches: the failed launches of the search.
         smaller_is_better: whether the search minimizes its metric.
         lease: the holder of the experiment's lease.
         ended: function called with the record of each trial that has ended outside of the search.
@@ -47,6 +50,7 @@ class SearchLoop:
         search: RecordedSearch,
         trials: TrialPool,
         requests: StopRequests,
+        launches: FailedLaunches,
         *,
         smaller_is_better: bool,
         lease: str,
@@ -56,22 +60,23 @@ class SearchLoop:
         """Error of the first trial that failed."""
         self.errors: dict[int, str] = {}
         """Errors of the trials that failed, by trial id."""
-        self.postponed: str | None = None
-        """Reason why a trial waits for the experiment to be resumed."""
         self._store = store
         self._experiment_id = experiment_id
         self._search = search
         self._trials = trials
         self._requests = requests
+        self._launches = launches
         self._smaller_is_better = smaller_is_better
         self._lease = lease
         self._ended = ended
         self._look_at = 0.0
         self._untrained: list[str] = []
         """Errors of the trials that failed before they trained a batch."""
-        self._unlaunched: list[str] = []
-        """Errors of the launches that failed."""
         self._others_ended = False
+        self._pauses: dict[int, str] = {}
+        """Reasons why trials are PAUSED, by trial id."""
+        self._start_at = 0.0
+        """Time of the next start of a trial, after launches that failed in a row."""
 
     def run(self, tick: Callable[[], None]) -> None:
         """Train until no trial is left, the search is hopeless, or a stop is requested.
@@ -82,8 +87,10 @@ class SearchLoop:
         search, trials, requests = self._search, self._trials, self._requests
         while trials or (search.queue and not requests.current and not self.blocked):
             self._poll()
-            while search.queue and not (trials.full or requests.current or self.blocked):
-                trials.start(search.queue.popleft())
+            while search.queue and not (trials.full or requests.current or self.blocked or self._delays):
+                trial = search.queue.popleft()
+                self._pauses.pop(trial.id, None)
+                trials.start(trial)
             self._settle(trials.wait(_TICK))
             requests.poll()
             tick()
@@ -106,19 +113,35 @@ class SearchLoop:
         )
 
     @property
+    def postponed(self) -> str | None:
+        """Reason why a trial waits for the experiment to be resumed."""
+        return next(iter(self._pauses.values()), None)
+
+    @property
     def blocked(self) -> bool:
-        """Whether no more trials are started, because the search is hopeless or two trials could not be started."""
-        return len(self._unlaunched) > 1 or self.hopeless is not None
+        """Whether no more trials are started.
+
+        The reason is that the search is hopeless, or that no trial trains and the launches of two trials in a row, or
+        of all that wait, have failed.
+        """
+        failed, waiting = self._launches.trials, {trial.id for trial in self._search.queue}
+        return self.hopeless is not None or (not self._trials and (len(failed) > 1 or waiting <= failed))
+
+    @property
+    def _delays(self) -> bool:
+        """Whether trials are started later, because launches have failed in a row."""
+        return bool(self._launches.trials) and time.monotonic() < self._start_at
 
     def _settle(self, ended: list[tuple[TrialRecord, TrainingResult]]) -> None:
         reports = []
-        for trial, end in ended:
+        for trial, result in ended:
+            end = self._judge(trial, result)
             if end.outcome is TrainingOutcome.FAILED:
                 self.error = self.error or end.error
                 self.errors[trial.id] = end.error or ""
             if end.outcome is TrainingOutcome.FAILED and end.error and not end.trained:
                 self._untrained.append(end.error)
-            else:
+            elif end.outcome is not TrainingOutcome.POSTPONED:
                 self._others_ended = True
             if end.outcome is TrainingOutcome.COMPLETED:
                 metric = normalize_searcher_metric(end.metric, smaller_is_better=self._smaller_is_better)
@@ -132,13 +155,24 @@ class SearchLoop:
                 if (after := self._store.trial(trial.id)).state.final:
                     self._ended(after)
             elif end.outcome in (TrainingOutcome.POSTPONED, TrainingOutcome.PAUSED):
-                self.postponed = self.postponed or end.error
-                if end.outcome is TrainingOutcome.POSTPONED:
-                    self._unlaunched.append(end.error or "")
+                self._pauses[trial.id] = end.error or ""
                 self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
+                if end.outcome is TrainingOutcome.POSTPONED:
+                    self._search.queue.append(trial)
             else:  # its end was requested after the last poll
                 reports.append(_canceled_report(trial))
         self._report(reports)
+
+    def _judge(self, trial: TrialRecord, end: TrainingResult) -> TrainingResult:
+        """Return the result of a trial, which fails if it was postponed too often."""
+        requested = self._requests.current or trial.id in self._trials.asked
+        if requested or end.outcome is not TrainingOutcome.POSTPONED:
+            return end
+        decision = decide(End.POSTPONED, self._launches.add_failure(trial.id), LIMITS)
+        self._start_at = time.monotonic() + decision.delay
+        if decision.outcome is None:
+            return end
+        return TrainingResult(decision.outcome, error=f"{end.error}; {decision.reason}", trained=end.trained)
 
     def _report(self, reports: list[TrialReport]) -> None:
         if reports:
@@ -154,6 +188,8 @@ class SearchLoop:
         if asked := self._store.trials(self._experiment_id, states=ENDINGS):
             self._trials.asked |= {trial.id: trial.state for trial in asked}
             self._search.dequeue(self._trials.asked)
+            for trial in asked:
+                self._pauses.pop(trial.id, None)
             self._report([_canceled_report(trial) for trial in asked if trial not in self._trials])
 
 

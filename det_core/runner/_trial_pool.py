@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 
 from typing_extensions import Self
 
 from det_core.interfaces.records import State, TrialRecord, stronger_request
+from det_core.runner._restart_policy import TrainingOutcome, request_after_error
 from det_core.runner._stop_requests import StopRequests
 from det_core.runner._trial_runner import TrainingResult
+
+_TICK = 0.2
 
 _MOST = 256
 """Maximum number of trials at once if the launcher sets no limit."""
@@ -20,7 +25,9 @@ TrainTrial = Callable[[TrialRecord, Callable[[], State | None]], TrainingResult]
 
 
 class TrialPool:
-    """Pool of training trials, each in a thread of its own. At the end of the context, it kills those that still train.
+    """Pool of training trials, each in a thread of its own.
+
+    If an error ends the context, trials that still train save checkpoints and stop. A kill is still possible.
 
     Args:
         run: function that trains one trial.
@@ -34,16 +41,20 @@ class TrialPool:
         self._run = run
         self._requests = requests
         self._places = places or _MOST
-        self._pool = ThreadPoolExecutor(self._places, thread_name_prefix="det-trial")
         self._training: dict[Future[TrainingResult], TrialRecord] = {}
-        self._killed = False
+        self._stop: State | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._killed = True
-        self._pool.shutdown()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._stop = request_after_error(error)
+        try:
+            while wait(self._training, _TICK).not_done:
+                self._requests.poll()
+        finally:
+            self._stop = State.STOPPING_KILLED
+            wait(self._training)
 
     def __contains__(self, trial: TrialRecord) -> bool:
         return any(one.id == trial.id for one in self._training.values())
@@ -57,19 +68,31 @@ class TrialPool:
         return len(self._training) >= self._places
 
     def start(self, trial: TrialRecord) -> None:
-        """Start to train a trial in the background."""
-        self._training[self._pool.submit(self._run, trial, partial(self._requested, trial.id))] = trial
+        """Start to train a trial in the background. It is POSTPONED if no thread can be started."""
+        result: Future[TrainingResult] = Future()
+        self._training[result] = trial
+        try:
+            threading.Thread(target=self._train, args=(trial, result), name=f"det-trial-{trial.id}").start()
+        except RuntimeError as error:
+            result.set_result(TrainingResult(TrainingOutcome.POSTPONED, error=f"it cannot have a thread: {error}"))
 
     def wait(self, timeout: float) -> list[tuple[TrialRecord, TrainingResult]]:
         """Wait up to ``timeout`` seconds until a trial ends, and return the ended trials with their results.
 
         Errors that ``run`` raises are raised here.
         """
+        if not self._training:
+            time.sleep(timeout)
         done, _ = wait(self._training, timeout, FIRST_COMPLETED)
         ended = [(self._training.pop(future), future.result()) for future in done]
         return sorted(ended, key=lambda one: one[0].id)
 
+    def _train(self, trial: TrialRecord, result: Future[TrainingResult]) -> None:
+        try:
+            result.set_result(self._run(trial, partial(self._requested, trial.id)))
+        except BaseException as error:  # noqa: BLE001  (wait raises it)
+            result.set_exception(error)
+
     def _requested(self, trial_id: int) -> State | None:
-        if self._killed:
-            return State.STOPPING_KILLED
-        return stronger_request(self._requests.current, self.asked.get(trial_id))
+        asked = stronger_request(self._requests.current, self.asked.get(trial_id))
+        return stronger_request(asked, self._stop)

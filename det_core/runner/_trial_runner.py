@@ -7,71 +7,55 @@ import shlex
 import sys
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from det_core import events
 from det_core.config import ExperimentConfig, is_command
-from det_core.core import EarlyExitReason
 from det_core.core.event_stream import EventStream
-from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, NoCheckpoint, PluginError
-from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Cause, Exit, Launcher, LaunchRequest
-from det_core.interfaces.records import CheckpointState, ExperimentRecord, Run, State, TrialRecord
+from det_core.errors import DetError, InvalidExperimentException, NoCheckpoint, PluginError, TrackingError
+from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher
+from det_core.interfaces.records import CheckpointState, ExperimentRecord, LogLine, Run, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
+from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
-from det_core.runner._log_writer import LogWriter
+from det_core.runner._launch_supervision import supervise_launch
+from det_core.runner._log_writer import LogWriter, make_log_line
 from det_core.runner._placement_display import PlacementDisplay
-from det_core.runner._repeated_failures import RepeatedFailureDetector
+from det_core.runner._restart_policy import (
+    FAILURES,
+    LIMITS,
+    NOT_LAUNCHED,
+    OWN_ENDS,
+    Count,
+    End,
+    TrainingOutcome,
+    classify_exit,
+    decide,
+)
 from det_core.runner._starting_point import StartingPoint, choose_starting_point
+from det_core.runner._trial_history import TrialHistory
 from det_core.similar_names import suggest_name
 
 _TICK = 0.2
 _SHOW_EVERY = 5.0
 """Seconds between two displays of the remaining time of a delay."""
-_LAUNCH_TIMEOUT = 60.0
-"""Seconds for which a launch is retried after its first failure."""
-_FIRST_DELAY = 1.0
-"""Seconds until an interrupted trial, or a launch that has failed, starts again for the first time."""
-_MAX_DELAY = 300.0
-"""Maximum number of seconds until an interrupted trial starts again."""
 _PREEMPTION_TIMEOUT = 600.0
 """Seconds from a request to stop until the trial is killed, unless the config sets preemption_timeout."""
-_NO_LAUNCH = (PluginError, InvalidExperimentException)
-_INTERRUPTIONS = (Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.NODE_LOST)
-"""Causes that are not the trial's fault."""
-_NOT_STARTED = (126, 127)
-"""Exit codes with which shells and our launcher report a command that could not be started."""
-
-
-class TrainingOutcome(Enum):
-    """Outcome of an order to train a trial.
-
-    Attributes:
-        COMPLETED: the trial has finished its order.
-        STOPPED: the trial has stopped itself early.
-        INVALID_HP: the trial has rejected its hyperparameters.
-        FAILED: the trial has failed and is not restarted.
-        INTERRUPTED: the trial has stopped on request.
-        POSTPONED: the trial could not be started, and waits until the experiment is resumed.
-        PAUSED: the trial waits until the experiment is resumed, because its launch was canceled or because its
-            checkpoints are gone.
-    """
-
-    COMPLETED = "completed"
-    STOPPED = "stopped"
-    INVALID_HP = "invalid_hp"
-    FAILED = "error"
-    INTERRUPTED = "interrupted"
-    POSTPONED = "postponed"
-    PAUSED = "paused"
+_ENDS_BY_ERROR: Mapping[type[Exception], End] = {
+    NoCheckpoint: End.NO_CHECKPOINT,
+    PluginError: End.UNUSABLE,
+    InvalidExperimentException: End.UNUSABLE,
+    Exception: End.REFUSED,
+}
+"""Ends of runs that an error prevents, by its class. The first class that fits counts."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +75,21 @@ class TrainingResult:
     trained: bool = True
 
 
+@dataclass(frozen=True)
+class _RunEnd:
+    """End of a run.
+
+    Attributes:
+        kind: how it ended.
+        reason: why, in one line. Empty if its work was done.
+        cause: what the launcher says about its end.
+    """
+
+    kind: End
+    reason: str
+    cause: Cause = Cause.WORKERS
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialRunner:
     """Runner for the trials of one experiment. It may be used from any thread.
@@ -105,6 +104,7 @@ class TrialRunner:
         storage: the storage of the experiment's checkpoints.
         from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
         stream: receivers of events.
+        launches: the failed launches of the experiment.
     """
 
     store: TrackingStore
@@ -116,6 +116,9 @@ class TrialRunner:
     storage: StorageManager
     from_beginning: bool
     stream: EventStream
+    launches: FailedLaunches
+    _histories: dict[int, TrialHistory] = field(default_factory=dict, init=False, repr=False)
+    """Histories of the trials that train or are postponed, by trial id."""
 
     def run(self, trial: TrialRecord, requested: Callable[[], State | None]) -> TrainingResult:
         """Run the trial from its newest intact checkpoint, with up to max_restarts restarts.
@@ -124,69 +127,50 @@ class TrialRunner:
             trial: the trial to run.
             requested: function that returns the current request, a key of `REQUESTS`, or None to continue training.
         """
-        watch = RepeatedFailureDetector(self.store, trial.id, is_silent=is_command(self.config.entrypoint))
-        delay = _FIRST_DELAY
-        while not requested():
-            self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
-            if self.store.trial(trial.id).state is not State.ACTIVE:
-                break  # its end was requested
-            began = time.monotonic()
-            try:
-                start = self._starting_point(trial)
-                run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
-                watch.started()
-                end, error = self._run_once(trial, run, start, requested)
-                self.store.end_run(trial.id, run.run_id, reason=error if end.code else "", lease=self.lease)
-            except (LaunchError, NoCheckpoint) as problem:
-                if requested():
-                    continue
-                outcome = TrainingOutcome.POSTPONED if isinstance(problem, LaunchError) else TrainingOutcome.PAUSED
-                return TrainingResult(outcome, error=str(problem))
-            except _NO_LAUNCH as failure:
-                return TrainingResult(TrainingOutcome.FAILED, error=str(failure), trained=watch.has_trained)
-            run = self.store.run(trial.id, run.run_id)
-            if run.early_exit == EarlyExitReason.INVALID_HP.value:  # workers that waited for it may have failed
-                return TrainingResult(TrainingOutcome.INVALID_HP)
-            succeeded = end.code == 0
-            if succeeded and run.early_exit:
-                return TrainingResult(TrainingOutcome.STOPPED)
-            if succeeded and not run.preemption_acknowledged:
-                return TrainingResult(TrainingOutcome.COMPLETED, metric=self._searcher_metric(trial, run))
-            if requested():
-                continue
-            if end.cause is Cause.CANCELED:
-                return TrainingResult(TrainingOutcome.PAUSED, error=error)
-            if end.cause in _INTERRUPTIONS:
-                if self._has_room_for_interruption(trial):
-                    if time.monotonic() - began > _MAX_DELAY:
-                        delay = _FIRST_DELAY
-                    self._note(trial, run, f"it starts again in {delay:.0f} s")
-                    self._delay(run, f"interrupted ({end.cause.value}), starts again", delay, requested)
-                    delay = min(2 * delay, _MAX_DELAY)
-                    continue
-                error = f"{error}; launcher.max_interruptions is {self.config.launcher.max_interruptions}"
-                return TrainingResult(TrainingOutcome.FAILED, error=error, trained=watch.has_trained)
-            if succeeded:
-                continue  # it stopped on request
-            if self._was_damaged(start):
-                continue  # the next run starts from an older checkpoint
-            failures = self.store.count_restart(trial.id, lease=self.lease)
-            not_started = is_command(self.config.entrypoint) and end.code in _NOT_STARTED
-            if watch.failed_again(end.code, error):
-                self._note(trial, run, "it failed in the same way twice before its first batch, so it is not restarted")
-            elif not (not_started or end.code == EXIT_DO_NOT_RESTART or failures > self.config.max_restarts):
-                continue
-            return TrainingResult(
-                TrainingOutcome.FAILED,
-                error=self._not_started(end.code, error) if not_started else error,
-                trained=watch.has_trained,
-            )
+        history = self._histories.setdefault(
+            trial.id,
+            TrialHistory(self.store, trial.id, lease=self.lease, is_silent=is_command(self.config.entrypoint)),
+        )
+        while not requested() and self._activate(trial):
+            end = self._run_once(trial, history, requested)
+            stops = requested() is not None
+            if not stops:
+                history.count(end.kind)
+            decision = decide(end.kind, history.counts, self._limits, requested=stops)
+            if decision.outcome:
+                return self._result(trial, history, end, decision.outcome, decision.reason)
+            if decision.delay:
+                self._log(trial, history.run, f"trial {trial.id}: it starts again in {decision.delay:.0f} s")
+                what = f"interrupted ({end.cause.value}), starts again"
+                self._delay(history.run, what, decision.delay, requested)
         return TrainingResult(TrainingOutcome.INTERRUPTED)
 
-    def _has_room_for_interruption(self, trial: TrialRecord) -> bool:
-        """Count an interruption, and return whether the trial may start again."""
-        count, limit = self.store.count_interruption(trial.id, lease=self.lease), self.config.launcher.max_interruptions
-        return limit is None or count <= limit
+    @cached_property
+    def _limits(self) -> Mapping[Count, float]:
+        interruptions = self.config.launcher.max_interruptions
+        return {
+            **LIMITS,
+            Count.FAILURES: self.config.max_restarts,
+            Count.INTERRUPTIONS: math.inf if interruptions is None else interruptions,
+        }
+
+    def _activate(self, trial: TrialRecord) -> bool:
+        """Record that the trial is ACTIVE, and return whether it is, because its end may have been requested."""
+        self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
+        return self.store.trial(trial.id).state is State.ACTIVE
+
+    def _result(
+        self, trial: TrialRecord, history: TrialHistory, end: _RunEnd, outcome: TrainingOutcome, limit: str
+    ) -> TrainingResult:
+        if outcome is not TrainingOutcome.POSTPONED:
+            del self._histories[trial.id]
+        if outcome is TrainingOutcome.COMPLETED:
+            return TrainingResult(outcome, metric=self._searcher_metric(trial, history.run))
+        if end.kind is End.REPEATED and outcome is TrainingOutcome.FAILED:
+            note = "it failed in the same way twice before its first batch, so it is not restarted"
+            self._log(trial, history.run, f"trial {trial.id}: {note}")
+        error = "; ".join(filter(None, [end.reason, limit]))
+        return TrainingResult(outcome, error=error or None, trained=history.has_trained)
 
     def _delay(self, run: Run, what: str, seconds: float, requested: Callable[[], State | None]) -> None:
         """Wait until the time is over or a stop is requested, and show what happens in how many seconds."""
@@ -199,18 +183,16 @@ class TrialRunner:
             time.sleep(min(_TICK, left))
         self.store.set_trial_placement(run.trial_id, run.run_id, "")
 
-    def _log_writer(self, trial: TrialRecord, run: Run) -> LogWriter:
-        return LogWriter(
-            self.store,
-            run,
-            lambda lines: self.stream.emit(events.LogsRecorded, **_identity(trial, run), lines=lines),
-        )
+    def _log(self, trial: TrialRecord, run: Run, text: str) -> None:
+        """Write a line to the log of a run that has no log writer."""
+        line = make_log_line(run, None, "det", text)
+        self.store.add_logs([line])
+        self._show_logs(trial, run, [line])
 
-    def _note(self, trial: TrialRecord, run: Run, text: str) -> None:
-        with self._log_writer(trial, run) as logs:
-            logs.add(None, "det", f"trial {run.trial_id}: {text}")
+    def _show_logs(self, trial: TrialRecord, run: Run, lines: Sequence[LogLine]) -> None:
+        self.stream.emit(events.LogsRecorded, **_identity(trial, run), lines=lines)
 
-    def _not_started(self, code: int, error: str) -> str:
+    def _explain_missing_program(self, code: int, error: str) -> str:
         entrypoint = self.config.entrypoint
         command = shlex.join(entrypoint) if isinstance(entrypoint, tuple) else entrypoint
         return (
@@ -219,12 +201,33 @@ class TrialRunner:
             "a trial class is written as module:Class"
         )
 
-    def _run_once(
-        self, trial: TrialRecord, run: Run, start: StartingPoint, requested: Callable[[], State | None]
-    ) -> tuple[Exit, str]:
+    def _run_once(self, trial: TrialRecord, history: TrialHistory, requested: Callable[[], State | None]) -> _RunEnd:
+        """Run the trial from its newest intact checkpoint until its processes end."""
+        run: Run | None = None
+        try:
+            start = self._starting_point(trial)
+            run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
+            history.start_run(run)
+            end = self._launch(trial, history, start, requested)
+        except TrackingError:
+            raise
+        except Exception as error:  # noqa: BLE001  (it prevents this run only)
+            kind = next(kind for known, kind in _ENDS_BY_ERROR.items() if isinstance(error, known))
+            end = _RunEnd(kind, str(error) if isinstance(error, DetError) else f"{type(error).__name__}: {error}")
+        if run:
+            if end.kind in NOT_LAUNCHED:
+                self._log(trial, run, f"run {run.run_id} of trial {trial.id} could not be started: {end.reason}")
+            self.store.end_run(trial.id, run.run_id, reason=end.reason, lease=self.lease)
+        return end
+
+    def _launch(
+        self, trial: TrialRecord, history: TrialHistory, start: StartingPoint, requested: Callable[[], State | None]
+    ) -> _RunEnd:
+        """Launch a run, and return how its processes have ended."""
+        run = history.run
         name = f"run {run.run_id} of trial {trial.id}"
         reasons: list[str] = []
-        with self._log_writer(trial, run) as logs:
+        with LogWriter(self.store, run, partial(self._show_logs, trial, run)) as logs:
 
             def log(rank: int | None, stdtype: str, text: str) -> None:
                 if text.startswith(FAILURE_PREFIX):
@@ -235,76 +238,59 @@ class TrialRunner:
                 logs.add(None, "det", line)
             logs.add(None, "det", f"{name} starts from {start}")
             self.stream.emit(events.TrialStarted, **_identity(trial, run))
-            try:
-                request = build_launch_request(
-                    self.config,
-                    trial,
-                    run,
-                    start.checkpoint,
-                    experiment=self.experiment,
-                    code=self.code,
-                    store=self.store,
-                    launcher=self.launcher,
-                    log=log,
-                )
-                request = prepare_launch(request, trial, run, self.stream.shown_config)
-                end = self._launch(request, run, logs, requested)
-            except (LaunchError, *_NO_LAUNCH) as error:
-                logs.add(None, "det", f"{name} could not be started: {error}")
-                self.store.end_run(trial.id, run.run_id, reason=str(error), lease=self.lease)
-                raise
-            how = f"was terminated by signal {-end.code}" if end.code < 0 else f"exited with code {end.code}"
-            cause = "" if end.cause is Cause.WORKERS else ": ".join(filter(None, (end.cause.value, end.message)))
+            start_processes = partial(self._start_processes, trial, run, start, log)
+            ended = self._launch_until_started(start_processes, history, logs, requested)
+            if ended.cause is Cause.NOT_STARTED:
+                return _RunEnd(End.NOT_STARTED, ended.message)
+            how = f"was terminated by signal {-ended.code}" if ended.code < 0 else f"exited with code {ended.code}"
+            cause = "" if ended.cause is Cause.WORKERS else ": ".join(filter(None, (ended.cause.value, ended.message)))
             logs.add(None, "det", f"{name} {how} ({cause})" if cause else f"{name} {how}")
-            reported = [*reasons, logs.error] if end.code > 0 else []
-            return end, next(filter(None, [cause, *reported]), f"the worker {how}")
+        reported = [*reasons, logs.error] if ended.code > 0 else []
+        reason = next(filter(None, [cause, *reported]), f"the worker {how}" if ended.code else "")
+        return self._classify(ended, reason, history, start)
 
-    def _launch(self, request: LaunchRequest, run: Run, logs: LogWriter, requested: Callable[[], State | None]) -> Exit:
-        """Launch the processes and wait for their end. Retry for a minute if they do not start.
+    def _start_processes(
+        self, trial: TrialRecord, run: Run, start: StartingPoint, log: Callable[[int | None, str, str], None]
+    ) -> Allocation:
+        request = build_launch_request(
+            self.config,
+            trial,
+            run,
+            start.checkpoint,
+            experiment=self.experiment,
+            code=self.code,
+            store=self.store,
+            launcher=self.launcher,
+            log=log,
+        )
+        return self.launcher.start(prepare_launch(request, trial, run, self.stream.shown_config))
 
-        Raises:
-            LaunchError: they were not started.
-        """
-        give_up_at: float | None = None
-        delay = _FIRST_DELAY
+    def _launch_until_started(
+        self,
+        start: Callable[[], Allocation],
+        history: TrialHistory,
+        logs: LogWriter,
+        requested: Callable[[], State | None],
+    ) -> Exit:
+        """Launch the processes and wait for their end. Launch again if they do not start and the policy allows it."""
+        timeout = self.config.preemption_timeout
         while True:
-            try:
-                end = self._watch(self.launcher.start(request), run, logs, requested)
-                if end.cause is not Cause.NOT_STARTED:
-                    return end
-                problem = end.message
-            except LaunchDelayed as delayed:
-                problem = str(delayed)
-            give_up_at = give_up_at or time.monotonic() + _LAUNCH_TIMEOUT
-            if requested() or time.monotonic() + delay > give_up_at:
-                raise LaunchDelayed(problem)
-            logs.add(None, "det", f"not started yet, trying again: {problem}")
-            self._delay(run, f"not started ({problem}), next attempt", delay, requested)
-            delay *= 2
-
-    def _watch(self, allocation: Allocation, run: Run, logs: LogWriter, requested: Callable[[], State | None]) -> Exit:
-        """Wait for the end of a launch, pass requests to stop on to it, and show its state."""
-        kill_at: float | None = None
-        with closing(allocation):
-            display = PlacementDisplay(self.store, run, logs, lease=self.lease)
-            while True:
-                display.show(allocation.status())
-                try:
-                    end = allocation.wait(_TICK)
-                except LaunchError:
-                    display.clear()
-                    raise
-                if end is not None:
-                    display.clear()
-                    return end
-                logs.check()
-                request = requested()
-                if request and kill_at is None:
-                    timeout = self.config.preemption_timeout
-                    kill_at = time.monotonic() + (_PREEMPTION_TIMEOUT if timeout is None else timeout)
-                    allocation.preempt()
-                if request is State.STOPPING_KILLED or (kill_at and time.monotonic() > kill_at):
-                    allocation.kill()
+            ended = supervise_launch(
+                start,
+                display=PlacementDisplay(self.store, history.run, logs, lease=self.lease),
+                logs=logs,
+                requested=requested,
+                grace=_PREEMPTION_TIMEOUT if timeout is None else timeout,
+                on_running=lambda: self.launches.add_success(history.run.trial_id),
+            )
+            if ended.cause is not Cause.NOT_STARTED:
+                return ended
+            history.count_attempt()
+            decision = decide(End.NOT_STARTED, history.counts, self._limits, requested=requested() is not None)
+            if decision.outcome:
+                return ended
+            logs.add(None, "det", f"not started yet, trying again: {ended.message}")
+            self._delay(history.run, f"not started ({ended.message}), next attempt", decision.delay, requested)
 
     def _searcher_metric(self, trial: TrialRecord, run: Run) -> float:
         """Return the metric of the completed searcher operation, else of the latest validation."""
@@ -318,13 +304,28 @@ class TrialRunner:
         if isinstance(value, Real):
             return float(value)
         if last:
-            self._note(
+            self._log(
                 trial,
                 run,
-                f"WARNING: it reported no number as {metric!r}, which is searcher.metric, but "
+                f"trial {trial.id}: WARNING: it reported no number as {metric!r}, which is searcher.metric, but "
                 f"{', '.join(map(repr, last.metrics))}{suggest_name(metric, last.metrics)}",
             )
         return math.nan
+
+    def _classify(self, ended: Exit, reason: str, history: TrialHistory, start: StartingPoint) -> _RunEnd:
+        """Return the end of a run whose processes have ended for the given reason."""
+        run = self.store.run(history.run.trial_id, history.run.run_id)
+        kind = classify_exit(ended, run, is_command=is_command(self.config.entrypoint))
+        if kind in OWN_ENDS:
+            return _RunEnd(kind, reason if ended.code else "")
+        history.end_run()
+        if kind in FAILURES and self._was_damaged(start):
+            kind = End.DAMAGED
+        elif kind is End.FAILED and history.failed_again(ended.code, reason):
+            kind = End.REPEATED
+        elif kind is End.NO_PROGRAM:
+            reason = self._explain_missing_program(ended.code, reason)
+        return _RunEnd(kind, reason, ended.cause)
 
     def _starting_point(self, trial: TrialRecord) -> StartingPoint:
         return choose_starting_point(

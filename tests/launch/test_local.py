@@ -164,8 +164,11 @@ def test_trials_at_once_share_the_cores(monkeypatch: pytest.MonkeyPatch, slots: 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("det_home")
-def test_a_full_disk_delays_a_launch(short_tmp: Path) -> None:
-    full = ["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", short_tmp]
+@pytest.mark.parametrize("what", ["temporary files", "slots"])
+def test_a_full_disk_delays_a_launch(short_tmp: Path, slots_directory: Path, what: str) -> None:
+    place = short_tmp if what == "temporary files" else slots_directory
+    place.mkdir(exist_ok=True)
+    full = ["mount", "-t", "tmpfs", "-o", "nr_inodes=1", "tmpfs", place]
     if subprocess.run(full, capture_output=True).returncode:
         pytest.skip("mounting a small file system needs root")
     launcher = LocalLauncher(LocalConfig())
@@ -173,7 +176,28 @@ def test_a_full_disk_delays_a_launch(short_tmp: Path) -> None:
         with pytest.raises(LaunchDelayed, match="No space left on device"):
             start(launcher, "trial", 1)
     finally:
-        subprocess.run(["umount", short_tmp], check=True)
+        subprocess.run(["umount", place], check=True)
+    place.chmod(0o1777)
     allocation, _ = start(launcher, "trial", 1)
     with closing(allocation):
         assert allocation.wait(60) == ENDED
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("det_home")
+@pytest.mark.parametrize("thread", ["det-agent", "det-stderr"])
+def test_a_launch_without_a_thread_leaves_nothing_behind(
+    short_tmp: Path, monkeypatch: pytest.MonkeyPatch, thread: str
+) -> None:
+    start_thread = threading.Thread.start
+
+    def refuse(self: threading.Thread) -> None:
+        if self.name == thread:
+            raise RuntimeError("can't start new thread")
+        start_thread(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = psutil.Process().children()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        start(LocalLauncher(LocalConfig()), "trial", 1, "__import__('time').sleep(60)")
+    assert (psutil.Process().children(), list(short_tmp.iterdir())) == (before, [])

@@ -110,7 +110,7 @@ def test_a_kill_for_lack_of_memory_is_named(
     monkeypatch.setattr(node_agent, "count_memory_kills", lambda: next(counts))
     agent, _ = start(script)
     with closing(agent):
-        for reader in agent._readers:
+        for reader, _ in agent._readers:
             reader.join(60)
         end = agent.wait(60)
     assert end and end.cause is cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import getpass
 import os
@@ -138,18 +139,33 @@ def test_a_launch_that_waits_is_withdrawn(start: Start, how: str) -> None:
     assert list_slots([])[1] == []
 
 
-@pytest.mark.parametrize("problem", [LaunchError("no such program"), OSError("no disk")], ids=["launch", "system"])
-def test_a_launch_that_cannot_start_holds_nothing(start: Start, problem: Exception) -> None:
-    with pytest.raises(type(problem), match=str(problem)):
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [
+        (LaunchError("no such program"), LaunchError),
+        (OSError(errno.ENOSPC, "no disk"), LaunchDelayed),
+        (KeyError("a defect"), KeyError),
+    ],
+    ids=["launch", "system", "defect"],
+)
+def test_a_launch_that_cannot_start_holds_nothing(start: Start, problem: Exception, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=str(problem.args[-1])):
         start("one", problem=problem)
     assert start("one").status().phase is Phase.RUNNING
 
 
-def test_a_start_after_a_wait_that_fails_is_the_end(start: Start) -> None:
-    first, second = start("first"), start("second", problem=LaunchError("no such program"))
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (LaunchError("no such program"), "no such program"),
+        (OSError(errno.ENOSPC, "no disk"), f"cannot start the trial: [Errno {errno.ENOSPC}] no disk"),
+    ],
+)
+def test_a_start_after_a_wait_that_fails_is_the_end(start: Start, problem: Exception, message: str) -> None:
+    first, second = start("first"), start("second", problem=problem)
     first.kill()
     first.close()
-    assert second.wait(60) == Exit(code=1, cause=Cause.NOT_STARTED, message="no such program")
+    assert second.wait(60) == Exit(code=1, cause=Cause.NOT_STARTED, message=message)
     second.close()
     assert start("third").status().phase is Phase.RUNNING
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 from det_core import storage
@@ -10,7 +11,21 @@ from det_core.core import open_storage_block
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
 from det_core.interfaces.tracking import TrackingStore
 
-End = Exit | Exception | None
+
+@dataclass
+class Raising:
+    """Launch with a method that raises.
+
+    Attributes:
+        method: the method.
+        end: end of the launch, or None for workers that run until they are killed.
+    """
+
+    method: str
+    end: Exit | None = None
+
+
+End = Exit | Exception | Raising | None
 Step = End | Callable[[LaunchRequest], End]
 """End of a launch, an error of `Launcher.start`, or a function that acts as the workers do and returns either. None
 stands for workers that run until they are requested to stop."""
@@ -49,29 +64,39 @@ class PlayedLauncher(Launcher):
 class PlayedAllocation(Allocation):
     """Launch that has ended, or that ends when it is killed."""
 
-    def __init__(self, end: Exit | None, *, stops: bool) -> None:
-        self.end = end
+    def __init__(self, end: Exit | Raising | None, *, stops: bool) -> None:
+        self.end = end.end if isinstance(end, Raising) else end
+        self._broken = end.method if isinstance(end, Raising) else ""
         self._stops = stops
         self.calls: list[str] = []
         """Names of the methods that were called, without `wait` and `status`."""
 
     def wait(self, timeout: float) -> Exit | None:
+        self._break("wait")
         return self.end
 
     def status(self) -> Status:
+        self._break("status")
         return Status(phase=Phase.RUNNING)
 
     def preempt(self) -> None:
         self.calls.append("preempt")
+        self._break("preempt")
         if self._stops:
             self.end = SUCCESS
 
     def kill(self) -> None:
         self.calls.append("kill")
+        self._break("kill")
         self.end = Exit(code=-9)
 
     def close(self) -> None:
         self.calls.append("close")
+        self._break("close")
+
+    def _break(self, method: str) -> None:
+        if method == self._broken:
+            raise KeyError(f"a defect of {method}")
 
 
 def ended_by(cause: Cause, code: int = 1) -> Exit:

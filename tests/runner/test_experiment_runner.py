@@ -26,6 +26,7 @@ from det_core.launch.launchers import open_launcher
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._lease import Lease
+from det_core.runner._restart_policy import LIMITS, Count
 from det_core.testing import campaign_seeds
 from det_core.tracking import open_store
 
@@ -533,7 +534,7 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
-    monkeypatch.setattr("det_core.runner._trial_runner._LAUNCH_TIMEOUT", 1.5)
+    monkeypatch.setitem(LIMITS, Count.LAUNCH_SECONDS, 0)
     lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
     lock.parent.mkdir()
     searcher = {"name": "random", "metric": "validation_loss", "max_trials": 2, "max_length": {"batches": 10}}
@@ -545,10 +546,11 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     assert (waiting.state, waiting.restarts, other.steps_completed) == (State.PAUSED, 0, 10)
     assert "fuser -v" in str(store.experiment(experiment.id).error)
     log = [line.log for line in store.logs(waiting.id)]
-    assert [line.partition(": ")[0] for line in log[1:]] == [
+    assert [line.partition(": ")[0] for line in log[1:3]] == [
         "not started yet, trying again",
         "run 1 of trial 1 could not be started",
     ]
+    assert waiting.run_id == 2  # it has tried again after the other trial
     assert run(store, experiment) is State.COMPLETED
     assert [(trial.steps_completed, trial.restarts) for trial in store.trials(experiment.id)] == [(10, 0), (10, 0)]
     assert store.experiment(experiment.id).error is None

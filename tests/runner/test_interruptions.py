@@ -15,7 +15,8 @@ import pytest
 from det_core.errors import LaunchError
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner, _trial_runner
+from det_core.runner import ExperimentRunner, _restart_policy
+from det_core.runner._restart_policy import Count
 
 from ..waiting import wait_for
 from .conftest import Submit, install_plugin
@@ -35,8 +36,8 @@ def scripted(plugin_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def quick_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_trial_runner, "_FIRST_DELAY", 0.01)
-    monkeypatch.setattr(_trial_runner, "_LAUNCH_TIMEOUT", 0.1)
+    monkeypatch.setattr(_restart_policy, "FIRST_DELAY", 0.01)
+    monkeypatch.setitem(_restart_policy.LIMITS, Count.LAUNCH_SECONDS, 0.1)
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def error_of(store: TrackingStore, experiment: ExperimentRecord) -> str:
 def test_failed_launches_lose_no_trial(store: TrackingStore, on_engine: Submit, step: str) -> None:
     """Two trials try, the third one does not, and resume trains all."""
     searcher = {**SEARCH, "max_concurrent_trials": 2}
-    experiment = on_engine(script=[step] * 4, searcher=searcher, resources={"max_slots": 1})
+    experiment = on_engine(script=[step] * 9, searcher=searcher, resources={"max_slots": 1})
     assert run(store, experiment) is State.PAUSED
     trials = store.trials(experiment.id)
     assert [trial.run_id for trial in trials] == [1, 1, *[0] * (len(trials) - 2)]
@@ -156,7 +157,7 @@ def test_an_interrupted_trial_can_be_paused_while_it_waits(
     monkeypatch: pytest.MonkeyPatch,
     watched: Callable[[ExperimentRecord], threading.Thread],
 ) -> None:
-    monkeypatch.setattr(_trial_runner, "_FIRST_DELAY", 200.0)
+    monkeypatch.setattr(_restart_policy, "FIRST_DELAY", 200.0)
     experiment = on_engine(FAILS_TWICE, script=["TIME_LIMIT"])
     thread = watched(experiment)
     shown = "interrupted (time limit), starts again in 200 s"

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import DetError, ExperimentBusy, LaunchError, StoreBusy
+from det_core.errors import DetError, ExperimentBusy, LaunchError, StaleRun, StoreBusy
 from det_core.interfaces.launcher import Exit, LaunchRequest
 from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _experiment_runner
 from det_core.runner._lease import Lease
+from det_core.runner._restart_policy import LIMITS, Count
 
 from .conftest import Submit, install_plugin
 from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, run_ids, save_checkpoint
@@ -160,11 +161,47 @@ def test_an_unavailable_database_leaves_the_experiment_to_be_resumed(
     assert store.experiment(experiment.id).state is State.ACTIVE
 
 
-def test_an_unexpected_error_is_recorded(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
+def test_an_unexpected_error_of_a_launcher_pauses(
+    store: TrackingStore, new_experiment: Submit, played: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, Count.LAUNCH_SECONDS, -1)
     experiment = new_experiment()
-    with pytest.raises(KeyError):
-        played(experiment, KeyError("a defect"))
-    assert store.experiment(experiment.id).error == "'a defect'"
+    assert played(experiment, KeyError("a defect")) is State.PAUSED
+    assert store.experiment(experiment.id).error == "the launcher raised KeyError: 'a defect'"
+
+
+@pytest.mark.parametrize(
+    ("error", "calls", "trials", "state"),
+    [
+        (KeyError("a defect"), ["preempt", "close"], State.PAUSED, State.ERROR),
+        (StoreBusy("locked"), ["preempt", "close"], State.ACTIVE, State.ACTIVE),
+        (StaleRun("replaced"), ["preempt", "kill", "close"], State.ACTIVE, State.ACTIVE),
+    ],
+    ids=["a defect", "no database", "another runner"],
+)
+def test_trials_stop_when_an_error_ends_their_search(
+    store: TrackingStore,
+    new_experiment: Submit,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    calls: list[str],
+    trials: State,
+    state: State,
+) -> None:
+    launcher = PlayedLauncher(None, None, stops="kill" not in calls)
+    launcher.slots = 2
+    monkeypatch.setattr(_experiment_runner, "open_launcher", lambda config: launcher)
+    experiment = new_experiment(**search(2), launcher={"type": "local", "slots": 2})
+
+    def break_down() -> None:
+        if len(launcher.allocations) == 2:
+            raise error
+
+    with pytest.raises(type(error)):
+        ExperimentRunner(store, experiment.id).run(break_down)
+    assert [one.calls for one in launcher.allocations] == [calls] * 2
+    assert [trial.state for trial in store.trials(experiment.id)] == [trials] * 2
+    assert store.experiment(experiment.id).state is state
 
 
 def test_an_experiment_has_one_runner(store: TrackingStore, new_experiment: Submit, played: Run) -> None:

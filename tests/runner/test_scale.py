@@ -16,7 +16,7 @@ from det_core.interfaces.launcher import Cause, Exit
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.search_method import action_to_json
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import _trial_runner
+from det_core.runner import _restart_policy
 from det_core.search.method_selection import open_search_method
 from det_core.testing import campaign_seeds, is_soak
 
@@ -38,7 +38,7 @@ MOST_CALLS = 20
 @pytest.fixture(autouse=True)
 def cluster(plugin_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_cluster(plugin_site)
-    monkeypatch.setattr(_trial_runner, "_FIRST_DELAY", 0.01)
+    monkeypatch.setattr(_restart_policy, "FIRST_DELAY", 0.01)
 
 
 def assert_accounted_for(store: TrackingStore, experiment: ExperimentRecord, trials: int, directory: Path) -> None:

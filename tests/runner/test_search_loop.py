@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from det_core.interfaces.records import MetricsReport, State, TrialRecord
 from det_core.interfaces.search_method import WORST, Action, Close, Create, Train
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import _search_loop, _stop_requests
+from det_core.runner import _restart_policy, _search_loop, _stop_requests
+from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._recorded_search import RecordedSearch
+from det_core.runner._restart_policy import LIMITS, Count, TrainingOutcome
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests
-from det_core.runner._trial_runner import TrainingOutcome, TrainingResult
+from det_core.runner._trial_pool import TrialPool
+from det_core.runner._trial_runner import TrainingResult
 
 from .test_recorded_search import Scripted
 
@@ -23,16 +27,26 @@ BROKEN = TrainingResult(TrainingOutcome.FAILED, error="broken", trained=False)
 POSTPONED = TrainingResult(TrainingOutcome.POSTPONED, error="no slots")
 
 
-class PlayedPool:
-    """Substitute for `det_core.runner._trial_pool.TrialPool`, in which one trial after another ends as given."""
+End = TrainingResult | None
+"""Result of a trial, or None if it trains on when it is waited for."""
 
-    def __init__(self, places: int, ends: Mapping[int, TrainingResult]) -> None:
+
+class PlayedPool:
+    """Substitute for `det_core.runner._trial_pool.TrialPool`, in which one trial after another ends as given.
+
+    Args:
+        places: maximum number of trials at once.
+        ends: what trials do, one after the other, by request id. The last one counts for ever.
+        launches: the failed launches of the search.
+    """
+
+    def __init__(self, places: int, ends: Mapping[int, list[End]], launches: FailedLaunches) -> None:
         self.asked: dict[int, State] = {}
         self.started: list[int] = []
         """Request ids of the trials that were started, in order."""
         self.most = 0
         self.before_wait: Callable[[], object] = lambda: None
-        self._places, self._ends = places, ends
+        self._places, self._ends, self._launches = places, ends, launches
         self._training: list[TrialRecord] = []
 
     def __contains__(self, trial: TrialRecord) -> bool:
@@ -55,7 +69,14 @@ class PlayedPool:
         if not self._training:
             return []
         trial = self._training.pop(0)
-        return [(trial, self._ends.get(trial.request_id, COMPLETED))]
+        ends = self._ends.get(trial.request_id, [COMPLETED])
+        end = ends.pop(0) if len(ends) > 1 else ends[0]
+        if end is None:
+            self._training.append(trial)
+            return []
+        if end.outcome is not TrainingOutcome.POSTPONED:
+            self._launches.add_success(trial.id)
+        return [(trial, end)]
 
 
 class Search:
@@ -69,7 +90,7 @@ class Search:
         *,
         answers: Sequence[Sequence[Action]] | None = None,
         smaller_is_better: bool = True,
-        **ends: TrainingResult,
+        **ends: TrainingResult | list[End],
     ) -> None:
         self.store = store
         self.id = store.create_experiment(config={"name": "search"}).id
@@ -81,7 +102,12 @@ class Search:
         self.ended: list[TrialRecord] = []
         recorded = RecordedSearch(store, self.id, self.method, seed=7, lease="test", ended=self.ended.append)
         recorded.begin()
-        self.pool = PlayedPool(places, {int(name.removeprefix("trial_")): end for name, end in ends.items()})
+        self.launches = FailedLaunches()
+        played = {
+            int(name.removeprefix("trial_")): [end] if isinstance(end, TrainingResult) else end
+            for name, end in ends.items()
+        }
+        self.pool = PlayedPool(places, played, self.launches)
         self.requests = StopRequests(store, self.id)
         self.loop = SearchLoop(
             store,
@@ -89,6 +115,7 @@ class Search:
             recorded,
             self.pool,  # type: ignore[arg-type]
             self.requests,
+            self.launches,
             smaller_is_better=smaller_is_better,
             lease="test",
             ended=self.ended.append,
@@ -112,6 +139,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the loop look at the store in each turn."""
     monkeypatch.setattr(_search_loop, "_LOOK_EVERY", 0.0)
     monkeypatch.setattr(_stop_requests, "_POLL_EVERY", 0.0)
+    monkeypatch.setattr(_restart_policy, "FIRST_DELAY", 0.0)
 
 
 @pytest.mark.parametrize("places", [1, 3])
@@ -216,11 +244,72 @@ def test_the_search_waits_after_two_launches_that_failed(store: TrackingStore) -
     assert search.method.events == [("start",)]
 
 
+def test_launches_that_failed_are_tried_again_after_those_of_other_trials(store: TrackingStore) -> None:
+    later = [POSTPONED, COMPLETED]
+    search = Search(store, 6, trial_0=list(later), trial_2=list(later), trial_3=list(later))
+    search.run()
+    assert search.pool.started == [0, 1, 2, 3]  # two in a row
+    assert (search.loop.postponed, search.states[2:]) == ("no slots", [State.PAUSED] * 2 + [State.QUEUED] * 2)
+    other = Search(store, 6, trial_0=list(later), trial_2=list(later), trial_4=list(later))
+    other.run()
+    assert other.pool.started == [0, 1, 2, 3, 4, 5, 0, 2, 4]
+    assert (other.loop.postponed, len(other.method.events)) == (None, 7)
+
+
+def test_launches_that_failed_are_tried_again_while_a_trial_trains(store: TrackingStore) -> None:
+    search = Search(store, 3, 2, trial_0=[POSTPONED, COMPLETED], trial_1=[None] * 4, trial_2=[POSTPONED, COMPLETED])
+    search.pool._ends[1].append(COMPLETED)  # type: ignore[attr-defined]
+    search.run()
+    assert search.pool.started == [0, 1, 2, 0, 2]
+    assert (search.loop.postponed, len(search.method.events)) == (None, 4)
+
+
+def test_no_trial_starts_soon_after_a_launch_that_failed(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_restart_policy, "FIRST_DELAY", 300.0)
+    search = Search(store, 3, 2, trial_0=[POSTPONED, COMPLETED], trial_1=[None, None, None, COMPLETED])
+    started: list[list[int]] = []
+    search.pool.before_wait = lambda: started.append(list(search.pool.started))
+    search.run()
+    assert started == [[0, 1]] * 5 + [[0, 1, 2, 0]] * 2  # the end of trial 1 shows that launches succeed
+
+
+def test_a_trial_that_cannot_be_launched_leaves_its_place_to_others(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, Count.PASSED_OVER, 2)
+    train = [[Create(number, {}), Train(number, 4)] for number in range(5)]
+    search = Search(store, answers=[[*train[0], *train[1]], train[2], train[3], [], train[4], []], trial_0=POSTPONED)
+    search.run()
+    assert search.pool.started == [0, 1, 0, 2, 0, 3, 0, 4]
+    assert search.method.events[3:] == [
+        ("on_validation", 3, 4, 0.5),
+        ("on_exit", 0, "error"),
+        ("on_validation", 4, 4, 0.5),
+    ]
+    error = "no slots; it could not be launched, and 3 times launches of other trials succeeded in between"
+    assert (search.states[0], search.loop.error, search.loop.postponed) == (State.ERROR, error, None)
+
+
+def test_a_trial_without_a_thread_is_postponed(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    (trial, _) = Search(store, 2).trials
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with TrialPool(lambda *_: COMPLETED, StopRequests(store, 1), 1) as pool:
+        pool.start(trial)
+        ((ended, result),) = pool.wait(0)
+    assert (ended, result.outcome, result.error) == (
+        trial, TrainingOutcome.POSTPONED, "it cannot have a thread: can't start new thread",
+    )  # fmt: skip
+    assert len(pool) == 0
+
+
 def test_a_canceled_launch_pauses_its_trial_only(store: TrackingStore) -> None:
     paused = TrainingResult(TrainingOutcome.PAUSED, error="canceled")
     search = Search(store, 4, trial_0=paused, trial_1=paused, trial_2=POSTPONED)
     search.run()
-    assert search.pool.started == [0, 1, 2, 3]
+    assert search.pool.started == [0, 1, 2, 3, 2]
     assert search.loop.postponed == "canceled"
     assert search.states[:3] == [State.PAUSED] * 3
     assert search.method.events[1:] == [("on_validation", 3, 4, 0.5)]
@@ -251,6 +340,19 @@ def test_a_trial_that_is_killed_while_it_waits_is_not_started(store: TrackingSto
     assert search.pool.started == [0, 2]
     assert ("on_exit", 1, "error") in search.method.events
     assert search.states[1] is State.CANCELED
+
+
+def test_a_trial_that_is_killed_while_it_is_postponed_pauses_nothing(store: TrackingStore) -> None:
+    search = Search(store, 2, 2, trial_0=POSTPONED, trial_1=[None, COMPLETED])
+    first = search.trials[0].id
+
+    def kill() -> None:
+        if search.states[0] is State.PAUSED:
+            store.set_trial_state(first, State.STOPPING_KILLED)
+
+    search.pool.before_wait = kill
+    search.run()
+    assert (search.states[0], search.loop.postponed) == (State.CANCELED, None)
 
 
 def test_a_trial_that_is_killed_while_it_trains_is_canceled(store: TrackingStore) -> None:

@@ -27,9 +27,11 @@ from det_core.interfaces.records import (
 )
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
+from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._recorded_search import RecordedSearch
+from det_core.runner._restart_policy import TrainingOutcome
 from det_core.runner._search_loop import SearchLoop
-from det_core.runner._trial_runner import TrainingOutcome, TrainingResult
+from det_core.runner._trial_runner import TrainingResult
 from det_core.search.method_selection import open_search_method
 from det_core.testing import campaign_seeds, is_soak
 from det_core.tracking import control, open_store
@@ -175,6 +177,7 @@ class Runner:
             self.search,
             self.training,  # type: ignore[arg-type]
             self.real._requests,
+            FailedLaunches(),
             smaller_is_better=True,
             lease=self.holder,
         )

@@ -14,7 +14,7 @@ import pytest
 from det_core.config import parse_config
 from det_core.core import EarlyExitReason, open_storage_block
 from det_core.core.event_stream import EventStream
-from det_core.errors import LaunchDelayed, LaunchError, PluginError, StoreBusy
+from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError, StoreBusy
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, PYTHON, Cause, Exit, LaunchRequest
 from det_core.interfaces.records import (
     CheckpointState,
@@ -27,10 +27,13 @@ from det_core.interfaces.records import (
 )
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
-from det_core.runner import _repeated_failures, _trial_runner
-from det_core.runner._trial_runner import TrainingOutcome, TrainingResult, TrialRunner
+from det_core.runner import _launch_supervision, _trial_history
+from det_core.runner._failed_launches import FailedLaunches
+from det_core.runner._log_writer import LogWriter
+from det_core.runner._restart_policy import TrainingOutcome
+from det_core.runner._trial_runner import TrainingResult, TrialRunner
 
-from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, ended_by, run_ids, save_checkpoint
+from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Raising, Step, ended_by, run_ids, save_checkpoint
 
 DELAY = TrialRunner._delay
 INTERRUPTIONS = (Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.NODE_LOST)
@@ -65,6 +68,7 @@ class Play:
             launcher=self.launcher,
             lease="test",
             storage=open_storage_block(self.block),
+            launches=FailedLaunches(),
             from_beginning=from_beginning,
             stream=EventStream(
                 "runner",
@@ -127,7 +131,7 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Do not wait between launches, and return the numbers of seconds that were not waited."""
     skipped: list[float] = []
     monkeypatch.setattr(TrialRunner, "_delay", lambda self, run, what, seconds, requested: skipped.append(seconds))
-    monkeypatch.setattr(_trial_runner, "_TICK", 0.01)
+    monkeypatch.setattr(_launch_supervision, "_TICK", 0.01)
     return skipped
 
 
@@ -204,20 +208,19 @@ def test_a_validation_without_the_metric_is_named(play: Callable[..., Play]) -> 
     assert math.isnan(play().run(SUCCESS).metric)
 
 
-@pytest.mark.parametrize("end", [SUCCESS, FAILURE, ended_by(Cause.NODE_LOST)])
-def test_invalid_hyperparameters_end_a_trial_however_its_workers_end(play: Callable[..., Play], end: Exit) -> None:
+@pytest.mark.parametrize(
+    ("reason", "end", "outcome"),
+    [
+        (EarlyExitReason.INVALID_HP, FAILURE, TrainingOutcome.INVALID_HP),
+        (EarlyExitReason.USER_REQUESTED_STOP, SUCCESS, TrainingOutcome.STOPPED),
+    ],
+)
+def test_workers_may_end_a_trial_early(
+    play: Callable[..., Play], reason: EarlyExitReason, end: Exit, outcome: TrainingOutcome
+) -> None:
     one = play()
-    result = one.run(one.calling("report_early_exit", EarlyExitReason.INVALID_HP.value, end=end))
-    assert result.outcome is TrainingOutcome.INVALID_HP
+    assert one.run(one.calling("report_early_exit", reason.value, end=end)).outcome is outcome
     assert (one.record.restarts, one.record.interruptions) == (0, 0)
-
-
-def test_a_trial_that_stopped_itself_is_stopped_unless_it_failed(play: Callable[..., Play]) -> None:
-    reason = EarlyExitReason.USER_REQUESTED_STOP.value
-    one, other = play(), play(max_restarts=0)
-    assert one.run(one.calling("report_early_exit", reason)).outcome is TrainingOutcome.STOPPED
-    failed = other.run(other.calling("report_early_exit", reason, end=FAILURE))
-    assert failed.outcome is TrainingOutcome.FAILED
 
 
 def test_a_trial_that_stopped_on_request_starts_again(play: Callable[..., Play]) -> None:
@@ -307,7 +310,7 @@ def test_a_command_that_ran_for_a_minute_may_have_trained(
     play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch, entrypoint: str, seconds: float, failures: int
 ) -> None:
     one, now = play(entrypoint=entrypoint, max_restarts=2), [0.0]
-    monkeypatch.setattr(_repeated_failures, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(_trial_history, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def fail(request: LaunchRequest) -> Exit:
         now[0] += seconds
@@ -348,12 +351,6 @@ def test_interruptions_use_up_no_restart(play: Callable[..., Play], delays: list
     assert f"trial {one.trial.id}: it starts again in 2 s" in one.log
 
 
-def test_a_trial_that_was_interrupted_after_its_end_is_done(play: Callable[..., Play]) -> None:
-    one = play()
-    assert one.run(ended_by(Cause.PREEMPTED, code=0)).outcome is TrainingOutcome.COMPLETED
-    assert one.record.interruptions == 0
-
-
 def test_interruptions_have_a_limit_of_their_own(play: Callable[..., Play]) -> None:
     one = play(launcher={"type": "local", "max_interruptions": 2}, max_restarts=0)
     result = one.run(*[ended_by(Cause.NODE_LOST)] * 3)
@@ -368,12 +365,12 @@ def test_interruptions_and_failures_count_separately(play: Callable[..., Play]) 
     assert (one.record.run_id, one.record.restarts, one.record.interruptions) == (3, 1, 1)
 
 
-def test_delays_grow_to_five_minutes_and_begin_again_after_a_long_run(
+def test_delays_begin_again_after_a_long_run(
     play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = play()
     now = [0.0]
-    monkeypatch.setattr(_trial_runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(_trial_history, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def after(seconds: float) -> Step:
         def work(request: LaunchRequest) -> Exit:
@@ -382,8 +379,43 @@ def test_delays_grow_to_five_minutes_and_begin_again_after_a_long_run(
 
         return work
 
-    one.run(*[after(300)] * 10, after(301), after(1), SUCCESS)
-    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 1, 2]
+    one.run(*[after(300)] * 3, after(301), after(1), SUCCESS)
+    assert delays == [1, 2, 4, 1, 2]
+
+
+def test_interruptions_without_progress_end_a_trial(play: Callable[..., Play], delays: list[float]) -> None:
+    one = play(max_restarts=0)
+    result = one.run(*[ended_by(Cause.NODE_LOST)] * 21)
+    assert (result.outcome, result.trained) == (TrainingOutcome.FAILED, False)
+    assert str(result.error).startswith("node lost: says the engine; it was interrupted 21 times in a row without")
+
+
+@pytest.mark.parametrize("how", ["a checkpoint", "a batch", "a command that runs for a minute"])
+def test_progress_allows_further_interruptions(
+    play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    one = play(entrypoint="train") if how == "a command that runs for a minute" else play()
+    lost, now = ended_by(Cause.NODE_LOST), [0.0]
+    monkeypatch.setattr(_trial_history, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def run_for_a_minute(request: LaunchRequest) -> Exit:
+        now[0] += 61
+        return lost
+
+    progress = {"a checkpoint": one.saving(lost, 4), "a batch": one.reporting(lost, loss=1)}.get(how, run_for_a_minute)
+    assert one.run(*[lost] * 19, progress, *[lost] * 20, SUCCESS).outcome is TrainingOutcome.COMPLETED
+
+
+def test_batches_that_are_lost_again_and_again_are_no_progress(play: Callable[..., Play], delays: list[float]) -> None:
+    one = play()
+    result = one.run(*[one.reporting(ended_by(Cause.NODE_LOST), loss=1)] * 22)
+    assert (result.outcome, result.trained) == (TrainingOutcome.FAILED, True)
+
+
+def test_a_trial_that_stops_again_and_again_without_a_request_fails(play: Callable[..., Play]) -> None:
+    one = play()
+    result = one.run(*[one.calling("acknowledge_preemption")] * 21)
+    assert (result.outcome, one.record.interruptions) == (TrainingOutcome.FAILED, 0)
 
 
 @pytest.mark.parametrize(("stop_at", "end"), [(None, 3.0), (1.5, 2.0)])
@@ -421,35 +453,79 @@ def test_a_canceled_launch_pauses(play: Callable[..., Play]) -> None:
     assert (one.record.restarts, one.record.interruptions) == (0, 0)
 
 
-def test_a_launch_that_never_succeeds_is_postponed(play: Callable[..., Play], delays: list[float]) -> None:
-    one = play()
-    result = one.run(LaunchError("no such node"))
-    assert (result.outcome, result.error, delays) == (TrainingOutcome.POSTPONED, "no such node", [])
-    assert one.log[-1] == f"run 1 of trial {one.trial.id} could not be started: no such node"
-    (run,) = one.store.runs(one.trial.id)
-    assert run.end_reason == "no such node"
-
-
 def test_a_launch_that_fails_is_repeated_in_the_same_run(play: Callable[..., Play], delays: list[float]) -> None:
     one = play()
-    steps = LaunchDelayed("busy"), ended_by(Cause.NOT_STARTED), SUCCESS
+    steps = LaunchDelayed("busy"), ended_by(Cause.NOT_STARTED), OSError("no disk"), SUCCESS
     assert one.run(*steps).outcome is TrainingOutcome.COMPLETED
-    assert (one.record.run_id, one.record.restarts, one.record.interruptions, delays) == (1, 0, 0, [1, 2])
-    assert one.log[1:3] == [f"not started yet, trying again: {problem}" for problem in ("busy", "says the engine")]
+    assert (one.record.run_id, one.record.restarts, one.record.interruptions, delays) == (1, 0, 0, [1, 2, 4])
+    problems = "busy", "says the engine", "the launcher raised OSError: no disk"
+    expected = [f"not started yet, trying again: {problem}" for problem in problems]
+    assert [line for line in one.log if line.startswith("not started")] == expected
+    assert "Traceback (most recent call last):" in one.log
 
 
 def test_a_launch_is_repeated_for_a_minute(
     play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_trial_runner, "time", SimpleNamespace(monotonic=lambda: sum(delays)))
-    result = play().run(*[LaunchDelayed("busy")] * 6)
+    monkeypatch.setattr(_trial_history, "time", SimpleNamespace(monotonic=lambda: sum(delays)))
+    one = play()
+    result = one.run(*[LaunchDelayed("busy")] * 7)
     assert (result.outcome, result.error) == (TrainingOutcome.POSTPONED, "busy")
-    assert delays == [1, 2, 4, 8, 16]
+    assert delays == [1, 2, 4, 8, 16, 32]
+    assert one.log[-1] == f"run 1 of trial {one.trial.id} could not be started: busy"
 
 
-def test_a_plugin_that_fails_in_a_launch_fails_the_trial(play: Callable[..., Play]) -> None:
-    result = play().run(PluginError("broken"))
-    assert (result.outcome, result.error, result.trained) == (TrainingOutcome.FAILED, "broken", False)
+@pytest.mark.parametrize(
+    ("problem", "outcome"),
+    [
+        (LaunchError("no such node"), TrainingOutcome.POSTPONED),
+        (PluginError("broken"), TrainingOutcome.FAILED),
+        (InvalidExperimentException("impossible"), TrainingOutcome.FAILED),
+    ],
+)
+def test_a_launch_that_would_fail_again_is_not_repeated(
+    play: Callable[..., Play], problem: Exception, outcome: TrainingOutcome
+) -> None:
+    one = play()
+    result = one.run(problem)
+    assert (result.outcome, result.error, result.trained) == (outcome, str(problem), False)
+    assert one.log[-1] == f"run 1 of trial {one.trial.id} could not be started: {problem}"
+    assert [run.end_reason for run in one.store.runs(one.trial.id)] == [str(problem)]
+
+
+def test_an_error_of_the_launcher_ends_its_launch_only(play: Callable[..., Play]) -> None:
+    one = play(max_restarts=0)
+    result = one.run(Raising("wait"), Raising("close", SUCCESS))
+    assert (result.outcome, one.record.interruptions) == (TrainingOutcome.COMPLETED, 1)
+    assert [each.calls for each in one.launcher.allocations] == [["kill", "close"], ["close"]]
+    error = "the launcher raised KeyError: 'a defect of wait'"
+    assert [run.end_reason for run in one.store.runs(one.trial.id)] == [f"node lost: {error}", ""]
+    assert {"KeyError: 'a defect of wait'", "KeyError: 'a defect of close'"} <= set(one.log)
+
+
+@pytest.mark.parametrize("broken", ["preempt", "kill", "status"])
+def test_a_launch_that_cannot_be_stopped_orderly_is_ended(play: Callable[..., Play], broken: str) -> None:
+    one = play(preemption_timeout=0)
+
+    def run_on(request: LaunchRequest) -> Raising:
+        one.request = State.STOPPING_CANCELED
+        return Raising(broken)
+
+    assert one.run(run_on).outcome is TrainingOutcome.INTERRUPTED
+    assert one.launcher.allocations[0].calls[-2:] == ["kill", "close"]
+
+
+def test_a_trial_without_a_thread_for_its_log_is_postponed(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: LogWriter) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(LogWriter, "__enter__", refuse)
+    one = play()
+    result = one.run()
+    assert (result.outcome, result.error) == (TrainingOutcome.POSTPONED, "RuntimeError: can't start new thread")
+    assert [run.end_time is not None for run in one.store.runs(one.trial.id)] == [True]
 
 
 def test_a_run_starts_from_the_newest_checkpoint(play: Callable[..., Play]) -> None:
@@ -511,11 +587,7 @@ def test_no_launch_follows_a_request_to_stop(play: Callable[..., Play]) -> None:
     assert other.record.state is State.STOPPING_KILLED
 
 
-@pytest.mark.parametrize(
-    "end",
-    [FAILURE, ended_by(Cause.CANCELED), ended_by(Cause.NODE_LOST), LaunchError("no"), LaunchDelayed("no")],
-    ids=repr,
-)
+@pytest.mark.parametrize("end", [FAILURE, ended_by(Cause.NODE_LOST), LaunchError("no"), LaunchDelayed("no")], ids=repr)
 def test_an_end_after_a_request_is_neither_a_failure_nor_an_interruption(
     play: Callable[..., Play], end: Exit | Exception
 ) -> None:

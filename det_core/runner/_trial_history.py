@@ -1,0 +1,141 @@
+"""What the runs of a trial have achieved, and how often they ended in which way."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from typing import NamedTuple
+
+from det_core.interfaces.records import TRAINING_STATE, Run
+from det_core.interfaces.tracking import TrackingStore
+from det_core.runner._restart_policy import FAILURES, MAX_DELAY, Count, End
+
+_TRANSIENT = re.compile(
+    r"PeerLost|RankFailed|CommError|StorageError|TrackingError|StoreBusy|StaleRun|connection|broken pipe|timed? ?out|"
+    r"temporar|unavailable|out of memory|no space left|too many open files|the process died",
+    re.IGNORECASE,
+)
+"""Errors whose cause may be gone at the next start."""
+_VARIES = re.compile(r"0x[0-9a-f]+|/det-context-\w+", re.IGNORECASE)
+"""Memory addresses and directories of the code, which differ between runs."""
+_SIGNALED = 128
+"""Lowest exit code of a shell whose command was killed by a signal."""
+_SILENT_TRAINING = 60.0
+"""Seconds after which a command that reports nothing may have trained."""
+
+
+class _Traces(NamedTuple):
+    """Values in the tracking store that training changes."""
+
+    steps: int
+    progress: float
+    is_training: bool
+    checkpoints: frozenset[str]
+
+
+class TrialHistory:
+    """Runs of one trial since its runner has started to train it.
+
+    Args:
+        store: the tracking store of the trial.
+        trial_id: the trial.
+        lease: the holder of the experiment's lease.
+        is_silent: whether the trial may train without reporting it.
+    """
+
+    run: Run
+    """Newest run."""
+
+    def __init__(self, store: TrackingStore, trial_id: int, *, lease: str, is_silent: bool) -> None:
+        self.counts: defaultdict[Count, float] = defaultdict(float)
+        """Numbers that decisions on the trial depend on."""
+        self.has_trained = False
+        """Whether one of the runs may have trained a batch."""
+        self._store = store
+        self._trial_id = trial_id
+        self._lease = lease
+        self._is_silent = is_silent
+        self._cause = ""
+        """Repeatable cause of the last failure, unless a run has trained since."""
+        self._most_steps = 0
+        self._checkpoints: frozenset[str] = frozenset()
+        """All checkpoints that runs have started with or saved."""
+
+    def start_run(self, run: Run) -> None:
+        """Record that a run starts."""
+        self.run = run
+        self.counts[Count.LAUNCH_ATTEMPTS] = 0
+        self._began = time.monotonic()
+        self._before = self._traces()
+        self._is_new(self._before)
+
+    def count_attempt(self) -> None:
+        """Count a failed attempt to launch the run."""
+        now = time.monotonic()
+        if not self.counts[Count.LAUNCH_ATTEMPTS]:
+            self._failed_at = now
+        self.counts[Count.LAUNCH_ATTEMPTS] += 1
+        self.counts[Count.LAUNCH_SECONDS] = now - self._failed_at
+
+    def end_run(self) -> None:
+        """Record what the run has achieved."""
+        traces, seconds = self._traces(), time.monotonic() - self._began
+        silently = self._is_silent and seconds > _SILENT_TRAINING
+        self._trained = silently or traces != self._before
+        self._progressed = self._is_new(traces) or silently
+        if self._trained:
+            self.has_trained = True
+            self._cause = ""
+        if self._progressed:
+            self.counts[Count.IDLE_INTERRUPTIONS] = 0
+        if seconds > MAX_DELAY:
+            self.counts[Count.SHORT_RUNS] = 0
+
+    def failed_again(self, code: int, error: str) -> bool:
+        """Return whether the run failed in the same way as the one before, and neither has trained a batch.
+
+        Args:
+            code: exit code of the run, negative for a signal.
+            error: the reason of its failure.
+        """
+        before, self._cause = self._cause, "" if self._trained else repeatable_cause(code, error)
+        return bool(self._cause) and self._cause == before
+
+    def count(self, end: End) -> None:
+        """Count an end of the trial, also in the tracking store."""
+        if end in FAILURES:
+            self.counts[Count.FAILURES] = self._store.count_restart(self._trial_id, lease=self._lease)
+        if end is End.INTERRUPTED:
+            self.counts[Count.INTERRUPTIONS] = self._store.count_interruption(self._trial_id, lease=self._lease)
+            self.counts[Count.SHORT_RUNS] += 1
+        if end in (End.INTERRUPTED, End.YIELDED) and not self._progressed:
+            self.counts[Count.IDLE_INTERRUPTIONS] += 1
+
+    def _is_new(self, traces: _Traces) -> bool:
+        """Return whether there is a batch or a checkpoint that no run had before, and remember it."""
+        is_new = traces.steps > self._most_steps or not traces.checkpoints <= self._checkpoints
+        self._most_steps = max(self._most_steps, traces.steps)
+        self._checkpoints |= traces.checkpoints
+        return is_new
+
+    def _traces(self) -> _Traces:
+        trial = self._store.trial(self._trial_id)
+        checkpoints = self._store.checkpoints(trial_id=self._trial_id)
+        return _Traces(
+            trial.steps_completed,
+            trial.progress,
+            trial.runner_state == TRAINING_STATE,
+            frozenset(one.uuid for one in checkpoints),
+        )
+
+
+def repeatable_cause(code: int, error: str) -> str:
+    """Return the error without the parts that differ between runs, or "" if the next start may succeed.
+
+    Args:
+        code: exit code of the run, negative for a signal.
+        error: the reason of its failure.
+    """
+    is_passing = not 0 < code < _SIGNALED or _TRANSIENT.search(error)
+    return "" if is_passing else _VARIES.sub("", error)
