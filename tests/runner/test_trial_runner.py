@@ -27,7 +27,7 @@ from det_core.interfaces.records import (
 )
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
-from det_core.runner import _launch_supervision, _trial_history
+from det_core.runner import _launch_supervision, _trial_history, _trial_runner
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._log_writer import LogWriter
 from det_core.runner._restart_policy import TrainingOutcome
