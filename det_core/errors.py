@@ -79,6 +79,10 @@ class StoreCorrupt(TrackingError):
     """The database is damaged, or was written by a newer release."""
 
 
+class CallTooLarge(TrackingError):
+    """A call of a remote tracking store, or its answer, is too large to be sent at once."""
+
+
 class StoreBusy(TrackingError):
     """The database was locked by another process, or unavailable, for longer than the time limit."""
 

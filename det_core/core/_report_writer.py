@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, TimeoutError
 
-from det_core.errors import MetricsConflict, StoreBusy, TrackingError
+from det_core.errors import CallTooLarge, MetricsConflict, StoreBusy, TrackingError
 from det_core.interfaces.records import MetricsReport
 
 _log = logging.getLogger("det.core")
@@ -22,7 +22,7 @@ _CAPACITY = 10_000
 _BATCH = 1_000
 _WRITE_TIMEOUT = 180.0
 """Seconds to wait for the thread. The store's own limit on a locked database is shorter."""
-_FAULTY = (MetricsConflict, TypeError, ValueError)
+_FAULTY = (CallTooLarge, MetricsConflict, TypeError, ValueError)
 """Errors that concern a single report. The rest of its batch is retried without it."""
 
 

@@ -16,7 +16,7 @@ class Role(str, Enum):
     ADMIN = "ADMIN"
     """May do everything, and manages the users."""
     USER = "USER"
-    """May read and change everything except users."""
+    """May read everything except users, create records, and change them; deleting needs the owner."""
     VIEWER = "VIEWER"
     """May only read."""
 

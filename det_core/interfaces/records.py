@@ -420,5 +420,8 @@ def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
 
     The metric is ``""`` if the config names none.
     """
-    searcher: Mapping[str, Any] = config.get("searcher") or {}
-    return searcher.get("metric") or "", searcher.get("smaller_is_better", True)
+    searcher = config.get("searcher")
+    if not isinstance(searcher, Mapping):
+        return "", True
+    metric = searcher.get("metric")
+    return metric if isinstance(metric, str) else "", bool(searcher.get("smaller_is_better", True))

@@ -78,7 +78,7 @@ class ServerStore(TrackingStore):
 
     @abstractmethod
     def password_hash(self, name: str) -> str:
-        """Return the hash of a user's password, or an empty string if the user cannot log in."""
+        """Return the hash of a user's password, or an empty string if the user is not active or has none."""
 
     @abstractmethod
     def edit_user(

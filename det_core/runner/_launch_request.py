@@ -48,8 +48,7 @@ def build_launch_request(
     Raises:
         InvalidExperimentException, PluginError: as `det_core.launch.backends.choose_backend`.
     """
-    # The store has no accounts, or is a server that knows this user.
-    worker = Caller(user="", run=RunAccess(trial.experiment_id, trial.id, run.run_id), owns_all=True)
+    worker = Caller(user=experiment.owner, run=RunAccess(trial.experiment_id, trial.id, run.run_id))
     environment = config.environment.environment_variables.for_device(launcher.device())
     return LaunchRequest(
         key=f"{store.cluster_id}-trial-{trial.id}",

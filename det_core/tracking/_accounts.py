@@ -63,9 +63,10 @@ class AccountsMixin(StoreMixin):
             return sorted(fetch_records(connection, UserRecord, query), key=lambda user: user.name)
 
     def password_hash(self, name: str) -> str:
-        query = select(users.c.password).where(users.c.name == name)
+        query = select(users.c.password, users.c.active).where(users.c.name == name)
         with self._database.read() as connection:
-            return str(fetch_only_row(connection, query, f"user {name!r}").password)
+            user = fetch_only_row(connection, query, f"user {name!r}")
+            return str(user.password) if user.active else ""
 
     def edit_user(
         self, name: str, *, role: Role | None = None, password: str | None = None, active: bool | None = None

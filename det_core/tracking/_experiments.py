@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, update
 
-from det_core.errors import ExperimentBusy
+from det_core.errors import ExperimentBusy, RecordExists
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
 from det_core.json_values import dump_json_value
 from det_core.tracking._column_types import DeferredJson, make_writable, utc_now
@@ -62,8 +62,10 @@ class ExperimentsMixin(StoreMixin):
         same = select(_c.id).where(_c.external_id == external_id)
         with self._database.write(alone=external_id is not None, durable=True) as connection:
             found = None if external_id is None else connection.execute(same).scalar_one_or_none()
-            created = found or insert_row(connection, experiments, values)
-            return get_experiment(connection, created)
+            experiment = get_experiment(connection, found or insert_row(connection, experiments, values))
+            if owner and experiment.owner not in ("", owner):
+                raise RecordExists(f"the external id {external_id!r} is that of an experiment of {experiment.owner}")
+            return experiment
 
     def experiment(self, experiment_id: int) -> ExperimentRecord:
         with self._database.read() as connection:

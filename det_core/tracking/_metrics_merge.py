@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def merge_report_pair(old: MetricsReport, new: MetricsReport) -> MetricsReport:
     """
     for name in old.metrics.keys() & new.metrics.keys():
         if not _same(old.metrics[name], new.metrics[name]):
-            values = f"{old.metrics[name]!r}, and now as {new.metrics[name]!r}"
+            values = f"{reprlib.repr(old.metrics[name])}, and now as {reprlib.repr(new.metrics[name])}"
             raise MetricsConflict(f"{_where(new)}: metric {name!r} was reported as {values}")
     if old.batch_metrics is not None and new.batch_metrics is not None:
         raise MetricsConflict(f"{_where(new)}: batch metrics were reported twice")

@@ -249,7 +249,7 @@ def start_worker(record: TrackingStore, code: str, directory: Path) -> tuple[Nod
     trial = record.create_trial(experiment.id, hparams={}, seed=0)
     record.set_searcher_operation(trial.id, 300)
     run = record.start_run(trial.id, allocation_id="a")
-    caller = Caller(user="", run=RunAccess(experiment.id, trial.id, run.run_id), owns_all=True)
+    caller = Caller(user=experiment.owner, run=RunAccess(experiment.id, trial.id, run.run_id))
     info = build_run_info(record, config, trial, run, None)
     info["cluster.json"] |= {"master_url": AGENT_URL}
     (directory / "code").mkdir()

@@ -16,7 +16,7 @@ from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import CheckpointState, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
-from det_core.tracking.remote import Caller, RunAccess, answer_call, find_method, open_remote_store
+from det_core.tracking.remote import Caller, RunAccess, _access, answer_call, find_method, open_remote_store
 from det_core.tracking.remote._calls import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +108,14 @@ def test_the_guide_has_exactly_the_methods_that_can_be_called() -> None:
     assert MATRIX.keys() == METHODS
 
 
+def test_methods_for_runs_and_owners_name_a_record(direct: TrackingStore) -> None:
+    """Otherwise a call would be about nothing, and everybody could make it."""
+    for name in METHODS:
+        method = find_method(name)
+        if method.rights.writes and not method.rights.creates:
+            assert list(_access._records_of(direct, method, arguments_for(name, OWN))), name
+
+
 @pytest.mark.parametrize("trial", [OWN, SISTER, FOREIGN, ENDED])
 @pytest.mark.parametrize("credential", CREDENTIALS)
 def test_callers_may_do_what_the_guide_says(direct: TrackingStore, credential: str, trial: int) -> None:
@@ -166,11 +174,23 @@ def test_reports_of_several_runs_are_permitted_only_together(direct: TrackingSto
         worker(OWN).check_call(direct, find_method("report_metrics"), {"reports": reports})
 
 
+def test_an_entry_names_the_records_of_others_first_and_not_too_many(direct: TrackingStore) -> None:
+    reports = [
+        report for trial in (OWN, SISTER, ENDED, FOREIGN) for report in arguments_for("add_logs", trial)["lines"]
+    ]
+    action = person(Role.USER).check_call(direct, find_method("add_logs"), {"lines": reports})
+    assert action and action.target == "trial 3, trial 1, trial 2, trial 4"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_access, "_MOST_NAMES", 2)
+        action = person(Role.USER).check_call(direct, find_method("add_logs"), {"lines": reports})
+    assert action and action.target == "trial 3, trial 1 and 2 more"
+
+
 def test_refusals_say_what_is_needed(direct: TrackingStore) -> None:
     for caller, name, message in (
         (person(Role.VIEWER), "edit_model", "ann has the role VIEWER here, and edit_model needs USER; ask an admin"),
         (person(Role.USER), "users", "ann has the role USER here, and users needs ADMIN"),
-        (person(Role.USER), "delete_model", "model m-3 belongs to bob; delete_model needs its owner or an admin"),
+        (person(Role.USER), "delete_model", "model 2 belongs to bob; delete_model needs its owner or an admin"),
         (person(Role.USER), "delete_experiment", "experiment 2 belongs to bob"),
         (worker(OWN), "start_run", "run 1 of trial 1 may not call start_run, which is not for workers"),
         (worker(OWN), "fail_checkpoint", "run 1 of trial 1 may call fail_checkpoint only for its own experiment"),
@@ -227,7 +247,7 @@ def behind_agent(tmp_path: Path) -> Iterator[Behind]:
     """Return a function that returns the store as the workers of a trial see it through their agent."""
     with open_store(f"sqlite:///{tmp_path}/det.db") as store:
         fill(store)
-        access = {trial: Caller(user="", run=worker(trial).run, owns_all=True) for trial in (OWN, SISTER, FOREIGN)}
+        access = {trial: Caller(user="ann", run=worker(trial).run) for trial in (OWN, SISTER)}
         yield lambda trial: open_remote_store(partial(answer_call, store, caller=access[trial]), url="")
 
 
@@ -235,8 +255,11 @@ def test_a_worker_reads_everything_and_registers_models(behind_agent: Behind) ->
     store = behind_agent(OWN)
     assert store.trial(FOREIGN).id == FOREIGN
     assert store.checkpoints(states=list(CheckpointState))
-    assert store.create_model("m", owner="ann").owner == "ann"
-    assert store.add_model_version("m-3", f"done-{FOREIGN}").version == 1
+    assert store.create_model("m", owner="bob").owner == "ann"
+    assert store.add_model_version("m", f"done-{SISTER}").version == 1
+    for model, trial in (("m-3", OWN), ("m", FOREIGN)):
+        with pytest.raises(TrackingError, match="only for models of its own user"):
+            store.add_model_version(model, f"done-{trial}")
     with pytest.raises(TrackingError, match="may not call delete_model"):
         store.delete_model("m")
     with pytest.raises(TrackingError, match="only for its own run"):

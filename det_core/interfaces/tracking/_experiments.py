@@ -13,7 +13,7 @@ from det_core.interfaces.tracking._rights import Reach, reads, writes
 class ExperimentStore(ABC):
     """The part of a `TrackingStore` that handles experiments, and the leases of their runners."""
 
-    @writes()
+    @writes(creates=True)
     @abstractmethod
     def create_experiment(
         self,
@@ -165,7 +165,7 @@ class ExperimentStore(ABC):
             Whether the experiment has a runner. Without one, nothing changes.
         """
 
-    @writes()
+    @writes(needs_owner=True)
     @abstractmethod
     def continue_experiment(
         self, experiment_id: int, *, config: Mapping[str, Any], original_config: str, restart_search: bool

@@ -17,7 +17,7 @@ class ModelRegistry(ABC):
     `RecordNotFound` for an unknown model or version.
     """
 
-    @writes(Reach.NEW)
+    @writes(Reach.ANYTHING, creates=True)
     @abstractmethod
     def create_model(
         self,

@@ -23,7 +23,6 @@ class Reach(str, Enum):
     RUN = "its own run"
     EXPERIMENT = "its own experiment"
     MODELS = "models of its own user"
-    NEW = "new records"
     ANYTHING = "anything"
 
     def __str__(self) -> str:
@@ -42,6 +41,8 @@ class Rights:
     """Records for which the workers of a run may call."""
     needs_owner: bool = False
     """Whether only the owner of the record and admins may call."""
+    creates: bool = False
+    """Whether it only adds a record that belongs to no other one."""
     is_report: bool = False
     """Whether it is one of the many calls with which runs and their runners report. The audit log has those only if
     they are about an experiment of somebody else, or if they have a ``lease`` argument that is empty."""
@@ -58,10 +59,15 @@ def reads_for_admins(method: F) -> F:
 
 
 def writes(
-    workers: Reach = Reach.NOTHING, *, role: Role = Role.USER, needs_owner: bool = False, is_report: bool = False
+    workers: Reach = Reach.NOTHING,
+    *,
+    role: Role = Role.USER,
+    needs_owner: bool = False,
+    creates: bool = False,
+    is_report: bool = False,
 ) -> Callable[[F], F]:
     """State that a method changes records. The arguments are those of `Rights`."""
-    return _state(Rights(True, role, workers, needs_owner, is_report))
+    return _state(Rights(True, role, workers, needs_owner, creates, is_report))
 
 
 def _state(rights: Rights) -> Callable[[F], F]:

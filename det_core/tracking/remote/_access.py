@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ from det_core.tracking.remote._calls import StoreMethod
 
 _ROLES = (Role.VIEWER, Role.USER, Role.ADMIN)
 """Roles, least powerful first."""
+_MOST_NAMES = 5
+"""Maximum number of records that an entry of the audit log names, those of others first."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,15 @@ class Caller:
                 f"{self.user} has the role {self.role} here, and {method.name} needs {rights.role}; ask an admin for it"
             )
 
+    def check_run(self, store: TrackingStore) -> None:
+        """Check that the run may still call.
+
+        Raises:
+            StaleRun: it has ended, or is not the newest of its trial.
+        """
+        if self.run:
+            require_current(store, self.run)
+
     def check_call(self, store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any]) -> Action | None:
         """Check that the caller may make a call.
 
@@ -87,22 +98,20 @@ class Caller:
             TrackingError: the caller may not call the method, or not with these arguments.
         """
         self.check_method(method)
-        if self.run:
-            require_current(store, self.run)
+        self.check_run(store)
         rights = method.rights
         if not rights.writes:
             return None
-        records = [] if rights.workers is Reach.NEW else list(_records_of(store, arguments))
+        records = list(_records_of(store, method, arguments))
         if self.run and not all(_REACHES[rights.workers](self, record) for record in records):
             raise TrackingError(f"{self.run} may call {method.name} only for {rights.workers}")
-        if rights.needs_owner:
+        if rights.needs_owner and not self.run:
             self._require_ownership(records, method.name)
         is_fenced = bool(arguments.get("lease")) or not method.takes("lease")
         is_own_report = rights.is_report and is_fenced and all(map(self._owns, records))
         if self.address is None or is_own_report:
             return None
-        names = dict.fromkeys(record.name for record in records)
-        return Action(self.user, method.name, ", ".join(names), self.address)
+        return Action(self.user, method.name, _join_names(sorted(records, key=self._owns)), self.address)
 
     def require_ownership(self, store: TrackingStore, what: str, **record: Any) -> None:
         """Check that a record belongs to the caller, who may also be an admin.
@@ -116,7 +125,8 @@ class Caller:
             RecordNotFound: there is no such record.
             TrackingError: it belongs to another user.
         """
-        self._require_ownership(_records_of(store, record), what)
+        ((argument, value),) = record.items()
+        self._require_ownership([_FINDERS[argument](store, value, {})], what)
 
     def _require_ownership(self, records: Iterable[_Record], what: str) -> None:
         foreign = next((record for record in records if not self._owns(record)), None)
@@ -171,7 +181,12 @@ def _of_checkpoint(store: TrackingStore, uuid: str, arguments: Mapping[str, Any]
 
 def _of_model(store: TrackingStore, name: str | int, arguments: Mapping[str, Any]) -> _Record:
     model = store.model(name)
-    return _Record(f"model {model.name}", model.owner)
+    return _Record(f"model {model.id}", model.owner)
+
+
+def _of_runs(store: TrackingStore, items: Sequence[Any], arguments: Mapping[str, Any]) -> Iterator[_Record]:
+    for trial_id, run_id in dict.fromkeys((item.trial_id, item.run_id) for item in items):
+        yield _of_trial(store, trial_id, {"run_id": run_id})
 
 
 _FINDERS: Mapping[str, Callable[[TrackingStore, Any, Mapping[str, Any]], _Record]] = {
@@ -186,16 +201,25 @@ _LISTS = ("reports", "samples", "lines")
 """Arguments with many records of runs."""
 
 
-def _records_of(store: TrackingStore, arguments: Mapping[str, Any]) -> Iterator[_Record]:
-    for argument in _LISTS:
-        if argument in arguments:
-            for trial_id, run_id in dict.fromkeys((item.trial_id, item.run_id) for item in arguments[argument]):
-                yield _of_trial(store, trial_id, {"run_id": run_id})
-            return
-    for argument, find in _FINDERS.items():
-        if argument in arguments:
-            yield find(store, arguments[argument], arguments)
-            return
+def _records_of(store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any]) -> Iterator[_Record]:
+    """Yield the records that a call changes, and the checkpoint that a new version of a model keeps from deletion."""
+    if method.rights.creates:
+        return
+    named = next(filter(method.takes, (*_LISTS, *_FINDERS)), None)
+    if named is None:
+        raise TrackingError(f"{method.name} names no record, so nobody may call it; rename its arguments")
+    if named in _LISTS:
+        yield from _of_runs(store, arguments[named], arguments)
+    else:
+        yield _FINDERS[named](store, arguments[named], arguments)
+    if named == "name" and "checkpoint_uuid" in arguments:
+        yield _of_checkpoint(store, arguments["checkpoint_uuid"], {})
+
+
+def _join_names(records: Iterable[_Record]) -> str:
+    names = list(dict.fromkeys(record.name for record in records))
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 _REACHES: Mapping[Reach, Callable[[Caller, _Record], bool]] = {
@@ -204,4 +228,5 @@ _REACHES: Mapping[Reach, Callable[[Caller, _Record], bool]] = {
         record.run and caller.run and record.run.experiment_id == caller.run.experiment_id
     ),
     Reach.MODELS: lambda caller, record: caller._owns(record),
+    Reach.ANYTHING: lambda caller, record: True,
 }

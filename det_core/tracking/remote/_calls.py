@@ -12,13 +12,14 @@ import inspect
 import json
 import logging
 import math
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, get_type_hints
 
 from det_core import errors
-from det_core.errors import TrackingError
+from det_core.errors import CallTooLarge, TrackingError
 from det_core.interfaces.tracking import Rights, TrackingStore
 from det_core.tracking.remote._codecs import MAX_BODY_BYTES, CodecMismatch, codec_of, dump_text
 
@@ -26,8 +27,15 @@ _log = logging.getLogger("det.tracking")
 
 MAX_READING_BYTES = 1 << 20
 """Maximum size of a call that reads. A hundred thousand ids take less."""
-_MAX_VALUES = 8_000_000
-"""Maximum number of values in a call, of which a single report may have a million."""
+_MAX_WRITING_BYTES = 32 << 20
+"""Maximum size of a call that writes no code. A report of a million numbers takes less."""
+_MAX_VALUES = 2_000_000
+"""Maximum number of values in a call."""
+_MAX_LEVELS = 100
+"""Maximum nesting of the values in a call. Records that are deeper could not be decoded everywhere."""
+_LONGEST_MESSAGE = 10_000
+_NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _COMPRESS_ABOVE = 4 << 10
 """Size in bytes above which gzip saves more time on a network than it takes."""
 _GZIP = b"\x1f\x8b"
@@ -64,14 +72,17 @@ class StoreMethod:
         """Statement of the method on its calls."""
         hints = get_type_hints(function)
         self._result = codec_of(hints.pop("return"))
+        self._takes_bytes = bytes in hints.values()
         self._arguments = {parameter: codec_of(hint) for parameter, hint in hints.items()}
         _, *parameters = inspect.signature(function).parameters.values()  # without self
         self._signature = inspect.Signature(parameters)
 
     @property
     def max_bytes(self) -> int:
-        """Maximum size of a call before compression, and as sent. Only calls that write carry values of any size."""
-        return MAX_BODY_BYTES if self.rights.writes else MAX_READING_BYTES
+        """Maximum size of a call before compression, and as sent."""
+        if not self.rights.writes:
+            return MAX_READING_BYTES
+        return MAX_BODY_BYTES if self._takes_bytes else _MAX_WRITING_BYTES
 
     def takes(self, argument: str) -> bool:
         """Return whether the method has an argument."""
@@ -166,17 +177,28 @@ def dump_error(error: Exception) -> bytes:
     if known is None:
         _log.error("a call of the tracking store failed", exc_info=error)
         known, message = TrackingError, f"{type(error).__qualname__}: {message}"
-    return _pack(f'{{"raised":[{dump_text(known.__name__)},{dump_text(message)}]}}', "the error", MAX_BODY_BYTES)
+    raised = f"[{dump_text(known.__name__)},{dump_text(message[:_LONGEST_MESSAGE])}]"
+    return _pack(f'{{"raised":{raised}}}', "the error", MAX_BODY_BYTES)
 
 
 def _pack(text: str, what: str, limit: int) -> bytes:
     body = text.encode(errors="surrogatepass")
     if len(body) > limit:
-        raise TrackingError(
+        raise CallTooLarge(
             f"{what} has more than {limit >> 20} MiB, which cannot be sent at once; "
             "send less in one call, or ask for less, for example with limit, after or group"
         )
     return gzip.compress(body, 1, mtime=0) if len(body) > _COMPRESS_ABOVE else body
+
+
+def _is_deep(body: bytes) -> bool:
+    """Return whether JSON text is nested more than `_MAX_LEVELS` deep, without decoding it."""
+    if body.count(b"[") + body.count(b"{") <= _MAX_LEVELS:
+        return False
+    brackets = _TEXT.sub(b"", body).translate(None, delete=_NO_BRACKETS)
+    for _ in range(_MAX_LEVELS):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return bool(brackets)
 
 
 def _unpack(body: bytes, limit: int, most_values: float = math.inf) -> dict[str, Any]:
@@ -202,6 +224,8 @@ def _unpack(body: bytes, limit: int, most_values: float = math.inf) -> dict[str,
         raise ValueError(f"it has more than {limit >> 20} MiB")
     if sum(map(body.count, (b",", b"[", b"{"))) > most_values:
         raise ValueError(f"it has more than {most_values} values")
+    if most_values < math.inf and _is_deep(body):
+        raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
     found = json.loads(body.decode(errors="surrogatepass"))
     if not isinstance(found, dict):
         raise TypeError("expected a JSON object")

@@ -49,8 +49,9 @@ def answer_call(
     """
     try:
         found = find_method(method)
-        if caller is not None:
+        if caller is not None:  # before the arguments are decoded
             caller.check_method(found)
+            caller.check_run(store)
         execute = partial(_execute, store, found, found.load_arguments(body), caller)
         if isinstance(store, ServerStore):
             return store.execute(execute, call_id=call_id)

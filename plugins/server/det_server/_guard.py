@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -162,7 +161,8 @@ class Guard:
             scope["state"]["principal"] = admission.principal
             scope["state"]["by_cookie"] = True
             scope["state"]["renewed_cookie"] = admission.cookie
-        is_open = self._site.has_users and ((path, method) in _OPEN or path.startswith(_OPEN_FILES))
+        is_file = path.startswith(_OPEN_FILES) and method in _READING
+        is_open = self._site.has_users and ((path, method) in _OPEN or is_file)
         if admission is None and not is_open:
             return self._send_to_login(scope, headers)
         if method not in _READING and not names_its_origin(headers):
@@ -185,12 +185,13 @@ class Guard:
             return f"log in at {self._site.url}/login, or on the command line: det login {self._site.url}"
         return "open the URL that det server has printed, with its token"
 
-    def _client_address(self, scope: Scope, headers: Mapping[str, str]) -> str:
+    def _client_address(self, scope: Scope, headers: Headers) -> str:
         """Return the address of the client. Only a proxy that was named is believed about it."""
         direct = scope["client"][0] if scope.get("client") else ""
         if not self._behind_proxy:
             return str(direct)
-        return headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:64] or str(direct)
+        # Some proxies append to the line of the client, others add a line.
+        return ",".join(headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()[:64] or str(direct)
 
     async def _ask_store(self, ask: Any, secret: str) -> Any:
         try:

@@ -15,6 +15,7 @@ from det_server._passwords import PasswordError
 from det_server._refusal import RefusedError
 
 _LONGEST_DEVICE = 100
+_LONGEST_NAME = 100
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
@@ -63,18 +64,17 @@ class Login:
     def known_device(self, user: str, remembered: str) -> str:
         """Return the id of a client's device, or an empty string if it is not one of this user's."""
         device, _, signature = remembered[:_LONGEST_DEVICE].partition(".")
-        key = self._hash(user) if signature else ""
-        return device if key and hmac.compare_digest(signature.encode(), _sign(key, device).encode()) else ""
+        key = self._hash(user)
+        is_right = hmac.compare_digest(signature.encode(errors="replace"), _sign(key, device).encode())
+        return device if key and is_right else ""
 
     def _hash(self, user: str) -> str:
-        """Return the hash of an active user's password, or an empty string."""
-        if not _NAME.fullmatch(user):
-            return ""
+        """Return the hash of an active user's password, or an empty string, after the same time."""
         try:
-            return self._store.password_hash(user) if self._store.user(user).active else ""
+            return self._store.password_hash(user[:_LONGEST_NAME])
         except RecordNotFound:
             return ""
 
 
 def _sign(key: str, device: str) -> str:
-    return hmac.new(key.encode(), f"device~{device}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key.encode(), f"device~{device}".encode(errors="replace"), hashlib.sha256).hexdigest()

@@ -233,11 +233,13 @@ def test_a_user_deletes_nothing_of_others(team: ServedSite) -> None:
     store.create_model("m", owner="root")
     for method, arguments in (
         ("delete_experiment", {"experiment_id": experiment.id}),
+        ("continue_experiment", {"experiment_id": 1, "config": {}, "original_config": "", "restart_search": False}),
         ("delete_checkpoint", {"uuid": uuid}),
         ("delete_model", {"name": "m"}),
     ):
         assert ann.call(f"/api/store/{method}", arguments).json["raised"][1].endswith("needs its owner or an admin")
     assert team.log_in("ann").post(f"/checkpoints/{uuid}/delete").status == 403
+    assert ann.call(f"/api/experiments/{experiment.id}/continue", {"changes": ["name=x"]}).status == 403
     assert store.experiment(experiment.id) and store.model("m") and store.checkpoint(uuid).state == "COMPLETED"
     for method, arguments in (("delete_model", {"name": "m"}), ("delete_experiment", {"experiment_id": experiment.id})):
         assert team.program("root").call(f"/api/store/{method}", arguments).json == {"returned": None}
@@ -281,7 +283,46 @@ def test_a_small_compressed_call_of_a_viewer_takes_little_memory(
 def test_who_writes_sends_at_most_millions_of_values(team: ServedSite) -> None:
     body = gzip.compress(b'{"reports":[' + b"{}," * 8_000_000 + b"{}]}", 1)
     answer = team.program("ann").request("POST", "/api/store/report_metrics", body)
-    assert "it has more than 8000000 values" in answer.json["raised"][1]
+    assert "it has more than 2000000 values" in answer.json["raised"][1]
+
+
+def test_a_call_that_is_nested_too_deep_is_not_recorded(team: ServedSite) -> None:
+    ann = team.program("ann")
+    for levels in (95, 150):
+        body = b'{"config":' + b'{"[":' * levels + b"1" + b"}" * levels + b"}"
+        answer = ann.request("POST", "/api/store/create_experiment", body).json
+        assert ("raised" in answer) is (levels == 150), answer
+
+
+def test_a_run_that_has_ended_has_nothing_decoded(team: ServedSite) -> None:
+    store = team.store
+    trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+    store.start_run(trial.id, allocation_id="a")
+    token = team.program("ann").call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
+    store.end_run(trial.id, 1)
+    worker = team.client.with_headers(Authorization=f"Bearer {token}")
+    assert worker.request("POST", "/api/store/report_metrics", b"nothing").json["raised"][0] == "StaleRun"
+
+
+def test_a_remembered_answer_is_for_its_caller(team: ServedSite) -> None:
+    header = {"det-call-id": "lane-1", "Content-Type": "application/json"}
+    ann, bob = (team.program(name).with_headers(**header) for name in ("ann", "root"))
+    assert "returned" in ann.call("/api/store/create_model", {"name": "a secret"}).json
+    for client, method in ((bob, "create_model"), (team.program("vic").with_headers(**header), "model")):
+        assert "a secret" not in client.call(f"/api/store/{method}", {"name": "b"}).text
+    assert ann.call("/api/store/create_model", {"name": "a secret"}).json["returned"]["name"] == "a secret"
+
+
+def test_an_external_id_of_somebody_else_is_taken(team: ServedSite) -> None:
+    team.store.create_experiment(config={}, owner="root", external_id="nightly")
+    answer = team.program("ann").call("/api/store/create_experiment", {"config": {}, "external_id": "nightly"})
+    assert answer.json["raised"] == ["RecordExists", "the external id 'nightly' is that of an experiment of root"]
+
+
+@pytest.mark.parametrize("searcher", [[1], "x", {"metric": [1]}])
+def test_pages_show_configs_that_no_command_accepts(team: ServedSite, searcher: object) -> None:
+    team.program("ann").call("/api/store/create_experiment", {"config": {"searcher": searcher}})
+    assert team.log_in("vic").get("/experiments").status == 200
 
 
 def test_a_viewer_sends_no_large_body(team: ServedSite) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from det_server._client_version import check_client_version
 from det_server._credentials import bearer_token, read_cookie, url_token
+from det_server._guard import Guard
 from det_server._hosts import host_in_url, is_link
 from det_server._principal import Principal
 from det_server._refusal import RefusedError
@@ -260,6 +261,14 @@ def test_a_proxy_reports_the_address_of_a_client(local: ServedSite, forwarded: s
     body = b'{"experiment_id": %d}' % experiment
     assert program.request("POST", "/api/store/delete_experiment", body, headers).status == 200
     assert site.store.actions()[0].address == address
+
+
+def test_the_line_that_a_proxy_adds_counts(local: ServedSite) -> None:
+    """Some proxies leave the line of the client as it is."""
+    guard = site_without_server(local.store, local_access, "det.example.org").client.app
+    assert isinstance(guard, Guard)
+    headers = Headers(raw=[(b"x-forwarded-for", b"10.9.8.7"), (b"x-forwarded-for", b"203.0.113.8")])
+    assert guard._client_address({"type": "http"}, headers) == "203.0.113.8"
 
 
 # Permissions

@@ -108,6 +108,8 @@ def test_logins_that_succeed_never_exhaust_a_limit() -> None:
         (("ann", "p" * 64), ("ann", "p" * 65), True),
         (("ann", "not an address"), ("ann", "no address"), False),
         (("ann", "2001:db8::1"), ("ann", "2001:db8::ffff"), True),
+        (("ann", "::ffff:10.0.0.1"), ("ann", "::ffff:10.0.0.2"), False),
+        (("ann", "::ffff:10.0.0.1"), ("ann", "10.0.0.1"), True),
         (("ann", "10.0.0.1"), ("ann", "10.0.0.2"), False),
     ],
 )

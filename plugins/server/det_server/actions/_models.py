@@ -9,7 +9,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from det_core.interfaces.model_records import ModelRecord
+from det_core.interfaces.records import CheckpointState
 from det_server._accounts import make_change, require_writer
 from det_server._forms import read_form
 from det_server._refusal import RefusedError
@@ -25,23 +25,20 @@ def create_model(request: Request) -> Response:
     require_writer(request)
     form, store, owner = read_form(request), site_of(request).store, principal_of(request).name
     checkpoint, known = form.get("checkpoint"), form.get("model")
-    if checkpoint:
-        store.checkpoint(require_uuid(checkpoint, 400))  # raises an error before the model exists
+    if checkpoint:  # raise an error before the model exists
+        found = store.checkpoint(require_uuid(checkpoint, 400))
+        if found.state is not CheckpointState.COMPLETED:
+            raise RefusedError(409, f"checkpoint {checkpoint} is {found.state}; expected one that is COMPLETED")
     if known and not _ID.fullmatch(known):
         raise RefusedError(400, f"model: expected the id of a model, got {known:.100}")
-
-    def create() -> ModelRecord:
-        model = (
-            store.model(int(known))
-            if known
-            else store.create_model(form.require("name"), description=form.get("description"), owner=owner)
-        )
-        if checkpoint:
-            store.add_model_version(model.id, checkpoint, comment=form.get("comment"), owner=owner)
-        return model
-
-    action = "add version" if checkpoint else "create"
-    model = make_change(request, action, lambda model: f"model {model.id}", create)
+    if known:
+        model = store.model(int(known))
+    else:
+        create = partial(store.create_model, form.require("name"), description=form.get("description"), owner=owner)
+        model = make_change(request, "create", lambda created: f"model {created.id}", create)
+    if checkpoint:
+        add = partial(store.add_model_version, model.id, checkpoint, comment=form.get("comment"), owner=owner)
+        make_change(request, "add version", f"model {model.id}", add)
     return show("model", model.id)
 
 

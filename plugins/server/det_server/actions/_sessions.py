@@ -7,7 +7,7 @@ import re
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from det_server._accounts import accounts_of
+from det_server._accounts import accounts_of, make_change
 from det_server._credentials import set_cookie, set_device_cookie
 from det_server._forms import read_form
 from det_server._refusal import RefusedError
@@ -43,7 +43,7 @@ def log_in(request: Request) -> Response:
 
 def log_out(request: Request) -> Response:
     """End the session."""
-    _end_session(request)
+    make_change(request, "logout", "", lambda: _end_session(request))
     response = RedirectResponse("/login" if site_of(request).has_users else "/", 303)
     response.delete_cookie(request.app.state.cookie, path="/", httponly=True, samesite="strict")
     response.headers["clear-site-data"] = '"cache", "storage"'

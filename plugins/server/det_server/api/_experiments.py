@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from det_core.home import private_directory
 from det_core.interfaces.records import State
-from det_server._accounts import make_change, require_writer
+from det_server._accounts import make_change, require_ownership, require_writer
 from det_server._refusal import RefusedError
 from det_server._runner_start import start_runner
 from det_server._site import principal_of, site_of
@@ -70,6 +70,8 @@ def continue_training(request: Request) -> Response:
     changes = body.get("changes", list, None) or []
     if not all(isinstance(change, str) for change in changes):
         raise RefusedError(400, "changes: expected a list of texts such as searcher.max_length=200")
+    if checkpoint is None:
+        require_ownership(request, "continuing it", experiment_id=experiment_id)
     train = (
         partial(runner.continue_experiment, site.store, experiment_id, changes)
         if checkpoint is None

@@ -33,7 +33,7 @@ def log_in(request: Request) -> Response:
     user, password = body.get("user", str), body.get("password", str)
     accounts = accounts_of(request)
     before = access.admit_bearer(bearer_token(request.headers) or "")
-    device = f"token {before.token_id}" if before and before.name == user else ""
+    device = f"token {before.token_id}" if before and before.name == user and before.run is None else ""
     accounts.login.check(user, password, request.state.address, device)
     expires = now() + _LIFE
     token = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires)

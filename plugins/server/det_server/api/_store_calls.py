@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,6 +23,8 @@ def call_store(request: Request) -> Response:
     if caller.run is None:  # workers get the error of their store
         _check_method(caller, name)
     store, call_id = site_of(request).store, request.headers.get(CALL_ID)
+    if call_id is not None:
+        call_id = _own_lane(caller, call_id)
     answer = answer_call(store, name, request.state.body, caller=caller, call_id=call_id)
     return Response(answer, media_type="application/octet-stream")
 
@@ -34,3 +38,10 @@ def _check_method(caller: Caller, name: str) -> None:
         caller.check_method(method)
     except TrackingError as error:
         raise RefusedError(403, str(error)) from None
+
+
+def _own_lane(caller: Caller, call_id: str) -> str:
+    """Return the id of a call in a lane that no other caller has, whatever id another one sends."""
+    lane, _, number = call_id.rpartition("-")
+    digest = hashlib.sha256(f"{caller.user}~{caller.run}~{lane}".encode(errors="replace")).hexdigest()
+    return f"{digest}-{number}" if lane else call_id

@@ -52,7 +52,7 @@ def _curves(request: Request) -> tuple[str, str, Mapping[int, Points]]:
     if not 0 < len(metric) <= _LONGEST_NAME or not 0 < len(group) <= _LONGEST_NAME:
         raise RefusedError(400, "expected a group and a metric, such as ?trials=1,2&group=validation&metric=loss")
     points = query.get("points", "300")
-    if not (points.isascii() and points.isdigit() and 1 <= int(points[:9]) <= _MOST_POINTS):
+    if not (points.isascii() and points.isdigit() and len(points) <= 9 and 1 <= int(points) <= _MOST_POINTS):
         raise RefusedError(400, f"expected points from 1 to {_MOST_POINTS}")
     trial_ids = parse_ids(query.get("trials", ""), _MOST_TRIALS)
     after = parse_number(query.get("after", ""), default=-1, most=MAX_STEPS)
