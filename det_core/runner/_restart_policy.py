@@ -1,9 +1,9 @@
-"""Restart policy: what follows the end of a run of a trial, as a table."""
+"""Restart policy of the runner."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -118,7 +118,7 @@ NOT_LAUNCHED = (End.UNUSABLE, End.NOT_STARTED, End.REFUSED)
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows an end.
+    """Consequence of an end.
 
     Attributes:
         outcome: outcome of the order to train, or None if the trial is launched again.
@@ -133,7 +133,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class _Rule:
-    """What follows a kind of end.
+    """Consequence of a kind of end.
 
     Attributes:
         outcome: outcome of the order to train, or None if the trial is launched again within the limits.
@@ -224,6 +224,17 @@ def decide(
         if count > limit:
             return Decision(rule.beyond, reason=_EXPLANATIONS.get(each, "").format(count=count, limit=limit))
     return Decision(delay=_delay_after(counts.get(rule.delay, 0)) if rule.delay else 0.0)
+
+
+def has_stalled(*, training: int, waiting: Collection[int], failed: Collection[int]) -> bool:
+    """Return whether a search is paused, because nothing can be launched.
+
+    Args:
+        training: number of trials that train.
+        waiting: the trials that wait for their turn.
+        failed: the trials whose launches have failed since the last one that succeeded.
+    """
+    return not training and (len(failed) > 1 or set(waiting) <= set(failed))
 
 
 def request_after_error(error: BaseException | None) -> State:

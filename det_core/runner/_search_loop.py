@@ -9,7 +9,7 @@ from det_core.interfaces.records import ENDINGS, REQUESTS, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._recorded_search import RecordedSearch, TrialReport
-from det_core.runner._restart_policy import LIMITS, End, TrainingOutcome, decide
+from det_core.runner._restart_policy import LIMITS, End, TrainingOutcome, decide, has_stalled
 from det_core.runner._stop_requests import StopRequests
 from det_core.runner._trial_history import repeatable_cause
 from det_core.runner._trial_pool import TrialPool
@@ -119,13 +119,10 @@ class SearchLoop:
 
     @property
     def blocked(self) -> bool:
-        """Whether no more trials are started.
-
-        The reason is that the search is hopeless, or that no trial trains and the launches of two trials in a row, or
-        of all that wait, have failed.
-        """
-        failed, waiting = self._launches.trials, {trial.id for trial in self._search.queue}
-        return self.hopeless is not None or (not self._trials and (len(failed) > 1 or waiting <= failed))
+        """Whether no more trials are started, because the search is hopeless or nothing can be launched."""
+        waiting = {trial.id for trial in self._search.queue}
+        stalled = has_stalled(training=len(self._trials), waiting=waiting, failed=self._launches.trials)
+        return stalled or self.hopeless is not None
 
     @property
     def _delays(self) -> bool:
@@ -136,32 +133,41 @@ class SearchLoop:
         reports = []
         for trial, result in ended:
             end = self._judge(trial, result)
-            if end.outcome is TrainingOutcome.FAILED:
-                self.error = self.error or end.error
-                self.errors[trial.id] = end.error or ""
-            if end.outcome is TrainingOutcome.FAILED and end.error and not end.trained:
-                self._untrained.append(end.error)
-            elif end.outcome is not TrainingOutcome.POSTPONED:
-                self._others_ended = True
-            if end.outcome is TrainingOutcome.COMPLETED:
-                metric = normalize_searcher_metric(end.metric, smaller_is_better=self._smaller_is_better)
-                reports.append(TrialReport(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED))
-            elif end.outcome in _EXITS:
-                reports.append(TrialReport(trial, ("on_exit", end.outcome.value), _EXITS[end.outcome]))
-            elif trial.id in self._trials.asked:
-                reports.append(_canceled_report(trial))
-            elif self._requests.current:
-                self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
-                if (after := self._store.trial(trial.id)).state.final:
-                    self._ended(after)
-            elif end.outcome in (TrainingOutcome.POSTPONED, TrainingOutcome.PAUSED):
-                self._pauses[trial.id] = end.error or ""
-                self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
-                if end.outcome is TrainingOutcome.POSTPONED:
-                    self._search.queue.append(trial)
-            else:  # its end was requested after the last poll
-                reports.append(_canceled_report(trial))
+            self._note_failure(trial, end)
+            if report := self._settle_one(trial, end):
+                reports.append(report)
         self._report(reports)
+
+    def _note_failure(self, trial: TrialRecord, end: TrainingResult) -> None:
+        if end.outcome is TrainingOutcome.FAILED:
+            self.error = self.error or end.error
+            self.errors[trial.id] = end.error or ""
+        if end.outcome is TrainingOutcome.FAILED and end.error and not end.trained:
+            self._untrained.append(end.error)
+        elif end.outcome is not TrainingOutcome.POSTPONED:
+            self._others_ended = True
+
+    def _settle_one(self, trial: TrialRecord, end: TrainingResult) -> TrialReport | None:
+        """Return a report to the search, or record that the trial waits."""
+        if end.outcome is TrainingOutcome.COMPLETED:
+            metric = normalize_searcher_metric(end.metric, smaller_is_better=self._smaller_is_better)
+            return TrialReport(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED)
+        if end.outcome in _EXITS:
+            return TrialReport(trial, ("on_exit", end.outcome.value), _EXITS[end.outcome])
+        if trial.id in self._trials.asked:
+            return _canceled_report(trial)
+        if self._requests.current:
+            self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
+            if (after := self._store.trial(trial.id)).state.final:
+                self._ended(after)
+            return None
+        if end.outcome is TrainingOutcome.INTERRUPTED:  # its end was requested after the last poll
+            return _canceled_report(trial)
+        self._pauses[trial.id] = end.error or ""
+        self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
+        if end.outcome is TrainingOutcome.POSTPONED:
+            self._search.queue.append(trial)
+        return None
 
     def _judge(self, trial: TrialRecord, end: TrainingResult) -> TrainingResult:
         """Return the result of a trial, which fails if it was postponed too often."""

@@ -1,4 +1,4 @@
-"""What the runs of a trial have achieved, and how often they ended in which way."""
+"""History of the runs of a trial."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from det_core.runner._restart_policy import (
     TrainingOutcome,
     classify_exit,
     decide,
+    has_stalled,
     request_after_error,
 )
 
@@ -125,6 +126,20 @@ def test_only_a_command_has_a_program_that_may_be_missing(code: int) -> None:
     run = Run(trial_id=1, run_id=1, allocation_id="a")
     ends = [classify_exit(Exit(code=code), run, is_command=is_command) for is_command in (True, False)]
     assert ends == [End.NO_PROGRAM, End.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("training", "waiting", "failed", "stalled"),
+    [
+        (0, [1, 2], [], False),
+        (0, [1, 2], [1], False),
+        (0, [1, 2, 3], [1, 2], True),
+        (0, [1], [1], True),
+        (1, [1, 2], [1, 2], False),
+    ],
+)
+def test_when_a_search_pauses(training: int, waiting: list[int], failed: list[int], stalled: bool) -> None:
+    assert has_stalled(training=training, waiting=waiting, failed=failed) is stalled
 
 
 @pytest.mark.parametrize(

@@ -464,6 +464,21 @@ def test_a_launch_that_fails_is_repeated_in_the_same_run(play: Callable[..., Pla
     assert "Traceback (most recent call last):" in one.log
 
 
+def test_a_launcher_that_does_not_know_its_device_yet_is_asked_again(
+    play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[str] = []
+
+    def find_device(self: PlayedLauncher) -> str:
+        answers.append("cpu")
+        if len(answers) == 1:
+            raise LaunchDelayed("the cluster does not answer")
+        return answers[0]
+
+    monkeypatch.setattr(PlayedLauncher, "device", find_device)
+    assert (play().run(SUCCESS).outcome, delays) == (TrainingOutcome.COMPLETED, [1])
+
+
 def test_a_launch_is_repeated_for_a_minute(
     play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
