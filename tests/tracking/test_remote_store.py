@@ -192,7 +192,7 @@ BOMB = gzip.compress(b'{"trial_id":1,"x":"' + bytes(2_000_000))
         (gzip.compress(b'{"trial_id":1}')[:-9], "truncated"),
         (BOMB, "more than 1 MiB"),
         (b" " * 1_100_000, "more than 1 MiB"),
-        (b'{"trial_id":' + b"[" * 100_000, "recursion"),
+        (b'{"trial_id":' + b"[" * 100_000, "more than 100 levels deep"),
         (b"{}", "missing a required argument: 'trial_id'"),
         (b'{"trial_id":1,"self":2}', "there is no argument 'self'"),
         (b'{"trial_id":true}', "True is a bool, expected an int"),

@@ -15,7 +15,6 @@ from det_server._passwords import PasswordError
 from det_server._refusal import RefusedError
 
 _LONGEST_DEVICE = 100
-_LONGEST_NAME = 100
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
@@ -71,7 +70,7 @@ class Login:
     def _hash(self, user: str) -> str:
         """Return the hash of an active user's password, or an empty string, after the same time."""
         try:
-            return self._store.password_hash(user[:_LONGEST_NAME])
+            return self._store.password_hash(user if _NAME.fullmatch(user) else "?")
         except RecordNotFound:
             return ""
 
