@@ -22,31 +22,79 @@ PROTOCOL = 1
 BEAT_SECONDS = 10.0
 """Seconds between two messages of a living side."""
 SILENCE_SECONDS = 60.0
-"""Seconds without a message after which the other side is lost."""
+"""Seconds without a message after which an agent gives up its runner."""
 MAX_MESSAGE = MAX_BODY_BYTES // 3 * 4 + (1 << 20)
 """Maximum size of a message in bytes, so that the largest call or answer of the tracking store fits as base64."""
 _CONTINUES, _ENDS = b"det:+", b"det:."
 _MOST = 900 - len(_ENDS) - 1
 """Maximum number of bytes of a message in one line."""
+_MOST_WAITING = 100
+"""Number of messages beyond which `MessageWriter.await_room` waits."""
 
 
 class MessageWriter:
-    """Writer of messages to a stream, which several threads may use."""
+    """Writer of messages to a stream, in a thread that also sends signs of life.
+
+    A stream that the other side does not read holds up this thread only. Once the reader is gone, messages are dropped.
+
+    Args:
+        stream: the stream, which the thread closes at its end.
+    """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._lock = threading.Lock()
+        self._waiting: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self._is_closing = False
+        self._ended = threading.Event()
+        threading.Thread(target=self._write, name="det-messages", daemon=True).start()
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Write a message. Do nothing if the reader is gone."""
-        with self._lock, suppress(OSError, ValueError):  # ValueError: the stream is closed
-            self._stream.writelines(_lines_of({"kind": kind, **fields}))
-            self._stream.flush()
+        """Add a message. Never wait."""
+        with self._changed:
+            if not self._is_closing:
+                self._waiting.append({"kind": kind, **fields})
+                self._changed.notify_all()
+
+    def await_room(self) -> None:
+        """Wait while many messages wait, so that a source of any number of them is not faster than the reader."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._waiting) < _MOST_WAITING or self._is_closing)
 
     def close(self) -> None:
-        """Close the stream."""
-        with self._lock, suppress(OSError):
+        """Write what is left, and then close the stream. Later messages are dropped."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Drop what is left, because nobody reads it."""
+        with self._changed:
+            self._waiting.clear()
+        self.close()
+        self._ended.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until everything is written or abandoned."""
+        self._ended.wait(timeout)
+
+    def _write(self) -> None:
+        while sent := self._take():
+            with suppress(OSError):
+                self._stream.writelines(line for message in sent for line in _lines_of(message))
+                self._stream.flush()
+        with suppress(OSError):
             self._stream.close()
+        self._ended.set()
+
+    def _take(self) -> list[dict[str, Any]]:
+        """Wait for messages and return them. Return a sign of life if there is none in time, and nothing at the end."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._waiting or self._is_closing, BEAT_SECONDS):
+                return [{"kind": "alive"}]
+            taken, self._waiting = self._waiting, []
+            self._changed.notify_all()
+            return taken
 
 
 class MessageReader:

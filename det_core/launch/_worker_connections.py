@@ -50,14 +50,19 @@ class WorkerConnections:
             for client in self._listeners:
                 _send_preempt(client)
 
-    def close(self) -> None:
-        """Close all connections and end the threads. Workers take this for the end of their agent."""
+    def disconnect(self) -> None:
+        """Close all connections. Workers take this for the end of their agent."""
         _shut(self._server)  # ends accept(), which close() does not
         self._server.close()
         self._accepting.join(_CLOSE_SECONDS)
         with self._lock:
             for client in self._clients:
                 _shut(client)
+
+    def close(self) -> None:
+        """Close all connections and wait for the end of the threads."""
+        self.disconnect()
+        with self._lock:
             threads = list(self._threads)
         for thread in threads:
             thread.join(_CLOSE_SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import queue
 import shlex
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +35,9 @@ _KILL_SECONDS = 10.0
 """Seconds from the order to kill until the commands themselves are killed."""
 _TERMINATE_SECONDS = 2.0
 """Seconds from SIGTERM until a command is killed."""
+_SILENCE_SECONDS = messages.SILENCE_SECONDS + messages.BEAT_SECONDS
+"""Seconds without a message after which a node is lost. Its agent, whose last message may be a beat older than that of
+this side, has given up by then."""
 _LOST_SECONDS = 10.0
 """Seconds that a node that was lost has to end its workers, before the trial may start again on another one. Engines
 that start all nodes with a single command keep two launches of a trial apart themselves."""
@@ -104,7 +105,6 @@ class AgentGroup(Allocation):
         self._notice: _Notice | None = None
         self._preempted = False
         self._changed = threading.Event()
-        self._beat_at = 0.0
         self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
         self._nodes = [_Node(index, self) for index in range(node_count)]
         self._commands: list[_Command] = []
@@ -212,9 +212,6 @@ class AgentGroup(Allocation):
     def _advance(self) -> None:
         """Start the workers once all agents are there, and end the nodes whose time is over."""
         now = time.monotonic()
-        if now >= self._beat_at:
-            self._beat_at = now + messages.BEAT_SECONDS
-            self._tell("alive")
         for node in self._nodes:
             node.check_life()
         if self._notice and not self._preempted:
@@ -346,9 +343,9 @@ class _Node:
         self.finish(Exit(code=1, cause=cause, message=message), lost=True)
 
     def check_life(self) -> None:
-        """End the node if it is silent for too long."""
-        silence = time.monotonic() - self._heard_at
-        if self.hello and silence > messages.SILENCE_SECONDS:
+        """End the node if it is silent for too long. What is not read does not count as silence."""
+        silence = time.monotonic() - max(self._heard_at, self.command.deaf_until)
+        if self.hello and silence > _SILENCE_SECONDS:
             self.lose(f"{self.name or self.command.text} has been silent for {silence:.0f} s")
 
 
@@ -372,7 +369,8 @@ class _Command:
         self._is_kept = bool(inherit)
         self._last_words = ""
         self._terminated_at: float | None = None
-        self._orders: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
+        self.deaf_until = 0.0
+        """Time until which messages were not read, because the log of one had to wait. Infinite during the wait."""
         for node in nodes:
             node.command = self
         keeper = [sys.executable, "-I", "-S", _descriptor_keeper.__file__] if inherit else []
@@ -386,9 +384,11 @@ class _Command:
                 pass_fds=inherit,
                 start_new_session=True,  # a Ctrl-C in the terminal does not reach it
             )
+        assert self.process.stdin
+        self._writer = messages.MessageWriter(self.process.stdin)
         self._threads = [
             threading.Thread(target=target, name=f"det-node-{index}", daemon=True)
-            for target in (self._read_errors, self._read_messages, self._write_orders)
+            for target in (self._read_errors, self._read_messages)
         ]
         for thread in self._threads:
             thread.start()
@@ -399,7 +399,7 @@ class _Command:
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Send a message to all agents in the background."""
-        self._orders.put((kind, fields))
+        self._writer.send(kind, **fields)
 
     def terminate(self) -> None:
         """End the command, which ends the agents, too. It is killed if it has not ended by a later call."""
@@ -412,7 +412,7 @@ class _Command:
 
     def close(self) -> None:
         """Wait for the command, end it if necessary, and release its pipes."""
-        self._orders.put(None)
+        self._writer.close()
         for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, _TERMINATE_SECONDS)):
             try:
                 self.process.wait(seconds)
@@ -422,10 +422,10 @@ class _Command:
         self.process.wait(_KILL_SECONDS)
         for thread in self._threads:
             thread.join(_KILL_SECONDS)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+        self._writer.join(_KILL_SECONDS)
+        for stream in (self.process.stdout, self.process.stderr):
             if stream:
-                with suppress(OSError):  # the rest of a message that nobody reads
-                    stream.close()
+                stream.close()
 
     def _read_messages(self) -> None:
         assert self.process.stdout
@@ -435,7 +435,7 @@ class _Command:
                 index, content = self._split_label(line)
                 message = readers[index].take_line(content)
                 if message is not None:
-                    self.nodes[index].take(message)
+                    self._pass_on(self.nodes[index], message)
         except LaunchError as error:
             self._lose(str(error))
             self._signal(signal.SIGKILL)
@@ -445,6 +445,14 @@ class _Command:
         if not any(node.hello for node in self.nodes) and any(word in self._last_words for word in _MISSING):
             details += f"; install det-core {__version__} for the python3 that is first on the PATH of the node"
         self._lose(f"the command {self.text!r} ended with code {code}{details}")
+
+    def _pass_on(self, node: _Node, message: Mapping[str, Any] | str) -> None:
+        """Let a node take a message, and note the time if that takes long."""
+        began, before = time.monotonic(), self.deaf_until
+        self.deaf_until = math.inf
+        node.take(message)
+        now = time.monotonic()
+        self.deaf_until = now if now - began > messages.BEAT_SECONDS else before
 
     def _split_label(self, line: bytes) -> tuple[int, bytes]:
         """Return the index in `nodes` of the node that a line comes from, and the rest of the line."""
@@ -458,13 +466,6 @@ class _Command:
             text = line.decode("utf-8", "replace").rstrip()
             self._last_words = text or self._last_words
             self._group.receive_line(text)
-
-    def _write_orders(self) -> None:
-        assert self.process.stdin
-        writer = messages.MessageWriter(self.process.stdin)
-        while order := self._orders.get():
-            writer.send(order[0], **order[1])
-        writer.close()
 
     def _signal(self, number: int) -> None:
         """Send a signal to the command. SIGKILL also reaches what keeps its descriptors."""

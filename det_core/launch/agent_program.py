@@ -5,7 +5,8 @@ the tracking store and their end to stdout (`det_core.launch._agent_messages`). 
 nor an open port. `det_core.launch.agent_group` is the runner's side.
 
 SIGTERM (preemption) and SIGURG (the time limit is near) ask the workers to save a checkpoint and stop, as a request of
-the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s.
+the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s. Neither this nor the
+signs of life wait for stdout, which is full while the runner does not read.
 """
 
 from __future__ import annotations
@@ -66,7 +67,6 @@ class AgentProgram:
         self._agent: NodeAgent | None = None
         self._heard_at = time.monotonic()
         self._lost = threading.Event()
-        self._due: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._signal: int | None = None
         self._preempting = False
         self._calls = itertools.count()
@@ -82,11 +82,11 @@ class AgentProgram:
             host=self._host,
             port=find_adjacent_free_ports(),
         )
-        threading.Thread(target=self._beat, name="det-beat", daemon=True).start()
+        threading.Thread(target=self._watch_runner, name="det-runner-watch", daemon=True).start()
 
     def acknowledge(self) -> None:
-        """Send a short message in the background."""
-        self._due.put(None)
+        """Send a short message."""
+        self._writer.send("alive")
 
     def stop_on_signal(self, number: int, frame: FrameType | None) -> None:
         """Ask the workers to stop, because the engine has sent a signal."""
@@ -101,6 +101,7 @@ class AgentProgram:
     def lose_runner(self) -> None:
         """Let the workers save a checkpoint and end, because the runner is gone."""
         self._lost.set()
+        self._writer.abandon()
         for waiting in list(self._answers.values()):
             waiting.put(None)
         if self._agent is None:
@@ -170,6 +171,7 @@ class AgentProgram:
         """Do nothing, because any message shows that the runner lives."""
 
     def _send_line(self, rank: int | None, stream: str, text: str) -> None:
+        self._writer.await_room()
         self._writer.send("log", rank=rank, stream=stream, text=text)
 
     def _relay_call(self, method: str, body: bytes) -> bytes:
@@ -187,11 +189,9 @@ class AgentProgram:
             del self._answers[number]
         raise TrackingError(f"the runner is gone, so {method} cannot be recorded")
 
-    def _beat(self) -> None:
-        while not self._lost.is_set():
-            with suppress(queue.Empty):
-                self._due.get(timeout=messages.BEAT_SECONDS)
-            self._writer.send("alive")
+    def _watch_runner(self) -> None:
+        """Give up the runner once it is silent for too long."""
+        while not self._lost.wait(_TICK):
             if time.monotonic() - self._heard_at > messages.SILENCE_SECONDS:
                 self.lose_runner()
 
@@ -217,6 +217,7 @@ class AgentProgram:
     def _finish(self, end: Exit) -> None:
         self._writer.send("exit", code=end.code, cause=end.cause.value, message=end.message)
         self._writer.close()
+        self._writer.join()
         os._exit(0)  # the main thread waits for stdin
 
 

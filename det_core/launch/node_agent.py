@@ -149,7 +149,7 @@ class NodeAgent(Allocation):
 
     def disconnect(self) -> None:
         """Tell the workers that the runner is gone. They save a checkpoint and end within 8 s."""
-        self._workers.close()
+        self._workers.disconnect()
 
     def close(self) -> None:
         """End the remaining processes, deliver the last log lines, and remove files and sockets."""

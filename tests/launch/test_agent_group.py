@@ -273,30 +273,44 @@ def test_a_group_that_cannot_start_is_closed(request_for: Any, commands: Any, pr
     assert len(closed) == 1
 
 
-def test_workers_end_soon_after_their_runner(tmp_path: Path) -> None:
-    """The runner is killed without any chance to say so."""
-    (tmp_path / "code").mkdir()
-    runner = f"""if True:
-        import sys
-        from pathlib import Path
-        from det_core.interfaces.launcher import PYTHON, LaunchRequest
-        from det_core.launch.agent_group import AgentGroup
-        from det_core.launch.context_archive import pack_context_dir
-        request = LaunchRequest(
-            key="k",
-            argv=[PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"],
-            code=pack_context_dir(Path({str(tmp_path / "code")!r})),
-            info={{"cluster.json": {{}}}},
-            slots=1,
-            log=lambda rank, stream, text: print(text, flush=True),
-            call=lambda method, body: b"",
-        )
-        group = AgentGroup(request, [{AGENT!r}])
-        group.wait(100)
-    """
-    with subprocess.Popen([sys.executable, "-c", runner], stdout=subprocess.PIPE, text=True) as process:
+RUNNER = """if True:
+    import sys
+    from det_core.interfaces.launcher import PYTHON, LaunchRequest
+    from det_core.launch import agent_group
+    from det_core.launch.agent_group import AgentGroup
+    from det_core.launch.context_archive import EMPTY_CONTEXT
+    request = LaunchRequest(
+        key="k",
+        argv=[PYTHON, "-c", "import os, time; print(os.getpid()); print('x' * (1 << 20)); time.sleep(1000)"],
+        code=EMPTY_CONTEXT,
+        info={"cluster.json": {}},
+        slots=1,
+        log=lambda rank, stream, text: print(text, flush=True),
+        call=lambda method, body: b"",
+    )
+    agent_group._LOST_SECONDS = 0.0
+    group = AgentGroup(request, [sys.argv[1:]])
+    print("end:", group.wait(100).cause)
+"""
+IMPATIENT_AGENT = """if True:
+    import sys
+    from det_core.launch import _agent_messages, agent_program
+    _agent_messages.SILENCE_SECONDS = agent_program.GRACE = 0.5
+    sys.exit(agent_program.main([]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "agent"), [(signal.SIGKILL, AGENT), (signal.SIGSTOP, [sys.executable, "-c", IMPATIENT_AGENT])]
+)
+def test_workers_end_soon_after_their_runner(number: int, agent: Sequence[str]) -> None:
+    """The runner is killed without any chance to say so, or frozen with more output on its way than pipes hold."""
+    with subprocess.Popen([sys.executable, "-c", RUNNER, *agent], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         process.stdout.readline()
         started = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
-    wait_for(lambda: all(process_has_ended(child.pid) for child in started), PROMISED + SLACK)
+        process.send_signal(number)
+        wait_for(lambda: all(process_has_ended(child.pid) for child in started), PROMISED + SLACK)
+        process.send_signal(signal.SIGCONT)
+        lines = process.stdout.readlines()
+    assert number == signal.SIGKILL or lines[-1] == "end: Cause.NODE_LOST\n"

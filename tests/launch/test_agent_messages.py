@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import runpy
 from typing import Any
@@ -15,25 +14,29 @@ from det_core.launch._agent_messages import MessageWriter, read_messages
 from det_core.tracking import remote
 
 
+def written(*texts: str) -> list[bytes]:
+    """Return the lines that a writer writes until it is closed."""
+    read, write = os.pipe()
+    writer = MessageWriter(os.fdopen(write, "wb"))
+    for text in texts:
+        writer.send("log", text=text)
+    writer.close()
+    with os.fdopen(read, "rb") as stream:
+        return stream.readlines()
+
+
 @pytest.mark.parametrize(("size", "acknowledged"), [(10, 0), (3000, 1)])
 def test_the_first_line_of_a_long_message_is_acknowledged(size: int, acknowledged: int) -> None:
-    stream, acknowledgements = io.BytesIO(), []
-    writer = MessageWriter(stream)
-    for _ in range(2):
-        writer.send("log", text="x" * size)
-    lines = [*stream.getvalue().splitlines(keepends=True), b"banner\n"]
-    found = list(read_messages(lines, lambda: acknowledgements.append(1)))
+    acknowledgements: list[int] = []
+    lines = written(*["x" * size] * 2)
+    found = list(read_messages([*lines, b"banner\n"], lambda: acknowledgements.append(1)))
     assert found == [{"kind": "log", "text": "x" * size}] * 2 + ["banner"]
     assert len(acknowledgements) == 2 * acknowledged
     assert max(map(len, lines)) <= 900
 
 
 def test_messages_are_short_lines() -> None:
-    read, write = os.pipe()
-    with os.fdopen(write, "wb") as stream:
-        messages.MessageWriter(stream).send("log", text="ä\n" * 5000)
-    with os.fdopen(read, "rb") as stream:
-        lines = stream.readlines()
+    lines = written("ä\n" * 5000)
     assert max(map(len, lines)) <= 900
     assert [message["text"] for message in messages.read_messages(lines) if isinstance(message, dict)] == ["ä\n" * 5000]
 

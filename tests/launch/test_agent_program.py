@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import queue
+import select
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +23,7 @@ from det_core.launch import agent_program
 from det_core.launch.agent_program import AgentProgram
 from det_core.launch.context_archive import EMPTY_CONTEXT
 from det_core.launch.node_agent import explain_start_errors
+from det_core.launch.processes import process_has_ended
 from det_core.tracking import AGENT_URL
 from det_core.version import __version__
 
@@ -32,9 +36,9 @@ class Runner:
     """Runner of the agent of the second of two nodes."""
 
     def __init__(self) -> None:
-        read, write = os.pipe()
+        read, self.pipe = os.pipe()
         self._lines = os.fdopen(read, "rb")
-        self._writer = messages.MessageWriter(os.fdopen(write, "wb"))
+        self._writer = messages.MessageWriter(os.fdopen(self.pipe, "wb"))
         self.program = AgentProgram(self._writer, 1, "name", "host")
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         """Exit codes of the program."""
@@ -72,6 +76,10 @@ class Runner:
             }
         )
 
+    def pipe_is_full(self) -> bool:
+        """Return whether the agent's messages fill the pipe."""
+        return not select.select([], [self.pipe], [], 0)[1]
+
     def lines(self) -> tuple[list[str], tuple[int, str, str]]:
         """Return the lines until the end, and the end."""
         found = []
@@ -80,7 +88,7 @@ class Runner:
         return found, (message["code"], message["cause"], message["message"])
 
     def close(self) -> None:
-        self._writer.close()
+        self._writer.abandon()
         self._lines.close()
 
 
@@ -100,8 +108,7 @@ def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Runner]:
     yield runner
     runner.program._lost.set()
     for thread in threading.enumerate():
-        if thread.name in ("det-run", "det-beat"):
-            runner.program.acknowledge()
+        if thread.name in ("det-run", "det-runner-watch"):
             thread.join(60)
     runner.close()
 
@@ -221,7 +228,7 @@ def test_workers_end_after_their_runner(runner: Runner, monkeypatch: pytest.Monk
     runner.start("sleep 1000; true")
     runner.message("started")
     runner.program.lose_runner()
-    assert runner.lines()[1] == (-9, "workers", "")
+    assert runner.exits.get(timeout=60) == 0
 
 
 def test_without_workers_a_lost_runner_is_the_end(runner: Runner) -> None:
@@ -238,6 +245,36 @@ def test_a_silent_runner_is_lost(runner: Runner, monkeypatch: pytest.MonkeyPatch
     assert runner.exits.empty()
     monkeypatch.setattr(messages, "SILENCE_SECONDS", 0.05)
     assert runner.exits.get(timeout=60) == 1
+
+
+CALLS_AND_PRINTS = """
+import os, socket, struct
+agent = socket.socket(socket.AF_UNIX)
+agent.connect(os.environ["DET_AGENT_SOCKET"])
+agent.sendall(b"tracking store\\n" + struct.pack("!BI", 5, 0) + b"trial")
+with open(os.environ["PID"], "w") as file:
+    print(os.getpid(), file=file)
+while True:
+    print("x" * 1000)
+"""
+
+
+@pytest.mark.parametrize("when", ["before the workers start", "by the workers"])
+def test_a_silent_runner_is_lost_however_full_its_pipe_is(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, when: str
+) -> None:
+    """Neither the loss nor the end of the workers waits for the pipe, not even with a call of a worker on its way."""
+    monkeypatch.setattr(agent_program, "GRACE", 0.1)
+    runner.program.greet()
+    runner.message("hello")
+    if when == "before the workers start":
+        os.write(runner.pipe, bytes(fcntl.fcntl(runner.pipe, fcntl.F_GETPIPE_SZ)))
+    pid = tmp_path / "pid"
+    runner.start(CALLS_AND_PRINTS, PYTHON, "-I", "-S", "-c", env={"PID": str(pid)})
+    wait_for(lambda: runner.program._agent and pid.exists() and pid.read_text() and runner.pipe_is_full())
+    monkeypatch.setattr(messages, "SILENCE_SECONDS", 0.0)
+    assert runner.exits.get(timeout=60) == 0
+    assert process_has_ended(int(pid.read_text()))
 
 
 def test_calls_wait_for_their_own_answers(runner: Runner) -> None:

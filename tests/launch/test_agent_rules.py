@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -32,7 +33,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setattr(agent_group, "_LOST_SECONDS", 0.0)
     with ExitStack() as ending:
 
-        def start(nodes: int = 1, *, slots: int = 2, call: Any = None, **options: Any) -> Any:
+        def start(nodes: int = 1, *, slots: int = 2, call: Any = None, log: Any = None, **options: Any) -> Any:
             lines: list[str] = []
             request = LaunchRequest(
                 key="k",
@@ -42,7 +43,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
                 env={"E": "v"},
                 secrets={"0": "hunter2"},
                 slots=slots,
-                log=lambda rank, stream, text: lines.append(f"{rank} {stream} {text}"),
+                log=log or (lambda rank, stream, text: lines.append(f"{rank} {stream} {text}")),
                 call=call or (lambda method, body: b""),
             )
             agents = [ending.enter_context(closing(FakeAgent(tmp_path, index))) for index in range(nodes)]
@@ -253,20 +254,38 @@ def test_a_node_whose_connection_ends_is_lost(running: Start, monkeypatch: pytes
 def test_a_silent_node_is_lost(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     group, (agent,), _ = running()
     assert group.wait(0.1) is None
-    monkeypatch.setattr(messages, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(agent_group, "_SILENCE_SECONDS", 0.05)
     end = group.wait(60)
     assert end and end.cause is Cause.NODE_LOST and end.message == "n0 has been silent for 0 s"
     agent.hang_up()
 
 
-def test_both_sides_send_signs_of_life(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_wait_for_the_log_are_no_silence(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log waits for a database that is unavailable, for example."""
+    monkeypatch.setattr(messages, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(agent_group, "_SILENCE_SECONDS", 0.2)
+    reached, released = threading.Event(), threading.Event()
+
+    def log(rank: int | None, stream: str, text: str) -> None:
+        reached.set()
+        assert released.wait(60)
+
+    group, (agent,), _ = running(log=log)
+    agent.say("log", rank=None, stream="stdout", text="x")
+    assert reached.wait(60)
+    assert group.wait(0.5) is None
+    released.set()
+    assert group.wait(0.1) is None
+    end = group.wait(60)
+    assert end and end.cause is Cause.NODE_LOST
+    agent.hang_up()
+
+
+def test_signs_of_life_wait_for_nobody(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that waits for the end of the launch may itself wait for the tracking store."""
     monkeypatch.setattr(messages, "BEAT_SECONDS", 0.01)
-    group, (agent,), _ = running()
-    group._beat_at = 0.0
-    for _ in range(3):
-        assert group.wait(0.05) is None
-    kinds = [next(agent._messages)["kind"] for _ in range(3)]
-    assert kinds == ["alive"] * 3
+    _, (agent,), _ = running()
+    assert [next(agent._messages)["kind"] for _ in range(3)] == ["alive"] * 3
 
 
 def test_a_damaged_message_ends_the_connection(running: Start) -> None:
