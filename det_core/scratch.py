@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from shutil import rmtree
 
+from det_core.owner_process import OwnerProcess
+
 _MARK = ".det-scratch"
 """File in each scratch directory. Directories without it are never removed."""
 _KEPT = ".det-kept"
@@ -21,8 +23,9 @@ _KEPT = ".det-kept"
 def scratch_directory(kind: str, parent: Path | None = None) -> Iterator[Path]:
     """Make an empty directory that only this user can read, and remove it at the end of the block.
 
-    If this process is killed first, the next process of the same user that makes a scratch directory removes it. The
-    directory is locked with flock(2) to show that it is in use. systemd-tmpfiles skips locked directories of any age.
+    A forked child that leaves the block does not remove it. If this process is killed first, the next process of the
+    same user that makes a scratch directory removes it. The directory is locked with flock(2) to show that it is in
+    use. systemd-tmpfiles skips locked directories of any age.
 
     Args:
         kind: purpose, such as ``"context"``. It becomes part of the name.
@@ -30,9 +33,15 @@ def scratch_directory(kind: str, parent: Path | None = None) -> Iterator[Path]:
     """
     parent = parent or Path(tempfile.gettempdir())
     _sweep_abandoned(parent)
+    owner = OwnerProcess()
     outer = Path(tempfile.mkdtemp(prefix=f"det-{kind}-", dir=parent))
+
+    def remove() -> None:
+        if owner.is_here:
+            _remove_unless_kept(outer)
+
     with ExitStack() as ending:
-        ending.callback(_remove_unless_kept, outer)
+        ending.callback(remove)
         lock = os.open(outer, os.O_RDONLY | os.O_DIRECTORY)
         ending.callback(os.close, lock)
         if _try_to_lock(lock):

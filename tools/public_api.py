@@ -64,6 +64,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "launch.queued_launch",
         "launch.standalone",
         "lazy",
+        "owner_process",
         "package_commands",
         "plugins",
         "runner",

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.errors import InvalidHP
 from det_core.interfaces.records import Run
 from det_core.interfaces.tracking import TrackingStore
+from det_core.owner_process import OwnerProcess
 from det_core.tracking import open_lazy_store, open_store
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets
 
@@ -51,6 +52,9 @@ class Context:
 
     The end of the block writes everything that was reported. If `InvalidHP` leaves the block, it is recorded, and the
     process exits with 0.
+
+    A forked child of the process, such as a worker of a DataLoader, can read what is here, but not report, save
+    checkpoints, or ask for requests to stop. Its end of the block changes nothing.
     """
 
     info: ClusterInfo | None
@@ -75,6 +79,7 @@ class Context:
     _store: TrackingStore
     _stream: EventStream
     _output: ScriptOutput | None
+    _owner: OwnerProcess = field(init=False, default_factory=lambda: OwnerProcess("the core context"))
 
     @property
     def config(self) -> ExperimentConfig:
@@ -98,6 +103,7 @@ class Context:
         _log.log(number, "alert: %s", ": ".join(text for text in (title, description) if text))
 
     def __enter__(self) -> Self:
+        self._owner.require()
         with ExitStack() as undo:
             undo.callback(self.preempt._signals.restore)
             undo.callback(self.preempt._close)
@@ -115,6 +121,10 @@ class Context:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not self._owner.is_here:
+            self.preempt._signals.restore()
+            return
+
         def end(_: object, failure: BaseException | None, __: object) -> None:
             if self.distributed.rank != 0:
                 return

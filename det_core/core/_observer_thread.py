@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from det_core import events
 from det_core.errors import DetError, PluginError
 from det_core.interfaces.observer import Observer, ObserverContext, received_events
+from det_core.owner_process import OwnerProcess
 from det_core.plugins import no_exit, plugin_registry
 from det_core.tracking.secret_files import resolve_secrets
 
@@ -47,7 +47,7 @@ class ObserverThread:
         self._label = f"observer {name!r}"
         self._observer: Observer | None = None
         self._has_received = False
-        self._process = os.getpid()
+        self._owner = OwnerProcess()
         self._queue: deque[tuple[events.Event, int]] = deque()
         self._weight = 0
         self._received: frozenset[str] | None = None
@@ -70,7 +70,7 @@ class ObserverThread:
 
         A forked child has no thread, and does not deliver anything.
         """
-        return os.getpid() == self._process and (self._received is None or kind.name in self._received)
+        return self._owner.is_here and (self._received is None or kind.name in self._received)
 
     def submit(self, event: events.Event) -> None:
         """Add an event to the queue, or drop and count it if the queue is full. Never wait."""
@@ -104,7 +104,7 @@ class ObserverThread:
         Args:
             timeout: seconds after which the observer is abandoned.
         """
-        if os.getpid() != self._process:
+        if not self._owner.is_here:
             return
         self._thread.join(timeout)
         if self._thread.is_alive():

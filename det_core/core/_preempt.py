@@ -13,6 +13,7 @@ from det_core.core._distributed import DistributedContext
 from det_core.core._signals import SignalHandlers
 from det_core.core.agent_channel import SOCKET, AgentChannel
 from det_core.errors import CommError, TrackingError
+from det_core.owner_process import OwnerProcess
 
 _log = logging.getLogger("det.core")
 _POLL_INTERVAL = 2.0
@@ -63,6 +64,7 @@ class PreemptContext:
         self._acknowledge = acknowledge
         self._look = look
         self._is_chief = distributed.rank == 0
+        self._owner = OwnerProcess("the core context")
         self._reason: str | None = None
         self._started = False
         self._asked = False
@@ -85,9 +87,10 @@ class PreemptContext:
                 your code may decide to continue, and call `acknowledge_preemption_signal` once it decides to stop.
 
         Raises:
-            RuntimeError: the call is outside the core context's ``with`` block, or the mode is ChiefOnly and the
-                worker is not the chief.
+            RuntimeError: the call is outside the core context's ``with`` block or in a forked child, or the mode is
+                ChiefOnly and the worker is not the chief.
         """
+        self._owner.require()
         if not self._started:
             raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
         if not self._is_chief and self._mode is PreemptMode.ChiefOnly:

@@ -11,6 +11,7 @@ from typing import Any
 
 from det_core.interfaces.records import Run, SystemMetrics
 from det_core.interfaces.tracking import TrackingStore
+from det_core.owner_process import OwnerProcess
 
 _log = logging.getLogger("det.core")
 
@@ -30,6 +31,7 @@ class ProfilerContext:
         self._run = run
         self._agent_id = agent_id
         self._is_sampler = local_rank == 0
+        self._owner = OwnerProcess("the profiler")
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -44,7 +46,9 @@ class ProfilerContext:
 
         Raises:
             ValueError: an argument is not as described.
+            RuntimeError: this is a forked child.
         """
+        self._owner.require()
         if not _is(Real, sampling_interval) or not sampling_interval >= _MIN_INTERVAL:
             raise ValueError(f"sampling_interval is {sampling_interval!r}; expected seconds, at least {_MIN_INTERVAL}")
         if not _is(int, samples_per_report) or samples_per_report < 1:
@@ -57,7 +61,12 @@ class ProfilerContext:
         self._thread.start()
 
     def off(self) -> None:
-        """Record the remaining samples and stop sampling. Do nothing if the profiler is off."""
+        """Record the remaining samples and stop sampling. Do nothing if the profiler is off.
+
+        Raises:
+            RuntimeError: this is a forked child.
+        """
+        self._owner.require()
         self._stop.set()
         if self._thread:
             self._thread.join(_STOP_TIMEOUT)

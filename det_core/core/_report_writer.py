@@ -10,6 +10,7 @@ from concurrent.futures import Future, TimeoutError
 
 from det_core.errors import CallTooLarge, MetricsConflict, StoreBusy, TrackingError
 from det_core.interfaces.records import MetricsReport
+from det_core.owner_process import OwnerProcess
 
 _log = logging.getLogger("det.core")
 
@@ -46,6 +47,7 @@ class ReportWriter:
         self._waiting: deque[Future[None]] = deque()
         self._error: Exception | None = None
         self._open = False
+        self._owner = OwnerProcess("the core context")
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._something = threading.Event()
@@ -118,6 +120,7 @@ class ReportWriter:
             raise _too_slow()
 
     def _check(self) -> None:
+        self._owner.require()
         if not self._open:
             raise RuntimeError("the core context is not entered; use it as: with core.init() as core_context")
         if self._error is not None:

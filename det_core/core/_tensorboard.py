@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.errors import StorageError
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.storage import StorageManager
+from det_core.owner_process import OwnerProcess
 from det_core.scratch import keep_directory, scratch_directory
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class TensorboardDirectory:
         self._folder = folder
         self._rank = rank
         self._on_stored = on_stored
+        self._owner = OwnerProcess("the TensorBoard directory")
         self._scratch = ExitStack()
         self._directory: Path | None = None
         self._file: EventFile | None = None
@@ -85,13 +87,7 @@ class TensorboardDirectory:
 
     def path(self) -> Path:
         """Return the directory, which only this user can read. The first call creates it."""
-        with self._creating:
-            if self._directory is None:
-                self._directory = self._scratch.enter_context(scratch_directory("tensorboard"))
-                if self._by_itself:
-                    self._thread = threading.Thread(target=self._sync_until_closed, name="det-tensorboard", daemon=True)
-                    self._thread.start()
-        return self._directory
+        return self._directory or self._create()
 
     def write(self, reports: Sequence[MetricsReport]) -> None:
         """Write the scalars of reports to an event file. Do nothing if this worker writes no files automatically."""
@@ -176,6 +172,16 @@ class TensorboardDirectory:
             keep_directory(self._directory)
             _log.warning("%d TensorBoard files that were not stored are left in %s", len(left), self._directory)
         self._scratch.close()
+
+    def _create(self) -> Path:
+        self._owner.require()
+        with self._creating:
+            if self._directory is None:
+                self._directory = self._scratch.enter_context(scratch_directory("tensorboard"))
+                if self._by_itself:
+                    self._thread = threading.Thread(target=self._sync_until_closed, name="det-tensorboard", daemon=True)
+                    self._thread.start()
+        return self._directory
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self._directory.rglob("*") if path.is_file()) if self._directory else []

@@ -36,7 +36,8 @@ class TrainContext:
     """Interface to report metrics, progress and status.
 
     Calls return at once, and a background thread writes the reports. Any worker may report, but usually only the
-    chief does. An error in the thread is raised by the next call, at the latest when the core context exits.
+    chief does. An error in the thread is raised by the next call, at the latest when the core context exits. A forked
+    child does not have the thread, so reports raise RuntimeError there.
     """
 
     def __init__(
@@ -131,6 +132,9 @@ class TrainContext:
 
         In TensorboardMode.AUTO, the files in the chief's directory are stored every ten seconds and when the core
         context exits. The directory is then removed, unless it contains files that were not stored.
+
+        Raises:
+            RuntimeError: this is a forked child, and its parent has not called this method before.
         """
         return self._tensorboard.path()
 
@@ -217,7 +221,7 @@ class TrainContext:
         """Wait until everything reported so far is in the tracking store.
 
         Raises:
-            RuntimeError: the core context is not entered.
+            RuntimeError: the core context is not entered, or this is a forked child.
             TrackingError: a report could not be written, or not in time.
         """
         self._writer.flush()

@@ -19,6 +19,7 @@ from det_core.interfaces.object_store import ObjectStore
 from det_core.interfaces.storage import Progress, StorageManager
 from det_core.local_files.checksum import EMPTY_ENTRY, Entry, combine_entries, write_at
 from det_core.local_files.source_file import SourceFile
+from det_core.owner_process import OwnerProcess
 from det_core.storage._manifest import METADATA_FILE
 from det_core.storage._retry_policy import DEFAULT_RETRY_POLICY, INTERACTIVE_RETRY_POLICY, Retrier, RetryPolicy
 from det_core.storage._transfer import Step, run_transfers
@@ -38,7 +39,8 @@ class ObjectStorage(StorageManager):
     """
 
     def __init__(self, bucket: ObjectStore, prefix: str = "", retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY) -> None:
-        self._bucket, self._retry_policy = bucket, retry_policy
+        self._client, self._retry_policy = bucket, retry_policy
+        self._owner = OwnerProcess(f"the client of {bucket.url or 'the checkpoint storage'}")
         prefix = normalize_prefix(prefix)
         self._prefix = prefix + "/" if prefix else ""
         self.transfers = bucket.connections
@@ -47,7 +49,7 @@ class ObjectStorage(StorageManager):
         return ObjectStorage(self._bucket, self._prefix, INTERACTIVE_RETRY_POLICY)
 
     def location(self, storage_id: str) -> str:
-        return f"{self._bucket.url}/{self._prefix}{storage_id}" if self._bucket.url else ""
+        return f"{self._client.url}/{self._prefix}{storage_id}" if self._client.url else ""
 
     def put(self, storage_id: str, path: str, source: Path) -> str:
         """Store a file as in `StorageManager.put`. If it grows during the upload, only its old content is stored."""
@@ -108,6 +110,12 @@ class ObjectStorage(StorageManager):
             if slash:
                 found[storage_id] = max(time, found.get(storage_id, time))
         return found
+
+    @property
+    def _bucket(self) -> ObjectStore:
+        """Client of the bucket, whose connections a forked child must not use."""
+        self._owner.require()
+        return self._client
 
     def _key(self, storage_id: str, path: str) -> str:
         return f"{self._prefix}{storage_id}/{path}"

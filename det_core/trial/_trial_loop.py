@@ -7,7 +7,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from numbers import Real
@@ -136,9 +136,7 @@ class TrialLoop:
         For frameworks that own their loop: train each chunk, call `stop` after each batch, then pass the metrics of the
         trained batches to `trained`.
         """
-        with ExitStack() as ending:
-            ending.callback(self._adapter.close)
-            ending.callback(self._saver.close)
+        try:
             self._agree()
             self._restore()
             self._adapter.started()
@@ -150,6 +148,14 @@ class TrialLoop:
                 self._checkpoint_once()
                 self._core.preempt.acknowledge_preemption_signal()
             self._saver.wait()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        """End what training has started, but not in a forked child that leaves the training of its parent."""
+        if self._core._owner.is_here:
+            with closing(self._adapter):
+                self._saver.close()
 
     def _until_the_end(self) -> Iterator[int]:
         progress, schedule = self._progress, self._schedule

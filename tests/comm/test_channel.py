@@ -238,13 +238,6 @@ def test_a_closed_channel_refuses_calls_and_wakes_its_thread(make_job: Callable[
         job.workers[1].receive(refuse_to_wait)
 
 
-def test_a_forked_child_cannot_use_the_channel(make_job: Callable[..., Job]) -> None:
-    job = make_job(me=Peer(0, 0, os.getpid() + 1, "here"))
-    with pytest.raises(CommError, match=f"belongs to process {os.getpid() + 1}; a forked child cannot use it"):
-        job.channel.broadcast(b"")
-    assert job.workers[1].peek() is None
-
-
 def test_an_error_is_reported_to_workers_that_do_not_read(
     make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from det_core.storage.directory import DirectoryStorage
 from det_core.tracking import open_store
 from det_core.tracking.secret_files import extract_secrets
 
+from ..forked_child import ending_children, fork_before
 from ..waiting import wait_for
 from . import observed_plugin
 from .observed_plugin import calls, reached, released
@@ -264,16 +264,10 @@ def test_lines_of_the_log_fill_the_queue(open_stream: Open, monkeypatch: pytest.
 def test_a_forked_child_delivers_nothing(open_stream: Open) -> None:
     stream = open_stream(probe={})
     report(stream)
-    child = os.fork()
-    if child == 0:
-        try:
+    with ending_children():
+        if fork_before():
             report(stream, 2)
-            stream.close()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
-    stream.close()
+        stream.close()
     assert names().count("metrics_reported") == 1
 
 

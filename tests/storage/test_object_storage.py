@@ -17,6 +17,7 @@ from det_core.interfaces.object_store import TransientError
 from det_core.storage import object_storage
 from det_core.storage._retry_policy import DEFAULT_RETRY_POLICY, RetryPolicy
 
+from ..forked_child import call_in_child, ending_children
 from .memory import Full, MemoryBucket
 
 QUICK = RetryPolicy(tries=4, first=0.001, longest=0.01, total=5)
@@ -408,3 +409,21 @@ def test_immediate_errors_are_retried_until_the_total_time_has_passed(bucket: Me
     with pytest.raises(StorageError, match="busy; gave up after 1 tries"):
         storage.ObjectStorage(bucket, "", RetryPolicy(first=0.0001, total=0)).put(ID, "x", source / "small")
     assert DEFAULT_RETRY_POLICY.tries is None
+
+
+def test_a_forked_child_does_not_use_the_connections_of_its_parent(store: storage.ObjectStorage, source: Path) -> None:
+    save(store, source)
+    arguments = {
+        "storage_id": ID,
+        "path": "small",
+        "source": source / "small",
+        "target": source / "target",
+        "files": {"small": source / "small"},
+        "store.get_files.files": {"small": (source / "target", 1)},
+        "paths": ["small"],
+        "selected": bool,
+    }
+    with ending_children():
+        outcomes = call_in_child({"store": store}, arguments)
+    here = {name.partition(".")[2] for name, outcome in outcomes.items() if "belongs to process" not in outcome}
+    assert here == {"local_path", "location", "sync", "transfers"}, outcomes

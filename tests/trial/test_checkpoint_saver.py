@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from det_core.config import Length
 from det_core.core import Context
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import TrainingPlan, TrialContext, TrialLoop
+
+from ..forked_child import ending_children, fork_before
 
 LENGTH = 20
 
@@ -137,6 +140,28 @@ def test_after_an_error_in_training_the_loop_waits_for_the_previous_checkpoint(c
         loop(core, adapter).run()
     assert saved(core) == [5]
     assert adapter.events[-2:] == [("saved", 7), "close"]
+
+
+def test_a_forked_child_that_leaves_the_training_neither_waits_nor_closes(core: Context, tmp_path: Path) -> None:
+    """The thread that writes the checkpoint, and what the adapter holds, belong to the parent."""
+    forked = threading.Event()
+    closed = tmp_path / "closed"
+    closed.mkdir()
+
+    def on_batch(count: int) -> None:
+        if count == 7:
+            if fork_before():
+                raise ArithmeticError
+            forked.set()
+
+    class Closing(Counting):
+        def close(self) -> None:
+            (closed / str(os.getpid())).touch()
+
+    with ending_children():
+        loop(core, Closing(lambda _: forked.wait(60), on_batch)).run()
+    assert saved(core) == [5, 10, 15, 20]
+    assert [path.name for path in closed.iterdir()] == [str(os.getpid())]
 
 
 def test_a_script_continues_from_the_checkpoint_of_another_script(core: Context) -> None:

@@ -26,6 +26,7 @@ from det_core.errors import RecordNotFound
 from det_core.interfaces.records import Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
+from det_core.owner_process import OwnerProcess
 
 _log = logging.getLogger("det.core")
 
@@ -62,6 +63,7 @@ class CheckpointContext:
     ) -> None:
         from det_core.core._checkpoints._free_space import FreeSpaceCheck
 
+        self._owner = OwnerProcess("the core context")
         self._store = store
         self._storage = storage_manager
         self._recorder = CheckpointRecorder(store, storage_manager, run, storage_record, flush, on_saved, stream)
@@ -99,7 +101,8 @@ class CheckpointContext:
             The checkpoint's storage id.
 
         Raises:
-            RuntimeError: the wrong rank calls, there is nothing to store, or the ranks' files or metadata conflict.
+            RuntimeError: the wrong rank or a forked child calls, there is nothing to store, or the ranks' files or
+                metadata conflict.
             ValueError: ``metadata`` or ``ckpt_dir`` is not as described. Nothing was stored.
             TypeError: the metadata is not JSON-compatible.
             StorageError: the storage failed, or a file changed during the upload. No checkpoint is visible.
@@ -146,6 +149,7 @@ class CheckpointContext:
             except BaseException as error:  # noqa: BLE001  # raised again once the other ranks know
                 failure = error
             offers = group.together(lambda: saving.find_written_files(directory, failure))
+            self._owner.require()
             files = saving.assign_files(group, offers, directory)
             stored = group.together(lambda: saving.store_written_files(self._storage, storage_id, files, directory))
             group.by_chief(lambda: self._recorder.complete(storage_id, stored, united))
@@ -249,6 +253,7 @@ class CheckpointContext:
         return str(self._storage.local_path(storage_id) or self._storage.location(storage_id))
 
     def _savers(self, method: str, shard: bool) -> RankGroup:
+        self._owner.require()
         if shard:
             return all_ranks_group(self._distributed)
         if self._distributed.rank != 0:

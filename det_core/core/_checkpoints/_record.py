@@ -19,6 +19,7 @@ from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointState, Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
+from det_core.owner_process import OwnerProcess
 
 _log = logging.getLogger("det.core")
 
@@ -53,12 +54,13 @@ class CheckpointRecorder:
         """Remove the files and the row of a checkpoint if the block raises.
 
         Only the chief removes them, because another rank that lost its peers cannot know whether the chief has
-        completed the checkpoint.
+        completed the checkpoint. A forked child that leaves the block removes nothing.
         """
+        owner = OwnerProcess()
         try:
             yield
         except BaseException:
-            if group.is_chief:
+            if group.is_chief and owner.is_here:
                 self._abandon(storage_id)
             raise
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from det_core.core import TrainContext
 from det_core.errors import InvalidTrial
+from det_core.owner_process import OwnerProcess
 from det_core.package_commands import package_command
 from det_core.trial import tensorboard_upload
 
@@ -24,6 +25,7 @@ class TrialTensorboard:
     def __init__(self, train: TrainContext) -> None:
         global _of_this_process
         _of_this_process = self
+        self._owner = OwnerProcess("the TensorBoard writer")
         self._train = train
         self._writer: SummaryWriter | None = None
 
@@ -38,7 +40,9 @@ class TrialTensorboard:
 
         Raises:
             InvalidTrial: TensorBoard is not installed.
+            RuntimeError: this is a forked child, which has no thread that writes.
         """
+        self._owner.require()
         if self._writer is None:
             self._writer = _writer_class()(str(self.path))
         return self._writer
@@ -54,7 +58,9 @@ class TrialTensorboard:
         tensorboard_upload.upload_tensorboard_files(self._train)
 
     def close(self) -> None:
-        """Close the writer."""
+        """Close the writer. A forked child leaves that to its parent."""
+        if not self._owner.is_here:
+            return
         global _of_this_process
         if self._writer is not None:
             self._writer.close()
