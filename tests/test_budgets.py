@@ -19,7 +19,7 @@ RECORDS = {"det_core.config", "det_core.interfaces.records"}
 USES = {
     ("-c", "import det_core"): (4, LIBRARIES),
     ("-c", "import det_torch"): (4, LIBRARIES),
-    ("-c", "from det_core import core"): (152, LIBRARIES | {"det_core.config", "pluggy", "ssl"}),
+    ("-c", "from det_core import core"): (156, LIBRARIES | {"det_core.config", "pluggy", "ssl"}),
     ("-c", "from det_core import core\nwith core.init(): pass"): (
         None,
         HEAVY | {"pydantic", "yaml", "importlib_metadata"},
