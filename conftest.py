@@ -13,9 +13,11 @@ from det_core.testing import is_soak
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 190,
+    "tests": 120,
     "tests/cli": 55,
+    "tests/comm": 12,
     "tests/runner": 105,
+    "tests/testing": 70,
     "tests/tracking": 50,
     "plugins/torch/tests": 80,
     "plugins/torch_distributed/tests": 65,
