@@ -8,12 +8,16 @@ import queue
 import threading
 from collections.abc import Callable
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from det_core.core._distributed import DistributedContext
 from det_core.core._signals import SignalHandlers
-from det_core.core.agent_channel import SOCKET, AgentChannel
 from det_core.errors import CommError, TrackingError
 from det_core.owner_process import OwnerProcess
+from det_core.tracking._open import AGENT_SOCKET
+
+if TYPE_CHECKING:
+    from det_core.core.agent_channel import AgentChannel
 
 _log = logging.getLogger("det.core")
 _POLL_INTERVAL = 2.0
@@ -128,7 +132,9 @@ class PreemptContext:
     def _start(self) -> None:
         self._started = True
         self._signals.install()
-        if path := os.environ.get(SOCKET):
+        if path := os.environ.get(AGENT_SOCKET):
+            from det_core.core.agent_channel import AgentChannel  # scripts by themselves do not need it
+
             self._channel = AgentChannel(path, self._request)
         if self._look and (self._is_chief or self._mode is PreemptMode.WorkersAskMaster):
             threading.Thread(target=self._keep_looking, name="det-preempt", daemon=True).start()
