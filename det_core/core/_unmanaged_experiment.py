@@ -21,7 +21,7 @@ from det_core.home import user_name
 from det_core.interfaces.records import REQUESTS, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_lazy_store, open_store
-from det_core.tracking._file_urls import file_url
+from det_core.tracking._open import file_url
 from det_core.tracking.secret_files import extract_secrets
 
 _log = logging.getLogger("det.core")

@@ -198,10 +198,10 @@ def distributed_block() -> Mapping[str, Any]:
 def _require_adapter(framework: str, backends: Sequence[BackendSpec]) -> None:
     if backends and not any(framework in spec.adapters for spec in backends):
         suitable = [f"distributed: {{backend: {spec.name}}}" for spec in _installed() if framework in spec.adapters]
+        remedies = [*suitable, "resources: {slots_per_trial: 1} without distributed.backend"]
         raise InvalidExperimentException(
             f"the trial's framework {framework!r} can train on several slots only with a distributed backend that "
-            f"adapts it, unlike {', '.join(spec.name for spec in backends)}; "
-            f"set {' or '.join([*suitable, 'resources: {slots_per_trial: 1}'])}"
+            f"adapts it, unlike {', '.join(spec.name for spec in backends)}; set {' or '.join(remedies)}"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,12 +38,17 @@ def _find_classes(name: str, directory: Path) -> Iterator[str]:
         file = _find_file(module, directory)
         if file is None:
             continue
-        origins, classes = _read_names(module, file)
-        found = [origins.get(attribute, "")]
-        if found == [each]:
+        origins, bases = _read_names(module, file)
+        found = [origins.get(attribute)]
+        if found == [each]:  # defined here
             yield each
-            found = [origins.get(head, "") + dot + rest for head, dot, rest in classes[attribute]]
-        names += [origin for origin in found if origin not in names]
+            found = [_qualify(base, origins) for base in bases[attribute]]
+        names += [origin for origin in found if origin and origin not in names]
+
+
+def _qualify(base: str, origins: Mapping[str, str]) -> str | None:
+    head, dot, rest = base.partition(".")
+    return f"{origins[head]}{dot}{rest}" if origins.get(head) else None
 
 
 def _find_file(module: str, directory: Path) -> Path | None:
@@ -58,23 +63,23 @@ def _find_file(module: str, directory: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _read_names(module: str, file: Path) -> tuple[dict[str, str], dict[str, Sequence[tuple[str, str, str]]]]:
-    """Return the qualified origins of the names in a file, and the bases of its classes.
+def _read_names(module: str, file: Path) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
+    """Return the qualified origins of the classes and imported names in a file, and the bases of its classes.
 
-    A name with several meanings has an empty origin. Bases are as written, parted at the first dot.
+    A name with several meanings has an empty origin.
     """
     origins: dict[str, str] = {}
-    classes: dict[str, Sequence[tuple[str, str, str]]] = {}
+    bases: dict[str, Sequence[str]] = {}
     package = module.split(".") if file.stem == "__init__" else module.split(".")[:-1]
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
-        return origins, classes
+        return origins, bases
     for node in ast.walk(tree):
         bound: list[tuple[str, str]] = []
         if isinstance(node, ast.ClassDef):
-            bound = [(node.name, "" if node.name in classes else f"{module}.{node.name}")]
-            classes[node.name] = [ast.unparse(base).partition(".") for base in node.bases]
+            bound = [(node.name, "" if node.name in bases else f"{module}.{node.name}")]
+            bases[node.name] = [*map(ast.unparse, node.bases)]
         elif isinstance(node, ast.Import):
             bound = [(one.asname, one.name) if one.asname else (one.name.partition(".")[0],) * 2 for one in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -83,4 +88,4 @@ def _read_names(module: str, file: Path) -> tuple[dict[str, str], dict[str, Sequ
             bound = [(one.asname or one.name, f"{source}.{one.name}") for one in node.names]
         for name, origin in bound:
             origins[name] = origin if origins.get(name, origin) == origin else ""
-    return origins, classes
+    return origins, bases

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from det_core.testing._fork_launcher import run_fork_server
 from det_core.testing.trial_job import TrialJob
 from det_core.tracking import open_store
-from det_core.tracking._file_urls import file_url
+from det_core.tracking._open import file_url
 
 if TYPE_CHECKING:
     from typing_extensions import Self

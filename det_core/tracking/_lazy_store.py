@@ -8,8 +8,7 @@ from operator import attrgetter
 
 from det_core.errors import StoreUnsuitable
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking._file_urls import database_file
-from det_core.tracking._open import open_store
+from det_core.tracking._open import database_file, open_store
 
 
 def open_lazy_store(url: str) -> TrackingStore:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from det_core.errors import TrackingError
 from det_core.home import default_master, home_directory
-from det_core.tracking._file_urls import database_file, file_url
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -62,6 +63,32 @@ def default_url() -> str:
     return file_url(home_directory() / "det.db")
 
 
+def file_url(path: Path) -> str:
+    """Return the URL of a database file, the inverse of `database_file`."""
+    # SQLAlchemy 2.0, the newest release for Python 3.10, neither quotes nor unquotes paths.
+    return f"sqlite:///{quote(str(path))}"
+
+
+def database_file(url: str) -> Path | None:
+    """Return the path of the database file that a URL names, or None if it names another store.
+
+    Raises:
+        TrackingError: the URL does not name a file, or has more than the path of a file.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("sqlite", "sqlite+pysqlite"):
+        return None
+    host, _, path = rest.partition("/")
+    if "?" in rest:
+        as_path = url.replace("?", "%3F")
+        raise TrackingError(f"{url!r} cannot have options after '?'; if the path contains a '?', write: {as_path}")
+    if host:
+        raise TrackingError(f"{url!r} names the host {host!r}; if this is a directory, write: {scheme}:////{rest}")
+    if path in ("", ":memory:"):
+        raise TrackingError("the tracking store needs a file: sqlite:////absolute/path/det.db")
+    return Path(unquote(path)).expanduser().absolute()
+
+
 def _open_agent_store(wait: float) -> TrackingStore:
     path = os.environ.get(AGENT_SOCKET)
     if not path:
@@ -78,7 +105,7 @@ def _database(url: str, wait: float) -> Database:
     if file := database_file(url):
         from det_core.tracking._sqlite import Sqlite
 
-        return Sqlite(file, wait)
+        return Sqlite(file, file_url(file), wait)
     from det_core.tracking._postgresql import Postgresql
 
     return Postgresql(_parse(url), wait)

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
-from det_core.tracking._file_urls import file_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._wal_sync import WalSync
 
@@ -73,6 +72,7 @@ class Sqlite(Database):
 
     Args:
         path: absolute path of the file.
+        url: URL of the file.
         wait: number of seconds for which transactions wait for a locked database.
 
     Raises:
@@ -83,14 +83,14 @@ class Sqlite(Database):
     most_writers = 1  # SQLite lets waiting writers poll its lock, in no order
     clock = sa.literal_column("(julianday('now') - 2440587.5) * 86400.0")
 
-    def __init__(self, path: Path, wait: float) -> None:
+    def __init__(self, path: Path, url: str, wait: float) -> None:
         self._path = path
         refuse_network(path, _mounts())
         _create_file(path)
         self._identity = _identity(path)
         self._wal_sync = WalSync(path)
         super().__init__(self._engine(min(wait, _LONGEST_WAIT)), wait)
-        self.url = file_url(path)
+        self.url = url  # with SQLAlchemy 2.0, that of the engine is not quoted
 
     def lock_out_others(self, connection: sa.Connection) -> None:
         """Do nothing, because BEGIN IMMEDIATE already excludes other writers."""

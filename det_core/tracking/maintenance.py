@@ -17,8 +17,7 @@ import sqlalchemy as sa
 
 from det_core.errors import DetError, StoreBusy, StoreCorrupt, TrackingError
 from det_core.package_commands import package_command
-from det_core.tracking._file_urls import database_file, file_url
-from det_core.tracking._open import _database, _parse, open_store
+from det_core.tracking._open import _database, _parse, database_file, file_url, open_store
 from det_core.tracking._schema import VERSION, schema, tables
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from det_core.home import home_directory
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _schema, _sqlite, open_lazy_store, open_store
-from det_core.tracking._file_urls import file_url
+from det_core.tracking._open import file_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._postgresql import Postgresql
 

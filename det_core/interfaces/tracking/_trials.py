@@ -117,8 +117,8 @@ class TrialStore(ABC):
     def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
         """Begin a new run. From now on all writes of earlier runs are refused.
 
-        The new run starts from the latest completed checkpoint. Therefore ``steps_completed`` goes back to that
-        checkpoint, and later metrics are archived that the run of the checkpoint or a newer run reported.
+        Since the new run starts from the latest completed checkpoint, ``steps_completed`` goes back to that checkpoint,
+        and later metrics are archived, except those of runs before the one that saved the checkpoint.
 
         Args:
             allocation_id: id of the allocation that the processes belong to.
