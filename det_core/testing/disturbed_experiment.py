@@ -18,8 +18,8 @@ from det_core.interfaces.records import State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
 
-SECONDS = 60.0
-"""Time limit of each wait."""
+SECONDS = 240.0
+"""Time limit of each wait. Slurm starts a job again up to two minutes after it was queued again."""
 _STEPS = 8
 _SCRIPT = f"""
 import json, os, time
