@@ -51,7 +51,8 @@ class ServerStore(TrackingStore):
         answer in the last one. A call that writes nothing has neither.
 
         Args:
-            call: function that calls methods of this store. It is repeated while the database is unavailable.
+            call: function that calls a method of this store, or several that do not depend on each other, and does
+                nothing else that takes long. It is repeated while the database is unavailable.
             call_id: ``LANE-NUMBER`` of the call of a client that may repeat it, which then takes effect once. Calls of
                 one lane follow each other, and their numbers ascend. The result must be bytes.
 

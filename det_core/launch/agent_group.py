@@ -385,13 +385,18 @@ class _Command:
                 start_new_session=True,  # a Ctrl-C in the terminal does not reach it
             )
         assert self.process.stdin
-        self._writer = messages.MessageWriter(self.process.stdin)
         self._threads = [
             threading.Thread(target=target, name=f"det-node-{index}", daemon=True)
             for target in (self._read_errors, self._read_messages)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            self._writer = messages.MessageWriter(self.process.stdin)
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError:  # there is no free thread
+            self.process.kill()
+            self.process.wait()
+            raise
 
     def has_ended(self) -> bool:
         """Return whether all nodes of the command have ended."""
@@ -436,8 +441,8 @@ class _Command:
                 message = readers[index].take_line(content)
                 if message is not None:
                     self._pass_on(self.nodes[index], message)
-        except LaunchError as error:
-            self._lose(str(error))
+        except Exception as error:  # noqa: BLE001  (an agent of another release may send anything)
+            self._lose(str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}")
             self._signal(signal.SIGKILL)
         code = self.process.wait()
         self._threads[0].join(_KILL_SECONDS)  # which gets the reason
@@ -450,9 +455,11 @@ class _Command:
         """Let a node take a message, and note the time if that takes long."""
         began, before = time.monotonic(), self.deaf_until
         self.deaf_until = math.inf
-        node.take(message)
-        now = time.monotonic()
-        self.deaf_until = now if now - began > messages.BEAT_SECONDS else before
+        try:
+            node.take(message)
+        finally:
+            now = time.monotonic()
+            self.deaf_until = now if now - began > messages.BEAT_SECONDS else before
 
     def _split_label(self, line: bytes) -> tuple[int, bytes]:
         """Return the index in `nodes` of the node that a line comes from, and the rest of the line."""

@@ -141,8 +141,9 @@ class AgentProgram:
             lock = self._lock_trial(f"{request.key}-node-{self._node}")
             self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
             lock.close()  # the processes have inherited it
-        except LaunchError as error:
-            self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=str(error)))
+        except Exception as error:  # noqa: BLE001  (such as that there is no free thread)
+            reason = str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"
+            self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=reason))
         self._writer.send("started")
         self._watch(agent)
 

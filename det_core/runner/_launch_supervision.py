@@ -54,6 +54,8 @@ def supervise_launch(
                     is_running = True
                     on_running()
                 if end := allocation.wait(_TICK):
+                    if not is_running and end.cause is not Cause.NOT_STARTED:  # a short run
+                        on_running()
                     break
                 logs.check()
                 request = requested()

@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from functools import partial
 
 from typing_extensions import Self
 
+from det_core.errors import TrackingError
 from det_core.interfaces.records import State, TrialRecord, stronger_request
 from det_core.runner._restart_policy import TrainingOutcome, request_after_error
 from det_core.runner._stop_requests import StopRequests
@@ -51,7 +53,8 @@ class TrialPool:
         self._stop = request_after_error(error)
         try:
             while wait(self._training, _TICK).not_done:
-                self._requests.poll()
+                with suppress(TrackingError):  # one has perhaps ended the search; trials stop without it
+                    self._requests.poll()
         finally:
             self._stop = State.STOPPING_KILLED
             wait(self._training)

@@ -118,7 +118,7 @@ class TrialRunner:
     stream: EventStream
     launches: FailedLaunches
     _histories: dict[int, TrialHistory] = field(default_factory=dict, init=False, repr=False)
-    """Histories of the trials that train or are postponed, by trial id."""
+    """Histories of the trials that are postponed, by trial id."""
 
     def run(self, trial: TrialRecord, requested: Callable[[], State | None]) -> TrainingResult:
         """Run the trial from its newest intact checkpoint, with up to max_restarts restarts.
@@ -127,9 +127,8 @@ class TrialRunner:
             trial: the trial to run.
             requested: function that returns the current request, a key of `REQUESTS`, or None to continue training.
         """
-        history = self._histories.setdefault(
-            trial.id,
-            TrialHistory(self.store, trial.id, lease=self.lease, is_silent=is_command(self.config.entrypoint)),
+        history = self._histories.pop(trial.id, None) or TrialHistory(
+            self.store, trial.id, lease=self.lease, is_silent=is_command(self.config.entrypoint)
         )
         while not requested() and self._activate(trial):
             end = self._run_once(trial, history, requested)
@@ -162,8 +161,8 @@ class TrialRunner:
     def _result(
         self, trial: TrialRecord, history: TrialHistory, end: _RunEnd, outcome: TrainingOutcome, limit: str
     ) -> TrainingResult:
-        if outcome is not TrainingOutcome.POSTPONED:
-            del self._histories[trial.id]
+        if outcome is TrainingOutcome.POSTPONED:
+            self._histories[trial.id] = history
         if outcome is TrainingOutcome.COMPLETED:
             return TrainingResult(outcome, metric=self._searcher_metric(trial, history.run))
         if end.kind is End.REPEATED and outcome is TrainingOutcome.FAILED:

@@ -14,10 +14,11 @@ import pytest
 from det_core.errors import RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import CheckpointState, MetricsReport, State
+from det_core.interfaces.server_store import Action
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking.remote import Caller, RunAccess, _access, answer_call, find_method, open_remote_store
-from det_core.tracking.remote._calls import METHODS
+from det_core.tracking.remote._calls import METHODS, StoreMethod
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs/guides/server.md"
@@ -87,6 +88,13 @@ def person(role: Role) -> Caller:
     return Caller(user="ann", role=role, address="192.0.2.1")
 
 
+def check(caller: Caller, store: TrackingStore, method: StoreMethod, arguments: dict[str, Any]) -> Action | None:
+    """Check a call as `answer_call` does."""
+    caller.check_method(method)
+    caller.check_run(store)
+    return caller.check_records(store, method, arguments)
+
+
 CREDENTIALS: dict[str, Caller] = {
     "viewer": person(Role.VIEWER),
     "user": person(Role.USER),
@@ -126,7 +134,7 @@ def test_callers_may_do_what_the_guide_says(direct: TrackingStore, credential: s
             continue  # models belong to no trial
         allowed = trial in PERMITTED[cells[credential]]
         try:
-            action = caller.check_call(direct, find_method(name), arguments_for(name, trial))
+            action = check(caller, direct, find_method(name), arguments_for(name, trial))
         except TrackingError:
             if allowed:
                 different.append((name, "refused"))
@@ -148,7 +156,7 @@ def test_a_run_that_has_ended_or_is_not_the_newest_may_do_nothing(tmp_path: Path
             for name in METHODS:
                 if find_method(name).rights.workers != "nothing":
                     with pytest.raises(StaleRun, match=reason):
-                        caller.check_call(store, find_method(name), arguments_for(name, caller.run.trial_id))
+                        check(caller, store, find_method(name), arguments_for(name, caller.run.trial_id))
 
 
 def test_the_present_role_of_the_user_limits_a_run(direct: TrackingStore) -> None:
@@ -156,13 +164,16 @@ def test_the_present_role_of_the_user_limits_a_run(direct: TrackingStore) -> Non
         method = find_method(name)
         if method.rights.writes and method.rights.workers != "nothing":
             with pytest.raises(TrackingError, match=f"ann has the role VIEWER here, and {name} needs USER"):
-                worker(OWN, Role.VIEWER).check_call(direct, method, arguments_for(name, OWN))
+                check(worker(OWN, Role.VIEWER), direct, method, arguments_for(name, OWN))
 
 
 def test_a_state_that_is_set_without_a_lease_is_in_the_audit_log(direct: TrackingStore) -> None:
     for lease, expected in (("holder", False), ("", True)):
-        action = person(Role.USER).check_call(
-            direct, find_method("set_experiment_state"), {"experiment_id": 1, "state": State.PAUSED, "lease": lease}
+        action = check(
+            person(Role.USER),
+            direct,
+            find_method("set_experiment_state"),
+            {"experiment_id": 1, "state": State.PAUSED, "lease": lease},
         )
         assert bool(action) is expected
     assert action and (action.user, action.name, action.target) == ("ann", "set_experiment_state", "experiment 1")
@@ -171,18 +182,18 @@ def test_a_state_that_is_set_without_a_lease_is_in_the_audit_log(direct: Trackin
 def test_reports_of_several_runs_are_permitted_only_together(direct: TrackingStore) -> None:
     reports = [*arguments_for("report_metrics", OWN)["reports"], *arguments_for("report_metrics", SISTER)["reports"]]
     with pytest.raises(TrackingError, match="run 1 of trial 1 may call report_metrics only for its own run"):
-        worker(OWN).check_call(direct, find_method("report_metrics"), {"reports": reports})
+        check(worker(OWN), direct, find_method("report_metrics"), {"reports": reports})
 
 
 def test_an_entry_names_the_records_of_others_first_and_not_too_many(direct: TrackingStore) -> None:
     reports = [
         report for trial in (OWN, SISTER, ENDED, FOREIGN) for report in arguments_for("add_logs", trial)["lines"]
     ]
-    action = person(Role.USER).check_call(direct, find_method("add_logs"), {"lines": reports})
+    action = check(person(Role.USER), direct, find_method("add_logs"), {"lines": reports})
     assert action and action.target == "trial 3, trial 1, trial 2, trial 4"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_access, "_MOST_NAMES", 2)
-        action = person(Role.USER).check_call(direct, find_method("add_logs"), {"lines": reports})
+        action = check(person(Role.USER), direct, find_method("add_logs"), {"lines": reports})
     assert action and action.target == "trial 3, trial 1 and 2 more"
 
 
@@ -196,9 +207,9 @@ def test_refusals_say_what_is_needed(direct: TrackingStore) -> None:
         (worker(OWN), "fail_checkpoint", "run 1 of trial 1 may call fail_checkpoint only for its own experiment"),
     ):
         with pytest.raises(TrackingError, match=message):
-            caller.check_call(direct, find_method(name), arguments_for(name, FOREIGN))
+            check(caller, direct, find_method(name), arguments_for(name, FOREIGN))
     with pytest.raises(RecordNotFound, match="there is no checkpoint x"):
-        worker(OWN).check_call(direct, find_method("delete_checkpoint"), {"uuid": "x"})
+        check(worker(OWN), direct, find_method("delete_checkpoint"), {"uuid": "x"})
 
 
 # Workers behind an agent, whose store may have no accounts

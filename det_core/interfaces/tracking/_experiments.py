@@ -37,6 +37,9 @@ class ExperimentStore(ABC):
 
         Returns:
             The recorded experiment.
+
+        Raises:
+            RecordExists: the experiment with the ``external_id`` has another owner.
         """
 
     @reads

@@ -43,7 +43,7 @@ class SearchEventStore(ABC):
             TrackingError: an event with the same number exists.
         """
 
-    @writes(is_report=True)
+    @writes(needs_owner=True)
     @abstractmethod
     def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
         """Delete the events, the snapshot and the orders to train of a search, so that it starts over.

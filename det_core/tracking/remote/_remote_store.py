@@ -66,7 +66,7 @@ def _execute(
     store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any], caller: Caller | None, change: Change
 ) -> bytes:
     if caller is not None:
-        change.action = caller.check_call(store, method, arguments)
+        change.action = caller.check_records(store, method, arguments)
         if method.takes("owner") and not caller.owns_all:
             arguments = {**arguments, "owner": caller.user}
     member = getattr(store, method.name)

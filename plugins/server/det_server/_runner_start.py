@@ -31,5 +31,5 @@ def start_runner(request: Request, experiment_id: int, *, from_beginning: bool =
             f"experiment {experiment_id} is COMPLETED, so there is nothing to resume; to train it further: "
             f"det experiment continue {experiment_id} --config searcher.max_length=LENGTH"
         )
-    site.keeper.start_runner(experiment_id, from_beginning=from_beginning)
     record_action(request, "resume", f"experiment {experiment_id}")
+    site.keeper.start_runner(experiment_id, from_beginning=from_beginning)

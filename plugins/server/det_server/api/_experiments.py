@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from det_core.home import private_directory
 from det_core.interfaces.records import State
-from det_server._accounts import make_change, require_ownership, require_writer
+from det_server._accounts import make_change, record_action, require_ownership, require_writer
 from det_server._refusal import RefusedError
 from det_server._runner_start import start_runner
 from det_server._site import principal_of, site_of
@@ -85,7 +85,9 @@ def continue_training(request: Request) -> Response:
             owner=principal_of(request).name,
         )
     )
-    experiment = make_change(request, "continue", lambda changed: f"experiment {changed.id}", train)
+    # Before the change, because that looks for files, which takes too long for one transaction with the entry.
+    record_action(request, "continue", f"experiment {experiment_id}")
+    experiment = train()
     if site.store.lease_holder(experiment.id) is None:  # else an earlier request, whose answer was lost, started it
         start_runner(request, experiment.id)
     return JSONResponse({"id": experiment.id})
