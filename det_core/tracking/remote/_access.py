@@ -73,12 +73,12 @@ class Caller:
             )
 
     def check_run(self, store: TrackingStore) -> None:
-        """Check that the run may still call.
+        """Check that a run that calls from elsewhere may still do so. An agent only lives as long as its run.
 
         Raises:
             StaleRun: it has ended, or is not the newest of its trial.
         """
-        if self.run:
+        if self.run and self.address is not None:
             require_current(store, self.run)
 
     def check_records(self, store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any]) -> Action | None:
