@@ -20,6 +20,11 @@ class Role(str, Enum):
     VIEWER = "VIEWER"
     """May only read."""
 
+    def includes(self, other: Role) -> bool:
+        """Return whether this role is as powerful as another one, or more."""
+        order = list(Role)
+        return order.index(self) <= order.index(other)
+
     def __str__(self) -> str:
         return self.value
 

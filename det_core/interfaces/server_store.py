@@ -63,6 +63,20 @@ class ServerStore(TrackingStore):
             TrackingError: a later call of the lane was answered before.
         """
 
+    def record_change(self, action: Action, change: Callable[[], _T]) -> _T:
+        """Make a change together with an entry in the audit log, and return the result.
+
+        Args:
+            action: the entry. Its target can be set by ``change``, if only the result tells it.
+            change: function that changes records, as ``call`` of `execute`.
+        """
+
+        def call(recorded: Change) -> _T:
+            recorded.action = action
+            return change()
+
+        return self.execute(call)
+
     @abstractmethod
     def create_user(self, name: str, *, role: Role, password: str) -> UserRecord:
         """Record a new, active user.

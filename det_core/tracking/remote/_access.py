@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,8 +12,6 @@ from det_core.interfaces.server_store import Action
 from det_core.interfaces.tracking import Reach, TrackingStore
 from det_core.tracking.remote._calls import StoreMethod
 
-_ROLES = (Role.VIEWER, Role.USER, Role.ADMIN)
-"""Roles, least powerful first."""
 _MOST_NAMES = 5
 """Maximum number of records that an entry of the audit log names, those of others first."""
 
@@ -54,10 +52,6 @@ class Caller:
     owns_all: bool = False
     address: str | None = None
 
-    def has_role(self, role: Role) -> bool:
-        """Return whether the caller has at least this role."""
-        return _ROLES.index(self.role) >= _ROLES.index(role)
-
     def check_method(self, method: StoreMethod) -> None:
         """Check that the caller may call a method at all.
 
@@ -67,7 +61,7 @@ class Caller:
         rights = method.rights
         if self.run and rights.workers is Reach.NOTHING:
             raise TrackingError(f"{self.run} may not call {method.name}, which is not for workers")
-        if not self.has_role(rights.role):
+        if not self.role.includes(rights.role):
             raise TrackingError(
                 f"{self.user} has the role {self.role} here, and {method.name} needs {rights.role}; ask an admin for it"
             )
@@ -98,17 +92,23 @@ class Caller:
         """
         rights = method.rights
         is_fenced = bool(arguments.get("lease")) or not method.takes("lease")
-        if not rights.writes or (self.owns_all and not self.run and rights.is_report and is_fenced):
+        is_report = rights.is_report and is_fenced
+        if not rights.writes or (is_report and self.owns_all and not self.run):
             return None
-        if self.run and rights.workers is Reach.RUN and _runs_in(arguments) == {(self.run.trial_id, self.run.run_id)}:
-            return None
+        refusal = TrackingError(f"{self.run} may call {method.name} only for {rights.workers}")
+        if self.run and rights.workers is Reach.RUN:
+            if not _runs_in(store, arguments) <= {(self.run.trial_id, self.run.run_id)}:
+                raise refusal
+            if is_report:
+                return None
         records = list(_records_of(store, method, arguments))
-        if self.run and not all(_REACHES[rights.workers](self, record) for record in records):
-            raise TrackingError(f"{self.run} may call {method.name} only for {rights.workers}")
-        if rights.needs_owner and not self.run:
+        if self.run:
+            reaches = _REACHES[rights.workers]
+            if not all(reaches(self, self.run, record) for record in records):
+                raise refusal
+        elif rights.needs_owner:
             self._require_ownership(records, method.name)
-        is_own_report = rights.is_report and is_fenced and all(map(self._owns, records))
-        if self.address is None or is_own_report:
+        if self.address is None or (is_report and all(map(self._owns, records))):
             return None
         return Action(self.user, method.name, _join_names(sorted(records, key=self._owns)), self.address)
 
@@ -125,11 +125,11 @@ class Caller:
             TrackingError: it belongs to another user.
         """
         ((argument, value),) = record.items()
-        self._require_ownership([_FINDERS[argument](store, value, {})], what)
+        self._require_ownership([_FINDERS[argument](store, value)], what)
 
     def _require_ownership(self, records: Iterable[_Record], what: str) -> None:
         foreign = next((record for record in records if not self._owns(record)), None)
-        if foreign and not self.has_role(Role.ADMIN):
+        if foreign and not self.role.includes(Role.ADMIN):
             raise TrackingError(f"{foreign.name} belongs to {foreign.owner}; {what} needs its owner or an admin")
 
     def _owns(self, record: _Record) -> bool:
@@ -143,8 +143,10 @@ class _Record(NamedTuple):
     """Name for people, such as ``trial 3``."""
     owner: str
     """Name of the user to whom it belongs, or an empty string for nobody."""
-    run: RunAccess | None = None
-    """Trial and run of the record. Both are 0 for an experiment, and the run is 0 where the call names none."""
+    experiment_id: int | None = None
+    """Experiment of the record, if it belongs to one."""
+    trial_id: int | None = None
+    """Trial of the record, if it belongs to one."""
 
 
 def require_current(store: TrackingStore, run: RunAccess) -> None:
@@ -162,50 +164,43 @@ def require_current(store: TrackingStore, run: RunAccess) -> None:
         raise StaleRun(f"{run} may not call the tracking store: it has ended")
 
 
-def _of_experiment(store: TrackingStore, experiment_id: int, arguments: Mapping[str, Any]) -> _Record:
-    owner = store.experiment(experiment_id).owner
-    return _Record(f"experiment {experiment_id}", owner, RunAccess(experiment_id, 0, 0))
+def _of_experiment(store: TrackingStore, experiment_id: int) -> _Record:
+    return _Record(f"experiment {experiment_id}", store.experiment(experiment_id).owner, experiment_id)
 
 
-def _of_trial(store: TrackingStore, trial_id: int, arguments: Mapping[str, Any]) -> _Record:
-    experiment = store.trial(trial_id).experiment_id
-    run = RunAccess(experiment, trial_id, arguments.get("run_id", 0))
-    return _Record(f"trial {trial_id}", store.experiment(experiment).owner, run)
+def _of_trial(store: TrackingStore, trial_id: int) -> _Record:
+    experiment = _of_experiment(store, store.trial(trial_id).experiment_id)
+    return experiment._replace(name=f"trial {trial_id}", trial_id=trial_id)
 
 
-def _of_checkpoint(store: TrackingStore, uuid: str, arguments: Mapping[str, Any]) -> _Record:
-    of_trial = _of_trial(store, store.checkpoint(uuid).trial_id, arguments)
-    return of_trial._replace(name=f"checkpoint {uuid}")
+def _of_checkpoint(store: TrackingStore, uuid: str) -> _Record:
+    return _of_trial(store, store.checkpoint(uuid).trial_id)._replace(name=f"checkpoint {uuid}")
 
 
-def _of_model(store: TrackingStore, name: str | int, arguments: Mapping[str, Any]) -> _Record:
+def _of_model(store: TrackingStore, name: str | int) -> _Record:
     model = store.model(name)
     return _Record(f"model {model.id}", model.owner)
 
 
-def _of_runs(store: TrackingStore, items: Sequence[Any], arguments: Mapping[str, Any]) -> Iterator[_Record]:
-    for trial_id, run_id in dict.fromkeys((item.trial_id, item.run_id) for item in items):
-        yield _of_trial(store, trial_id, {"run_id": run_id})
-
-
-_FINDERS: Mapping[str, Callable[[TrackingStore, Any, Mapping[str, Any]], _Record]] = {
+_FINDERS: Mapping[str, Callable[[TrackingStore, Any], _Record]] = {
     "trial_id": _of_trial,
     "experiment_id": _of_experiment,
     "uuid": _of_checkpoint,
     "name": _of_model,
-    "token_id": lambda store, token_id, arguments: _Record(f"token {token_id}", ""),
+    "token_id": lambda store, token_id: _Record(f"token {token_id}", ""),
 }
 """Arguments that name the record of a call, the first of which counts."""
 _LISTS = ("reports", "samples", "lines")
 """Arguments with many records of runs."""
 
 
-def _runs_in(arguments: Mapping[str, Any]) -> set[tuple[int, int]]:
-    """Return the trials and runs that the arguments name, as far as no lookup is needed."""
-    if "trial_id" in arguments:
-        return {(arguments["trial_id"], arguments.get("run_id", 0))}
-    items = next((arguments[name] for name in _LISTS if name in arguments), ())
-    return {(item.trial_id, item.run_id) for item in items}
+def _runs_in(store: TrackingStore, arguments: Mapping[str, Any]) -> set[tuple[int, int]]:
+    """Return the trials and runs that the arguments of a call for runs name."""
+    items = next((arguments[name] for name in _LISTS if name in arguments), None)
+    if items is not None:
+        return {(item.trial_id, item.run_id) for item in items}
+    trial_id = arguments["trial_id"] if "trial_id" in arguments else store.checkpoint(arguments["uuid"]).trial_id
+    return {(trial_id, arguments["run_id"])}
 
 
 def _records_of(store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any]) -> Iterator[_Record]:
@@ -216,11 +211,12 @@ def _records_of(store: TrackingStore, method: StoreMethod, arguments: Mapping[st
     if named is None:
         raise TrackingError(f"{method.name} names no record, so nobody may call it; rename its arguments")
     if named in _LISTS:
-        yield from _of_runs(store, arguments[named], arguments)
+        for trial_id in dict.fromkeys(item.trial_id for item in arguments[named]):
+            yield _of_trial(store, trial_id)
     else:
-        yield _FINDERS[named](store, arguments[named], arguments)
+        yield _FINDERS[named](store, arguments[named])
     if named == "name" and "checkpoint_uuid" in arguments:
-        yield _of_checkpoint(store, arguments["checkpoint_uuid"], {})
+        yield _of_checkpoint(store, arguments["checkpoint_uuid"])
 
 
 def _join_names(records: Iterable[_Record]) -> str:
@@ -229,11 +225,9 @@ def _join_names(records: Iterable[_Record]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-_REACHES: Mapping[Reach, Callable[[Caller, _Record], bool]] = {
-    Reach.RUN: lambda caller, record: record.run == caller.run,
-    Reach.EXPERIMENT: lambda caller, record: bool(
-        record.run and caller.run and record.run.experiment_id == caller.run.experiment_id
-    ),
-    Reach.MODELS: lambda caller, record: caller._owns(record),
-    Reach.ANYTHING: lambda caller, record: True,
+_REACHES: Mapping[Reach, Callable[[Caller, RunAccess, _Record], bool]] = {
+    Reach.RUN: lambda caller, run, record: record.trial_id == run.trial_id,
+    Reach.EXPERIMENT: lambda caller, run, record: record.experiment_id == run.experiment_id,
+    Reach.MODELS: lambda caller, run, record: caller._owns(record),
+    Reach.ANYTHING: lambda caller, run, record: True,
 }

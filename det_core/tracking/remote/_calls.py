@@ -11,7 +11,6 @@ import gzip
 import inspect
 import json
 import logging
-import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -106,10 +105,7 @@ class StoreMethod:
                 texts.append(f'"{name}":{self._arguments[name].dump(value)}')
             except CodecMismatch as error:
                 raise TypeError(f"{self.name}(): {name}: {error}") from None
-        text = "{" + ",".join(texts) + "}"
-        if _count_values(text.encode(errors="surrogatepass")) > _MAX_VALUES:
-            raise CallTooLarge(f"the call of {self.name} has more than {_MAX_VALUES} values; send less in one call")
-        return _pack(text, f"the call of {self.name}", self.max_bytes)
+        return _pack("{" + ",".join(texts) + "}", f"the call of {self.name}", self.max_bytes, is_call=True)
 
     def load_arguments(self, body: bytes) -> dict[str, Any]:
         """Return the arguments of a call by name.
@@ -118,7 +114,7 @@ class StoreMethod:
             TrackingError: the body is not a call of this method.
         """
         try:
-            given = _unpack(body, self.max_bytes, _MAX_VALUES)
+            given = _unpack(body, self.max_bytes, is_call=True)
             unknown = given.keys() - self._arguments.keys()
             if unknown:
                 raise CodecMismatch(f"there is no argument {min(unknown)!r}")
@@ -185,8 +181,10 @@ def dump_error(error: Exception) -> bytes:
     return _pack(f'{{"raised":{raised}}}', "the error", MAX_BODY_BYTES)
 
 
-def _pack(text: str, what: str, limit: int) -> bytes:
+def _pack(text: str, what: str, limit: int, *, is_call: bool = False) -> bytes:
     body = text.encode(errors="surrogatepass")
+    if is_call and _count_values(body) > _MAX_VALUES:
+        raise CallTooLarge(f"{what} has more than {_MAX_VALUES} values; send less in one call")
     if len(body) > limit:
         raise CallTooLarge(
             f"{what} has more than {limit >> 20} MiB, which cannot be sent at once; "
@@ -211,13 +209,14 @@ def _is_deep(body: bytes) -> bool:
     return bool(brackets)
 
 
-def _unpack(body: bytes, limit: int, most_values: float = math.inf) -> dict[str, Any]:
+def _unpack(body: bytes, limit: int, *, is_call: bool = False) -> dict[str, Any]:
     """Return the JSON object in a body.
 
     Args:
         body: JSON text, which may be compressed.
         limit: maximum number of bytes before compression.
-        most_values: maximum number of values, because a value of two bytes takes up to a hundred in memory.
+        is_call: whether anybody may have sent it. The number and nesting of its values are then limited, because a
+            value of two bytes takes up to a hundred in memory.
 
     Raises:
         TypeError, ValueError, RecursionError: the body is malformed or too large.
@@ -232,9 +231,9 @@ def _unpack(body: bytes, limit: int, most_values: float = math.inf) -> dict[str,
             raise ValueError("the compressed data are truncated")
     if len(body) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB")
-    if _count_values(body) > most_values:
-        raise CallTooLarge(f"the call has more than {most_values} values; send less in one call")
-    if most_values < math.inf and _is_deep(body):
+    if is_call and _count_values(body) > _MAX_VALUES:
+        raise CallTooLarge(f"the call has more than {_MAX_VALUES} values; send less in one call")
+    if is_call and _is_deep(body):
         raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
     found = json.loads(body.decode(errors="surrogatepass"))
     if not isinstance(found, dict):

@@ -29,7 +29,6 @@ _RENEW_AFTER = timedelta(minutes=10)
 """Age of a session's last renewal after which a request renews it again."""
 _LONGEST_TOKEN = 200
 _ROLES = {TokenScope.READ: Role.VIEWER, TokenScope.WRITE: Role.USER, TokenScope.ADMIN: Role.ADMIN}
-_STRENGTH = (Role.VIEWER, Role.USER, Role.ADMIN)
 
 
 class Admission(NamedTuple):
@@ -200,7 +199,7 @@ class AccountAccess(Access):
 def role_of_scope(scope: TokenScope, role: Role) -> Role | None:
     """Return the role that a scope permits, or None if it is more than the given role."""
     permitted = _ROLES[scope]
-    return permitted if _weaker(permitted, role) is permitted else None
+    return permitted if role.includes(permitted) else None
 
 
 def now() -> datetime:
@@ -209,7 +208,7 @@ def now() -> datetime:
 
 
 def _weaker(one: Role, other: Role) -> Role:
-    return min(one, other, key=_STRENGTH.index)
+    return other if one.includes(other) else one
 
 
 def _equal(given: str, expected: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.server_store import Action, Change
+from det_core.interfaces.server_store import Action
 from det_core.tracking.remote import Caller
 from det_server._access import AccountAccess
 from det_server._refusal import RefusedError
@@ -106,14 +106,15 @@ def make_change(request: Request, name: str, target: str | Callable[[T], str], c
         change: function that changes records.
     """
 
-    def execute(recorded: Change) -> T:
-        recorded.action = _action(request, name, target if isinstance(target, str) else "")
+    action = _action(request, name, target if isinstance(target, str) else "")
+
+    def make() -> T:
         result = change()
         if not isinstance(target, str):
-            recorded.action.target = target(result)
+            action.target = target(result)
         return result
 
-    return site_of(request).store.execute(execute)
+    return site_of(request).store.record_change(action, make)
 
 
 def _action(request: Request, name: str, target: str) -> Action:

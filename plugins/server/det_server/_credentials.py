@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from html import escape
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -11,7 +12,8 @@ from starlette.types import Message, Send
 
 from det_server._access import LONGEST_SESSION
 
-_DEVICE_SECONDS = 400 * 24 * 3600  # browsers keep none for longer
+LONGEST_COOKIE = timedelta(days=400)
+"""Time for which browsers keep a cookie at most."""
 _TOKEN = "token"  # noqa: S105  (the name of a query parameter)
 
 
@@ -36,22 +38,17 @@ def read_cookie(headers: Headers, name: str) -> str | None:
     return None
 
 
-def set_cookie(response: Response, name: str, value: str, *, secure: bool) -> None:
+def set_cookie(response: Response, name: str, value: str, *, secure: bool, life: timedelta = LONGEST_SESSION) -> None:
     """Add a cookie to a response that pages of other sites cannot send and scripts cannot read."""
     response.set_cookie(
         name,
         value,
-        max_age=int(LONGEST_SESSION.total_seconds()),
+        max_age=int(life.total_seconds()),
         path="/",
         secure=secure,
         httponly=True,
         samesite="strict",
     )
-
-
-def set_device_cookie(response: Response, name: str, value: str, *, secure: bool) -> None:
-    """Add a cookie by which the server knows a browser again, which strangers at the same address cannot lock out."""
-    response.set_cookie(name, value, max_age=_DEVICE_SECONDS, path="/", secure=secure, httponly=True, samesite="strict")
 
 
 def add_cookie(send: Send, name: str, value: str, *, secure: bool) -> Send:

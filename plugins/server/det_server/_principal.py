@@ -27,9 +27,9 @@ class Principal:
     @property
     def may_write(self) -> bool:
         """Whether the caller may change experiments and models."""
-        return self.run is None and self.role in (Role.ADMIN, Role.USER)
+        return self.run is None and self.role.includes(Role.USER)
 
     @property
     def is_admin(self) -> bool:
         """Whether the caller may manage users and read the audit log."""
-        return self.run is None and self.role is Role.ADMIN
+        return self.run is None and self.role.includes(Role.ADMIN)

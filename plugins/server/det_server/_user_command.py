@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from det_core.interfaces.account_records import UserRecord
-    from det_core.interfaces.server_store import Change, ServerStore
+    from det_core.interfaces.server_store import ServerStore
 
 T = TypeVar("T")
 _ROLES = ("admin", "user", "viewer")
@@ -182,11 +182,7 @@ def _change(store: ServerStore, action: str, name: str, change: Callable[[], T])
     from det_core.home import user_name
     from det_core.interfaces.server_store import Action
 
-    def execute(recorded: Change) -> T:
-        recorded.action = Action(user_name(), action, f"user {name}", "command line")
-        return change()
-
-    return store.execute(execute)
+    return store.record_change(Action(user_name(), action, f"user {name}", "command line"), change)
 
 
 def _show(args: argparse.Namespace, users: Iterable[UserRecord], text: str) -> int:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from det_server._accounts import accounts_of, make_change
-from det_server._credentials import set_cookie, set_device_cookie
+from det_server._credentials import LONGEST_COOKIE, set_cookie
 from det_server._forms import read_form
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
@@ -54,7 +54,8 @@ def start_session(request: Request, response: Response, user: str) -> None:
     """Create a session of a user, and add its cookie to a response."""
     accounts, secure = accounts_of(request), site_of(request).is_secure
     set_cookie(response, request.app.state.cookie, accounts.create_session(user), secure=secure)
-    set_device_cookie(response, _device_cookie(request), accounts.login.remember_device(user), secure=secure)
+    device = accounts.login.remember_device(user)
+    set_cookie(response, _device_cookie(request), device, secure=secure, life=LONGEST_COOKIE)
 
 
 def check_password(request: Request, user: str, password: str) -> None:
@@ -65,6 +66,7 @@ def check_password(request: Request, user: str, password: str) -> None:
 
 
 def _device_cookie(request: Request) -> str:
+    """Return the name of the cookie by which the server knows a browser again, which strangers cannot lock out."""
     return f"{request.app.state.cookie}-device"
 
 
