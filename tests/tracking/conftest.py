@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -171,13 +172,20 @@ def report(run: Run) -> Report:
 
 
 @pytest.fixture
-def python(forked: list[str], tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Return a function that starts another Python process, as in ``python(code, *arguments)``."""
+def python(forked: list[str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Return a function that starts another Python process, as in ``python(code, *arguments)``.
 
-    def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-        script = tmp_path / "script.py"
-        script.write_text(f"import warnings\nwarnings.simplefilter('error')\n{code}")
-        command = [sys.executable, *forked, str(script), *map(str, arguments)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    Processes that run when the test ends are killed.
+    """
+    with ExitStack() as processes:
 
-    return start
+        def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+            script = tmp_path / f"{uuid.uuid4()}.py"
+            script.write_text(f"import warnings\nwarnings.simplefilter('error')\n{code}")
+            command = [sys.executable, *forked, str(script), *map(str, arguments)]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            processes.push(process)
+            processes.callback(process.kill)
+            return process
+
+        yield start
