@@ -7,7 +7,7 @@ import hmac
 import re
 import secrets
 
-from det_core.errors import RecordNotFound
+from det_core.errors import DetError, RecordNotFound
 from det_core.interfaces.server_store import Action, ServerStore
 from det_server import _passwords
 from det_server._login_limits import LoginLimits
@@ -47,13 +47,17 @@ class Login:
         self._limits.count_attempt(user, address, device)
         try:
             right = _passwords.verify_password(self._hash(user), password)
-        except PasswordError as error:
-            raise RefusedError(503, str(error), {"retry-after": "5"}) from None
+        except DetError as error:  # the password was not checked
+            self._limits.take_back(user, address, device)
+            if isinstance(error, PasswordError):
+                raise RefusedError(503, str(error), {"retry-after": "5"}) from None
+            raise
+        if right:
+            self._limits.forgive(user, address, device)
         known = user if _NAME.fullmatch(user) else "?"
         self._store.record_action(Action(known, "login" if right else "failed login", address=address))
         if not right:
             raise RefusedError(401, "the user name or the password is wrong")
-        self._limits.forgive(user, address, device)
 
     def remember_device(self, user: str) -> str:
         """Return what a client presents at later logins of this user, until the password changes."""

@@ -55,11 +55,16 @@ class LoginLimits:
         """Take back an attempt that succeeded, and forget failures of this user there."""
         with self._lock:
             for kind, key in _keys(user, address, device).items():
-                begun, number = self._attempts[kind].get(key, (0.0, 0))
-                if number > 1 and kind == "address":
-                    self._attempts[kind][key] = begun, number - 1
+                if kind == "address":
+                    self._uncount(kind, key)
                 else:
                     self._attempts[kind].pop(key, None)
+
+    def take_back(self, user: str, address: str, device: str = "") -> None:
+        """Take back an attempt whose password was not checked."""
+        with self._lock:
+            for kind, key in _keys(user, address, device).items():
+                self._uncount(kind, key)
 
     def _count(self, kind: str, key: Hashable) -> float:
         """Count an attempt of one kind, and return the seconds to wait if there were too many."""
@@ -72,6 +77,11 @@ class LoginLimits:
         if len(attempts) > _REMEMBERED:
             attempts.popitem(last=False)
         return begun + _WINDOW - present if number >= _LIMITS[kind] else 0.0
+
+    def _uncount(self, kind: str, key: Hashable) -> None:
+        begun, number = self._attempts[kind].pop(key, (0.0, 0))
+        if number > 1:
+            self._attempts[kind][key] = begun, number - 1
 
 
 def _keys(user: str, address: str, device: str) -> dict[str, Hashable]:

@@ -10,6 +10,8 @@ from det_server._login_limits import LoginLimits
 from det_server._passwords import NOBODY, hash_password, verify_password
 from det_server._refusal import RefusedError
 
+from det_core.errors import StoreBusy
+
 from .serving import PASSWORD, ServedSite
 
 
@@ -194,6 +196,27 @@ def test_parallel_attempts_are_counted_before_they_are_checked(team: ServedSite)
     answer = team.client.post("/login", {"user": "ann", "password": PASSWORD})
     assert answer.status == 429 and int(answer.headers["retry-after"]) > 0
     assert "too many attempts" in answer.text
+
+
+@pytest.mark.parametrize("busy", ["hashing", "the store before", "the store afterwards"])
+def test_an_attempt_that_a_busy_server_could_not_finish_does_not_count(
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch, busy: str
+) -> None:
+    """Programs repeat it at once, and strangers can keep the server busy."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise StoreBusy("busy")
+
+    login = {"user": "ann", "password": PASSWORD}
+    with monkeypatch.context() as patch:
+        if busy == "hashing":
+            patch.setattr(_passwords, "_WAITING", threading.BoundedSemaphore(1))
+            _passwords._WAITING.acquire()
+        else:
+            method = {"the store before": "password_hash", "the store afterwards": "record_action"}[busy]
+            patch.setattr(team.store, method, refuse)
+        assert [team.client.call("/api/login", login).status for _ in range(6)] == [503] * 6
+    assert team.client.call("/api/login", login).status == 200
 
 
 def test_forwarded_addresses_are_not_believed(team: ServedSite) -> None:
