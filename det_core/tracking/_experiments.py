@@ -132,7 +132,8 @@ class ExperimentsMixin(StoreMixin):
             lock_experiment(connection, experiment_id)
             if add_labels or remove_labels:
                 labels = dict.fromkeys([*get_experiment(connection, experiment_id).labels, *add_labels])
-                changed["labels"] = [label for label in labels if label not in remove_labels]
+                removed = set(remove_labels)
+                changed["labels"] = [label for label in labels if label not in removed]
             if changed:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(changed))
             return get_experiment(connection, experiment_id)

@@ -204,7 +204,8 @@ def edit_metadata(
     metadata: Mapping[str, Any], add: Mapping[str, Any] | None, remove: Collection[str]
 ) -> dict[str, Any]:
     """Return a copy of the metadata without the keys to remove and with the values to add."""
-    return {key: value for key, value in metadata.items() if key not in remove} | dict(add or {})
+    removed = set(remove)
+    return {key: value for key, value in metadata.items() if key not in removed} | dict(add or {})
 
 
 def _check_name(name: str) -> None:

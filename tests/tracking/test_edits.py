@@ -43,6 +43,21 @@ def test_labels_added_at_once_are_all_kept(store: TrackingStore) -> None:
     assert sorted(store.experiment(experiment.id).labels) == sorted(labels)
 
 
+class Unsearchable(list[str]):
+    """List of any length, which would take long to search for each label while others wait to write."""
+
+    def __contains__(self, item: object) -> bool:
+        raise AssertionError(f"the list was searched for {item}")
+
+
+def test_edits_search_no_lists(store: TrackingStore) -> None:
+    removed = Unsearchable(["a"])
+    experiment = store.create_experiment(config={"labels": ["a", "b"]})
+    assert store.edit_experiment(experiment.id, remove_labels=removed).labels == ["b"]
+    store.create_model("m", metadata={"a": 1, "b": 2})
+    assert store.edit_model_metadata("m", remove=removed).metadata == {"b": 2}
+
+
 LABELS = ["plain", 'quo"te', "back\\", "é", "a,b", '["', 'a,"plain"']
 
 
