@@ -80,7 +80,7 @@ class StoreCorrupt(TrackingError):
 
 
 class CallTooLarge(TrackingError):
-    """A call of a remote tracking store, or its answer, is too large to be sent at once."""
+    """A call of the tracking store, or its answer, is too large to be made at once."""
 
 
 class StoreBusy(TrackingError):

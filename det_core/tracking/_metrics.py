@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, 
 
 from det_core.interfaces.records import MetricsReport, searcher_metric
 from det_core.tracking._column_types import finite_or_none, utc_now
-from det_core.tracking._metrics_merge import ReportKey, merge_report_pair, merge_reports, report_key
+from det_core.tracking._metrics_merge import ReportKey, merge_reports, merge_same_key, report_key
 from det_core.tracking._rows import (
     StoreMixin,
     fence_run,
@@ -193,7 +193,7 @@ def _rows_with_keys(connection: Connection, trial_id: int, reports: list[Metrics
 
 def _union(connection: Connection, row: int, report: MetricsReport, metric: str) -> dict[str, Any]:
     old = fetch_record(connection, MetricsReport, metrics, _c.id == row, what=f"metrics row {row}")
-    union = merge_report_pair(old, report)
+    union = merge_same_key(old, report)
     return {"row": row, "united": union.metrics, "batches": union.batch_metrics, "value": _value(union, metric)}
 
 

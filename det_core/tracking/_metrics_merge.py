@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import reprlib
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from det_core.errors import MetricsConflict
+from det_core.errors import CallTooLarge, MetricsConflict
 from det_core.interfaces.records import MAX_STEPS
 from det_core.tracking._column_types import dump_metrics
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 ReportKey = tuple[int, str, int]
 """Key (trial id, group, step) of one row of metrics."""
+_MOST_GROUPS = 100
+"""Maximum number of groups of the reports of a call. For each, the reports of older runs are looked for while others
+wait to write."""
 
 
 def report_key(report: MetricsReport) -> ReportKey:
@@ -29,14 +33,17 @@ def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsRe
 
     Raises:
         ValueError, TypeError: a report is invalid, as in `check_report`.
-        MetricsConflict: two reports contradict each other, as in `merge_report_pair`.
+        MetricsConflict: two reports contradict each other, as in `merge_same_key`.
+        CallTooLarge: they have more than `_MOST_GROUPS` groups.
     """
-    united: dict[ReportKey, MetricsReport] = {}
+    by_key: defaultdict[ReportKey, list[MetricsReport]] = defaultdict(list)
     for report in reports:
         check_report(report)
-        key = report_key(report)
-        united[key] = merge_report_pair(united[key], report) if key in united else report
-    return united
+        by_key[report_key(report)].append(report)
+    groups = {group for _, group, _ in by_key}
+    if len(groups) > _MOST_GROUPS:
+        raise CallTooLarge(f"one call reports metrics of {len(groups)} groups; expected at most {_MOST_GROUPS}")
+    return {key: merge_same_key(*same) for key, same in by_key.items()}
 
 
 def check_report(report: MetricsReport) -> None:
@@ -61,20 +68,25 @@ def check_report(report: MetricsReport) -> None:
             raise ValueError(f"{_where(report)}: {name!r} must be a number, not {value!r}")
 
 
-def merge_report_pair(old: MetricsReport, new: MetricsReport) -> MetricsReport:
-    """Merge two reports with the same key into one.
+def merge_same_key(first: MetricsReport, *others: MetricsReport) -> MetricsReport:
+    """Merge reports with the same key into one.
 
     Raises:
         MetricsConflict: the reports contradict each other.
     """
-    for name in old.metrics.keys() & new.metrics.keys():
-        if not _same(old.metrics[name], new.metrics[name]):
-            values = f"{reprlib.repr(old.metrics[name])}, and now as {reprlib.repr(new.metrics[name])}"
-            raise MetricsConflict(f"{_where(new)}: metric {name!r} was reported as {values}")
-    if old.batch_metrics is not None and new.batch_metrics is not None:
-        raise MetricsConflict(f"{_where(new)}: batch metrics were reported twice")
-    batches = new.batch_metrics if old.batch_metrics is None else old.batch_metrics
-    return replace(old, metrics={**old.metrics, **new.metrics}, batch_metrics=batches)
+    if not others:
+        return first
+    metrics, batches = dict(first.metrics), first.batch_metrics
+    for new in others:
+        for name in metrics.keys() & new.metrics.keys():
+            if not _same(metrics[name], new.metrics[name]):
+                values = f"{reprlib.repr(metrics[name])}, and now as {reprlib.repr(new.metrics[name])}"
+                raise MetricsConflict(f"{_where(new)}: metric {name!r} was reported as {values}")
+        if batches is not None and new.batch_metrics is not None:
+            raise MetricsConflict(f"{_where(new)}: batch metrics were reported twice")
+        metrics.update(new.metrics)
+        batches = new.batch_metrics if batches is None else batches
+    return replace(first, metrics=metrics, batch_metrics=batches)
 
 
 def _same(old: Any, new: Any) -> bool:

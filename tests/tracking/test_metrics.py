@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import MetricsConflict
+from det_core.errors import CallTooLarge, MetricsConflict
 from det_core.interfaces.records import MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking._metrics_merge import merge_reports
 
 Report = Callable[..., MetricsReport]
 NAN, INF = math.nan, math.inf
@@ -71,6 +73,23 @@ def test_a_batch_with_a_contradiction_is_rejected_as_a_whole(
     with pytest.raises(MetricsConflict, match=f"group 'training', step 5: {message}"):
         store.report_metrics([report(4, x=1), second] if not together else [report(4, x=1), first, second])
     assert [found.steps_completed for found in store.metrics(first.trial_id)] == ([] if together else [5])
+
+
+def test_many_reports_of_one_step_are_merged_in_linear_time(report: Report) -> None:
+    reports = [report(5, **{f"m{number}": number}) for number in range(50_000)]
+    begin = time.process_time()
+    (merged,) = merge_reports(reports).values()
+    assert len(merged.metrics) == 50_000 and len(reports[0].metrics) == 1
+    assert time.process_time() - begin < 1, "it takes seconds if each report copies those before"
+
+
+def test_a_call_has_a_maximum_number_of_groups(store: TrackingStore, report: Report) -> None:
+    """The earlier reports of each are looked for while others wait to write. Writers divide a batch that is refused."""
+    reports = [replace(report(5, x=1), group=f"g{number}") for number in range(101)]
+    with pytest.raises(CallTooLarge, match="101 groups"):
+        store.report_metrics(reports)
+    store.report_metrics(reports[1:])
+    assert len(list(store.metrics(reports[0].trial_id))) == 100
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])
