@@ -94,7 +94,8 @@ class Guard:
         if scope["method"] in _READING:
             await self._app(scope, receive, send)
             return
-        with self._bodies.reserve(length):
+        caller: Principal | None = state.get("principal")
+        with self._bodies.reserve(length, caller and (caller.name, caller.run)):
             state["body"] = await self._bodies.read(receive, length)
             await self._app(scope, replay_body(state["body"], receive), send)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
-from det_core.tracking.remote import max_call_bytes
+from det_core.tracking.remote import MAX_BODY_BYTES, max_call_bytes
 from det_server._refusal import RefusedError
 
 MAX_UPLOAD_BYTES = 144 << 20
@@ -23,7 +24,7 @@ _LIMITS = {
 """Maximum sizes of bodies by path."""
 _STORE = "/api/store/"
 _BUFFERED_BYTES = 512 << 20
-"""Maximum size of all bodies that are in memory at the same time."""
+"""Maximum size of all bodies that are in memory at the same time. One caller has at most `MAX_BODY_BYTES` of it."""
 _IDLE_SECONDS = 20.0
 """Maximum time between two parts of a body."""
 _BYTES_PER_SECOND = 16 << 10
@@ -40,22 +41,30 @@ class BodyReader:
 
     def __init__(self, buffered: int = _BUFFERED_BYTES, idle: float = _IDLE_SECONDS) -> None:
         self._free = buffered
+        self._held = Counter[Hashable]()
         self._idle = idle
 
     @contextmanager
-    def reserve(self, length: int) -> Iterator[None]:
+    def reserve(self, length: int, caller: Hashable) -> Iterator[None]:
         """Reserve memory for a body during the block.
+
+        Args:
+            length: length that the request announces.
+            caller: the caller, who leaves memory to others.
 
         Raises:
             RefusedError: too much is reserved already.
         """
-        if length > self._free:
+        if length > min(self._free, MAX_BODY_BYTES - self._held[caller]):
             raise RefusedError(503, "the server is receiving too much at the moment; try again", {"retry-after": "1"})
         self._free -= length
+        self._held[caller] += length
         try:
             yield
         finally:
             self._free += length
+            self._held[caller] -= length
+            self._held += Counter()  # forgets callers who hold nothing
 
     async def read(self, receive: Receive, length: int) -> bytes:
         """Return the body.

@@ -140,9 +140,9 @@ def test_a_body_has_a_minimum_rate() -> None:
 
 def test_reserved_memory_is_free_again_after_an_error() -> None:
     reader = BodyReader(buffered=10)
-    with pytest.raises(KeyError), reader.reserve(10):
+    with pytest.raises(KeyError), reader.reserve(10, "ann"):
         raise KeyError
-    with reader.reserve(10), pytest.raises(RefusedError) as refused, reader.reserve(1):
+    with reader.reserve(10, "ann"), pytest.raises(RefusedError) as refused, reader.reserve(1, "bob"):
         pass
     assert (refused.value.status, refused.value.headers) == (503, {"retry-after": "1"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import time
 
@@ -10,7 +11,10 @@ import pytest
 from det_server._http_server import HEADER_BYTES
 from det_server._request_bodies import BodyReader
 
-from .serving import LIMIT, ServedSite
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking.remote import MAX_BODY_BYTES
+
+from .serving import LIMIT, ServedSite, account_access, served
 
 
 def test_large_bodies_are_refused_before_they_are_read(local: ServedSite) -> None:
@@ -30,13 +34,41 @@ def test_nobody_can_upload_without_credentials(served_local: ServedSite) -> None
 
 def test_bodies_in_memory_are_bounded_together() -> None:
     reader = BodyReader(buffered=100)
-    with reader.reserve(60):
-        with pytest.raises(Exception, match="try again"), reader.reserve(60):
+    with reader.reserve(60, "ann"):
+        with pytest.raises(Exception, match="try again"), reader.reserve(60, "bob"):
             pass
-        with reader.reserve(40):
+        with reader.reserve(40, "bob"):
             pass
-    with reader.reserve(100):
+    with reader.reserve(100, "bob"):
         pass
+
+
+def test_bodies_of_one_caller_are_bounded_together() -> None:
+    reader = BodyReader(buffered=3 * MAX_BODY_BYTES)
+    for _ in range(2):  # the memory is free again afterwards
+        with reader.reserve(MAX_BODY_BYTES, "ann"):
+            with pytest.raises(Exception, match="try again"), reader.reserve(1, "ann"):
+                pass
+            with reader.reserve(MAX_BODY_BYTES, "bob"):
+                pass
+
+
+def test_one_caller_leaves_memory_to_others(store: TrackingStore, quick_passwords: None) -> None:
+    """Otherwise the token of a run, even one that has ended, could keep everybody from writing with two slow bodies."""
+    with served(store, account_access) as site, contextlib.ExitStack() as stack:
+        ann = site.program(site.add_user("ann"))
+        trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+        store.start_run(trial.id, allocation_id="a")
+        token = ann.call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
+        store.end_run(trial.id, 1)
+        host = f"Host: 127.0.0.1:{site.client.address[1]}\r\nAuthorization: Bearer {token}\r\n"
+        slow = [stack.enter_context(socket.create_connection(site.client.address)) for _ in range(2)]
+        for connection in slow:
+            head = f"POST /api/store/create_experiment HTTP/1.1\r\n{host}Content-Length: {256 << 20}\r\n\r\n{{"
+            connection.sendall(head.encode())
+        (refused,), _, _ = select.select(slow, [], [], LIMIT)
+        assert refused.recv(100).startswith(b"HTTP/1.1 503")
+        assert "returned" in ann.call("/api/store/create_model", {"name": "m"}).json
 
 
 def test_large_headers_are_refused(served_local: ServedSite) -> None:
