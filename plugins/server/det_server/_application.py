@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -28,6 +28,7 @@ from det_core.errors import (
 from det_server import actions, api, pages
 from det_server._guard import Guard
 from det_server._hosts import AllowedHosts
+from det_server._json_response import JsonResponse
 from det_server._refusal import API, RefusedError
 from det_server._rendering import STATIC_DIRECTORY, render_error
 from det_server._site import Site, site_of
@@ -120,7 +121,7 @@ def _explain_failure(request: Request, error: Exception) -> Response:
 
 def _explain(request: Request, status: int, message: str, hint: str = "") -> Response:
     if request.url.path.startswith(_DATA):
-        return JSONResponse({"error": message}, status)
+        return JsonResponse({"error": message}, status)
     return render_error(request, status, message, hint)
 
 

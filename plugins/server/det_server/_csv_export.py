@@ -27,17 +27,17 @@ def csv_response(file_name: str, columns: Sequence[str], rows: Iterable[Iterable
     return StreamingResponse(_csv_text(columns, rows), media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def _csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
+def _csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow(map(_cell, columns))
     for number, row in enumerate(rows, 1):
         writer.writerow(map(_cell, row))
         if number % _ROWS_AT_ONCE == 0:
-            yield buffer.getvalue()
+            yield buffer.getvalue().encode(errors="replace")
             buffer.seek(0)
             buffer.truncate()
-    yield buffer.getvalue()
+    yield buffer.getvalue().encode(errors="replace")
 
 
 def _cell(value: object) -> object:

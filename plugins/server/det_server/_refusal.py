@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
+
+from det_server._json_response import JsonResponse
 
 API = "/api/"
 """Beginning of the paths of the API, whose errors are JSON."""
@@ -27,5 +29,5 @@ class RefusedError(Exception):
     def response(self, path: str) -> Response:
         """Return the answer, as JSON below `API` and else as text."""
         if path.startswith(API):
-            return JSONResponse({"error": str(self)}, self.status, self.headers)
+            return JsonResponse({"error": str(self)}, self.status, self.headers)
         return PlainTextResponse(f"{self}\n", self.status, self.headers)

@@ -50,7 +50,7 @@ def render_page(request: Request, template: str, *, status_code: int = 200, **co
     places = _PLACES + (_ADMIN_PLACES if principal and principal.is_admin and site.has_users else ())
     known = {"site": site, "principal": principal, "path": request.url.path, "places": places}
     text = _environment().get_template(template).render(**known, **context)
-    return HTMLResponse(text, status_code=status_code)
+    return HTMLResponse(text.encode(errors="replace"), status_code=status_code)
 
 
 def render_error(request: Request, status_code: int, message: str, hint: str = "") -> Response:
@@ -143,7 +143,9 @@ def format_moment(moment: datetime) -> str:
 def query_string(values: dict[str, Any], **changes: Any) -> str:
     """Return the query of a URL with some values changed. Empty values are left out."""
     merged = {**values, **changes}
-    query = urlencode({name: value for name, value in merged.items() if value not in (None, "", False)}, doseq=True)
+    query = urlencode(
+        {name: value for name, value in merged.items() if value not in (None, "", False)}, doseq=True, errors="replace"
+    )
     return f"?{query}" if query else "?"
 
 

@@ -19,7 +19,7 @@ from .serving import ServedSite
 async def _text(*rows: list[object], columns: tuple[str, ...] = ("a", "b")) -> str:
     response = csv_response("x.csv", columns, rows)
     assert isinstance(response, StreamingResponse)
-    return "".join([str(piece) async for piece in response.body_iterator])
+    return b"".join([bytes(piece) async for piece in response.body_iterator]).decode()
 
 
 async def _pieces(response: StreamingResponse) -> list[object]:

@@ -371,3 +371,50 @@ def test_colours_of_logs_become_classes_and_nothing_else_survives(line: str, seg
 
 def test_text_of_unknown_origin_is_short_and_printable() -> None:
     assert clean_text("\0\x1b[31m\u202ea\nb" + "x" * 20_000) == "ab" + "x" * 9998
+
+
+# Records that workers and programs can make, but no command
+
+
+HALF = "\ud800"
+"""Half of a surrogate pair, which JSON can express and UTF-8 cannot encode."""
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"labels": [HALF], "searcher": {"name": HALF, "metric": HALF}, "hyperparameters": {HALF: HALF}},
+        {"searcher": 5, "hyperparameters": [1]},
+        {"searcher": [1]},
+        {"searcher": "x"},
+        {"searcher": {"max_length": 5, "metric": [1]}, "hyperparameters": 5},
+        {"searcher": {"name": {}}},
+    ],
+    ids=str,
+)
+def test_pages_show_records_that_no_command_makes(local: ServedSite, config: dict[str, Any]) -> None:
+    store = local.store
+    experiment = store.create_experiment(config=config).id
+    trial = store.create_trial(experiment, hparams={HALF: [HALF]}, seed=0).id
+    store.start_run(trial, allocation_id="a")
+    store.begin_checkpoint("c", trial_id=trial, run_id=1, storage={"type": HALF})
+    store.complete_checkpoint("c", run_id=1, steps_completed=1, resources={HALF: 1}, metadata={HALF: HALF})
+    model = store.create_model("m", labels=[HALF], metadata={HALF: HALF}).id
+    store.add_model_version(model, "c", labels=[HALF], metadata={HALF: HALF})
+    store.set_trial_metadata(trial, 1, {HALF: HALF})
+    of_experiment, owner = f"/experiments/{experiment}", local.owner
+    for path in (
+        "/experiments",
+        "/experiments.csv",
+        of_experiment,
+        f"{of_experiment}/search",
+        f"{of_experiment}/trials.csv",
+        f"{of_experiment}/code",
+        f"/data{of_experiment}/trials",
+        f"/trials/{trial}",
+        f"/compare?trials={trial}",
+        "/models",
+        "/models.csv",
+        f"/models/{model}",
+    ):
+        assert owner.get(path).status == 200, path

@@ -11,11 +11,12 @@ import threading
 from functools import partial
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from det_core.home import private_directory
 from det_core.interfaces.records import State
 from det_server._accounts import make_change, record_action, require_ownership, require_writer
+from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
 from det_server._runner_start import start_runner
 from det_server._site import principal_of, site_of
@@ -48,7 +49,7 @@ def submit(request: Request) -> Response:
         experiment = make_change(request, "create", lambda created: f"experiment {created.id}", submit)
     if experiment.state is State.QUEUED and site.store.lease_holder(experiment.id) is None:
         site.keeper.start_runner(experiment.id)
-    return JSONResponse({"id": experiment.id, "notices": []})
+    return JsonResponse({"id": experiment.id, "notices": []})
 
 
 def start(request: Request) -> Response:
@@ -57,7 +58,7 @@ def start(request: Request) -> Response:
     experiment_id = request.path_params["experiment_id"]
     from_beginning = JsonBody(request).get("from_beginning", bool, False) or False
     start_runner(request, experiment_id, from_beginning=from_beginning)
-    return JSONResponse({})
+    return JsonResponse({})
 
 
 def continue_training(request: Request) -> Response:
@@ -90,7 +91,7 @@ def continue_training(request: Request) -> Response:
     experiment = train()
     if site.store.lease_holder(experiment.id) is None:  # else an earlier request, whose answer was lost, started it
         start_runner(request, experiment.id)
-    return JSONResponse({"id": experiment.id})
+    return JsonResponse({"id": experiment.id})
 
 
 def _decode(text: str) -> bytes:

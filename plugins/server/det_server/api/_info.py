@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from det_core.version import __version__
+from det_server._json_response import JsonResponse
 from det_server._site import principal_of, site_of
 
 
 def show_info(request: Request) -> Response:
     """Answer with the release, the id of the store, and the caller."""
     principal = principal_of(request)
-    return JSONResponse(
+    return JsonResponse(
         {
             "version": __version__,
             "cluster_id": site_of(request).store.cluster_id,

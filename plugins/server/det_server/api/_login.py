@@ -6,12 +6,13 @@ from datetime import timedelta
 from functools import partial
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from det_core.interfaces.account_records import TokenScope
 from det_server._access import LocalAccess, now
 from det_server._accounts import accounts_of, make_change, require_ownership, require_writer
 from det_server._credentials import bearer_token
+from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
 from det_server._site import principal_of, site_of
 from det_server.api._json_body import JsonBody
@@ -29,7 +30,7 @@ def log_in(request: Request) -> Response:
     if isinstance(access, LocalAccess) and (link := body.get("link", str, None)):
         if access.admit_link(link) is None:
             raise RefusedError(401, "the token is not that of the URL that det server has printed")
-        return JSONResponse({"token": access.command_line_token, "expires": None})
+        return JsonResponse({"token": access.command_line_token, "expires": None})
     user, password = body.get("user", str), body.get("password", str)
     accounts = accounts_of(request)
     before = access.admit_bearer(bearer_token(request.headers) or "")
@@ -37,7 +38,7 @@ def log_in(request: Request) -> Response:
     accounts.login.check(user, password, request.state.address, device)
     expires = now() + _LIFE
     token = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires)
-    return JSONResponse({"token": token, "expires": expires.isoformat()})
+    return JsonResponse({"token": token, "expires": expires.isoformat()})
 
 
 def log_out(request: Request) -> Response:
@@ -45,7 +46,7 @@ def log_out(request: Request) -> Response:
     principal = principal_of(request)
     if principal.token_id is not None and principal.run is None:
         site_of(request).store.delete_access_token(principal.token_id)
-    return JSONResponse({})
+    return JsonResponse({})
 
 
 def create_run_token(request: Request) -> Response:
@@ -56,4 +57,4 @@ def create_run_token(request: Request) -> Response:
     require_ownership(request, "a token for its workers", trial_id=trial_id)
     create = partial(site_of(request).access.create_run_token, principal_of(request), trial_id, run_id)
     token = make_change(request, "create run token", f"trial {trial_id}", create)
-    return JSONResponse({"token": token})
+    return JsonResponse({"token": token})

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from itertools import chain
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import MAX_STEPS
 from det_server._csv_export import csv_response
 from det_server._curve_cache import Points
+from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
 from det_server._site import site_of
 from det_server.pages._series import series_keys, sorted_groups
@@ -30,13 +31,13 @@ def send_curves(request: Request) -> Response:
         {"id": trial_id, "label": f"trial {trial_id}", "x": [x for x, _ in curve], "y": [y for _, y in curve]}
         for trial_id, curve in curves.items()
     ]
-    return JSONResponse({"series": series})
+    return JsonResponse({"series": series})
 
 
 def send_metric_names(request: Request) -> Response:
     """Return the keys of all metrics of several trials as JSON."""
     trial_ids = parse_ids(request.query_params.get("trials", ""), _MOST_TRIALS)
-    return JSONResponse({"names": series_keys(sorted_groups(store_of(request).metric_names(trial_ids)))})
+    return JsonResponse({"names": series_keys(sorted_groups(store_of(request).metric_names(trial_ids)))})
 
 
 def export_curves(request: Request) -> Response:

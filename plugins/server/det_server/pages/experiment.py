@@ -48,6 +48,7 @@ def show_experiment(request: Request) -> Response:
         hyperparameters=_columns(results),
         rungs=_rungs([result.trial for result in results]),
         length_unit=_length_unit(experiment),
+        searcher=_searcher(experiment).get("name", ""),
         live_trials=list(dict.fromkeys([*best, *(result.trial.id for result in shown)])),
         **_chart(best, drawn, len(results)),
     )
@@ -161,8 +162,14 @@ def _rungs(trials: Sequence[TrialRecord]) -> list[dict[str, int]]:
 
 def _length_unit(experiment: ExperimentRecord) -> str:
     """Return the unit of the lengths of a search, such as ``epochs``, or "" if its config names none."""
-    length = (experiment.config.get("searcher") or {}).get("max_length")
+    length = _searcher(experiment).get("max_length")
     return next(iter(length), "") if isinstance(length, Mapping) else ""
+
+
+def _searcher(experiment: ExperimentRecord) -> Mapping[str, Any]:
+    """Return the searcher of a config, or an empty one if the config has something else in its place."""
+    found = experiment.config.get("searcher")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _reached(trial: TrialRecord) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import TrialOrder, searcher_metric
+from det_server._json_response import JsonResponse
 from det_server._rendering import format_metric, render_page, state_word
 from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
 from det_server.pages._store_values import experiment_of, store_of
@@ -44,7 +45,7 @@ def send_trials(request: Request) -> Response:
         for result in results
     ]
     scales = [_scale(experiment.config.get("hyperparameters", {}), name) for name in names]
-    return JSONResponse(
+    return JsonResponse(
         {"metric": metric, "smaller": smaller_is_better, "names": names, "scales": scales, "trials": rows}
     )
 

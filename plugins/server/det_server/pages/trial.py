@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.cli.render.formats import flatten_mapping
@@ -13,6 +13,7 @@ from det_core.cli.render.records import CHECKPOINT_STATES, current_placement
 from det_core.interfaces.records import CheckpointState, LogLine, Run, TrialRecord, searcher_metric
 from det_server._ansi_text import colored_segments
 from det_server._csv_export import csv_response
+from det_server._json_response import JsonResponse
 from det_server._rendering import format_elapsed, query_string, render_page
 from det_server.pages._actions import KILL_TRIAL
 from det_server.pages._hyperparameters import hyperparameter_values
@@ -73,7 +74,7 @@ def send_logs(request: Request) -> Response:
         {"id": one.id, "rank": line_source(one), "kind": one.stdtype, "text": colored_segments(one.log)}
         for one in lines
     ]
-    return JSONResponse({"lines": shown, "more": len(lines) == limit})
+    return JsonResponse({"lines": shown, "more": len(lines) == limit})
 
 
 def export_metrics(request: Request) -> Response:

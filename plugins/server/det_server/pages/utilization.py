@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.cli.render.formats import flatten_mapping
 from det_core.interfaces.records import SystemMetrics
 from det_server._downsampling import extreme_positions
+from det_server._json_response import JsonResponse
 from det_server._rendering import clean_text, query_string
 from det_server.pages._store_values import parse_number, store_of, trial_of
 
@@ -82,7 +83,7 @@ def send_utilization(request: Request) -> Response:
         for place, (times, values) in sorted(curves.items())
         for kept in [range(len(times)) if after else extreme_positions(values, _INTERVALS)]
     ]
-    return JSONResponse({"series": series, "last": last})
+    return JsonResponse({"series": series, "last": last})
 
 
 def _samples(store: TrackingStore, trial_id: int, group: str, after: int) -> Iterator[SystemMetrics]:
