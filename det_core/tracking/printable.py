@@ -6,7 +6,8 @@ import re
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _ESCAPE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])?"
-_INVISIBLE = "\u200b\u2028-\u202e\u2060-\u2069\ufeff"  # includes marks that change the direction of text
+# These include marks that change the direction of text, and halves of surrogate pairs, which no output can encode.
+_INVISIBLE = "\u200b\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
 _ESCAPES = re.compile(_ESCAPE)
 _IN_LINE = re.compile(rf"{_ESCAPE}|[\x00-\x08\x0a-\x1f\x7f-\x9f{_INVISIBLE}]")
 _IN_OUTPUT = re.compile(rf"({_COLOUR})|{_ESCAPE}|[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")

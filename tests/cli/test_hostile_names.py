@@ -176,6 +176,12 @@ def test_harmless_text_is_unchanged() -> None:
     assert printable_text(printable_text("\x1b\x1b[2J[2J")) == printable_text("\x1b\x1b[2J[2J") == "[2J"
 
 
+def test_halves_of_surrogate_pairs_are_removed_because_no_terminal_can_show_them() -> None:
+    """A worker can register a model with such a label, which everybody lists."""
+    for clean in (printable_text, printable_output):
+        assert clean("a\ud800b\udfffc").encode() == b"abc"
+
+
 def test_drawing_code_can_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     with sanitized_streams.sanitize_streams():
         print("\x1b[2Ja")
