@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from det_core.errors import DetError
+from det_core.errors import DetError, RecordNotFound
 from det_core.interfaces.account_records import Role
 from det_core.tracking.remote import MAX_READING_BYTES
 from det_server import _credentials
@@ -197,6 +197,8 @@ class Guard:
     async def _ask_store(self, ask: Any, secret: str) -> Any:
         try:
             return await run_in_threadpool(ask, secret)
+        except RecordNotFound:  # of the run that a token is for
+            return None
         except DetError as error:
             _log.warning("cannot check a token: %s", error)
             raise RefusedError(503, f"the tracking store cannot be used: {error}", {"retry-after": "5"}) from None

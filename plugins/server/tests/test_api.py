@@ -20,7 +20,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.version import __version__
 
-from .serving import ServedSite, account_access, served
+from .serving import ServedSite, account_access, served, site_without_server
 
 
 def test_info(local: ServedSite, team: ServedSite) -> None:
@@ -212,6 +212,17 @@ def test_the_token_of_a_run_ends_with_the_run_and_its_user(team: ServedSite, end
     if end != "its user leaves":
         token = team.program("root").call("/api/run_tokens", run)
         assert (token.status == 200) is (end == "its user is demoted"), token.text
+
+
+def test_the_token_of_a_run_ends_with_its_experiment(team: ServedSite) -> None:
+    store = team.store
+    trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+    store.start_run(trial.id, allocation_id="a")
+    token = team.program("ann").call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
+    store.delete_experiment(trial.experiment_id)
+    restarted = site_without_server(store, account_access).client
+    answer = restarted.with_headers(Authorization=f"Bearer {token}").call("/api/store/trial", {"trial_id": trial.id})
+    assert answer.status == 401, "programs repeat what is refused with 503"
 
 
 def test_a_token_for_a_run_of_somebody_else_needs_an_admin(team: ServedSite) -> None:
