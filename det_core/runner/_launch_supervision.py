@@ -28,8 +28,8 @@ def supervise_launch(
 ) -> Exit:
     """Start a launch, show its state, pass requests to stop on to it, and wait for its end.
 
-    An unexpected exception of the launcher is an end, too, with the cause NODE_LOST if the processes ran and
-    NOT_STARTED otherwise. Its traceback is in the log of the trial.
+    Any exception of the launcher while the processes run is an end, too, with the cause NODE_LOST, and an unexpected
+    one before that has the cause NOT_STARTED. Its traceback is in the log of the trial.
 
     Args:
         start: function that starts the launch.
@@ -64,16 +64,18 @@ def supervise_launch(
                     allocation.preempt()
                 if request is State.STOPPING_KILLED or time.monotonic() > kill_at:
                     allocation.kill()
-    except LaunchDelayed as delayed:
-        end = Exit(code=1, cause=Cause.NOT_STARTED, message=str(delayed))
     except TrackingError:
         raise
-    except DetError:
-        display.clear()
-        raise
-    except Exception as error:  # noqa: BLE001  (a launcher may be anybody's)
-        cause = Cause.NODE_LOST if is_running else Cause.NOT_STARTED
-        end = Exit(code=1, cause=cause, message=_log_error(error, logs))
+    except Exception as error:  # a launcher may be anybody's
+        if is_running:
+            end = Exit(code=1, cause=Cause.NODE_LOST, message=_log_error(error, logs))
+        elif isinstance(error, LaunchDelayed):
+            end = Exit(code=1, cause=Cause.NOT_STARTED, message=str(error))
+        elif isinstance(error, DetError):
+            display.clear()
+            raise
+        else:
+            end = Exit(code=1, cause=Cause.NOT_STARTED, message=_log_error(error, logs))
     display.clear()
     return end
 

@@ -19,10 +19,12 @@ class Raising:
     Attributes:
         method: the method.
         end: end of the launch, or None for workers that run until they are killed.
+        error: class of the error.
     """
 
     method: str
     end: Exit | None = None
+    error: type[Exception] = KeyError
 
 
 End = Exit | Exception | Raising | None
@@ -66,7 +68,7 @@ class PlayedAllocation(Allocation):
 
     def __init__(self, end: Exit | Raising | None, *, stops: bool) -> None:
         self.end = end.end if isinstance(end, Raising) else end
-        self._broken = end.method if isinstance(end, Raising) else ""
+        self._broken = end if isinstance(end, Raising) else None
         self._stops = stops
         self.calls: list[str] = []
         """Names of the methods that were called, without `wait` and `status`."""
@@ -95,8 +97,8 @@ class PlayedAllocation(Allocation):
         self._break("close")
 
     def _break(self, method: str) -> None:
-        if method == self._broken:
-            raise KeyError(f"a defect of {method}")
+        if self._broken and method == self._broken.method:
+            raise self._broken.error(f"a defect of {method}")
 
 
 def ended_by(cause: Cause, code: int = 1) -> Exit:

@@ -508,14 +508,18 @@ def test_a_launch_that_would_fail_again_is_not_repeated(
     assert [run.end_reason for run in one.store.runs(one.trial.id)] == [str(problem)]
 
 
-def test_an_error_of_the_launcher_ends_its_launch_only(play: Callable[..., Play]) -> None:
+@pytest.mark.parametrize("error", [KeyError, LaunchError, LaunchDelayed])
+def test_an_error_of_the_launcher_ends_its_launch_only(play: Callable[..., Play], error: type[Exception]) -> None:
+    """Those that say that nothing was started have no meaning once the workers run."""
     one = play(max_restarts=0)
-    result = one.run(Raising("wait"), Raising("close", SUCCESS))
+    result = one.run(Raising("wait", error=error), Raising("close", SUCCESS))
     assert (result.outcome, one.record.interruptions) == (TrainingOutcome.COMPLETED, 1)
     assert [each.calls for each in one.launcher.allocations] == [["kill", "close"], ["close"]]
-    error = "the launcher raised KeyError: 'a defect of wait'"
-    assert [run.end_reason for run in one.store.runs(one.trial.id)] == [f"node lost: {error}", ""]
-    assert {"KeyError: 'a defect of wait'", "KeyError: 'a defect of close'"} <= set(one.log)
+    reason = f"the launcher raised {error.__name__}: {error('a defect of wait')}"
+    assert [run.end_reason for run in one.store.runs(one.trial.id)] == [f"node lost: {reason}", ""]
+    assert {reason.removeprefix("the launcher raised "), "KeyError: 'a defect of close'"} <= {
+        line.removeprefix("det_core.errors.") for line in one.log
+    }
 
 
 @pytest.mark.parametrize("broken", ["preempt", "kill", "status"])
