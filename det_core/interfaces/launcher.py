@@ -120,8 +120,9 @@ class LaunchRequest:
 class Allocation(ABC):
     """One launch, from its place in the queue to the end of its processes. No method blocks beyond its time limit.
 
-    If a method raises an exception that is not documented here, the launch counts as `Cause.NOT_STARTED`, or as
-    `Cause.NODE_LOST` once its phase was `Phase.RUNNING`. The runner then calls `kill` and `close`.
+    If a method raises an exception that is not documented here, the launch counts as `Cause.NOT_STARTED`. Once its
+    phase was `Phase.RUNNING`, it counts as `Cause.NODE_LOST` after any exception. The runner then calls `kill` and
+    `close`.
 
     When the command has ended, all processes that it started are ended, too. If the process that holds this object
     dies, all of them end within 10 s, and a launch that waits is withdrawn.

@@ -209,14 +209,26 @@ def _is_deep(body: bytes) -> bool:
     return bool(brackets)
 
 
+def check_values(body: bytes) -> None:
+    """Check the number and nesting of the values in JSON text, each of which takes up to 100 bytes of memory.
+
+    Raises:
+        CallTooLarge: there are too many.
+        ValueError: they are nested too deep.
+    """
+    if _count_values(body) > _MAX_VALUES:
+        raise CallTooLarge(f"the call has more than {_MAX_VALUES} values; send less in one call")
+    if _is_deep(body):
+        raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
+
+
 def _unpack(body: bytes, limit: int, *, is_call: bool = False) -> dict[str, Any]:
     """Return the JSON object in a body.
 
     Args:
         body: JSON text, which may be compressed.
         limit: maximum number of bytes before compression.
-        is_call: whether anybody may have sent it. The number and nesting of its values are then limited, because a
-            value of two bytes takes up to a hundred in memory.
+        is_call: whether anybody may have sent it. The number and nesting of its values are then limited.
 
     Raises:
         TypeError, ValueError, RecursionError: the body is malformed or too large.
@@ -231,10 +243,8 @@ def _unpack(body: bytes, limit: int, *, is_call: bool = False) -> dict[str, Any]
             raise ValueError("the compressed data are truncated")
     if len(body) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB")
-    if is_call and _count_values(body) > _MAX_VALUES:
-        raise CallTooLarge(f"the call has more than {_MAX_VALUES} values; send less in one call")
-    if is_call and _is_deep(body):
-        raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
+    if is_call:
+        check_values(body)
     found = json.loads(body.decode(errors="surrogatepass"))
     if not isinstance(found, dict):
         raise TypeError("expected a JSON object")

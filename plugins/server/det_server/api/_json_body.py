@@ -7,6 +7,8 @@ from typing import Any, TypeVar, overload
 
 from starlette.requests import Request
 
+from det_core.errors import CallTooLarge
+from det_core.tracking.remote import check_values
 from det_server._refusal import RefusedError
 
 T = TypeVar("T")
@@ -25,10 +27,12 @@ class JsonBody:
     """
 
     def __init__(self, request: Request) -> None:
+        body = request.state.body or b"{}"
         try:
-            found = json.loads(request.state.body or b"{}")
-        except (ValueError, RecursionError) as error:
-            raise RefusedError(400, f"the body is not JSON: {error}") from None
+            check_values(body)
+            found = json.loads(body)
+        except (CallTooLarge, ValueError, RecursionError) as error:
+            raise RefusedError(400, f"the body cannot be read as JSON: {error}") from None
         if not isinstance(found, dict):
             raise RefusedError(400, "the body is not a JSON object")
         self._fields: dict[str, Any] = found
