@@ -199,10 +199,16 @@ def _count_values(body: bytes) -> int:
 
 
 def _is_deep(body: bytes) -> bool:
-    """Return whether JSON text is nested more than `_MAX_LEVELS` deep, without decoding it."""
+    """Return whether JSON text is nested more than `_MAX_LEVELS` deep, without decoding it.
+
+    Raises:
+        ValueError: it has more texts than values and their names, each of which would take memory here.
+    """
     if body.count(b"[") + body.count(b"{") <= _MAX_LEVELS:
         return False
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    if plain.count(b'"') > 4 * (_count_values(body) + 1):
+        raise ValueError("it is not JSON")
     brackets = _TEXT.sub(b"", plain).translate(None, delete=_NO_BRACKETS)
     for _ in range(_MAX_LEVELS):
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")

@@ -291,6 +291,24 @@ def test_a_small_compressed_call_of_a_viewer_takes_little_memory(
     assert len(answer.body) < 1000
 
 
+def test_a_small_compressed_call_of_a_run_takes_little_memory(team: ServedSite) -> None:
+    """Its texts are skipped while brackets are counted, and are no more than its values."""
+    store = team.store
+    trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+    store.start_run(trial.id, allocation_id="a")
+    token = team.program("ann").call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
+    worker = team.client.with_headers(Authorization=f"Bearer {token}")
+    body = gzip.compress(b'{"reports":' + b"[" * 101 + b'"' * (4 << 20), 1)
+    tracemalloc.start()
+    try:
+        answer = worker.request("POST", "/api/store/report_metrics", body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.json["raised"][0] == "TrackingError"
+    assert peak < 32 << 20, f"{peak >> 20} MiB"
+
+
 def test_who_writes_sends_at_most_millions_of_values(team: ServedSite) -> None:
     body = gzip.compress(b'{"reports":[' + b"{}," * 8_000_000 + b"{}]}", 1)
     answer = team.program("ann").request("POST", "/api/store/report_metrics", body)
