@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 import re
+import tarfile
+import tracemalloc
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
@@ -16,6 +19,7 @@ import pytest
 from det_server import pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
+from det_server.pages import code
 from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import State, SystemMetrics
@@ -248,6 +252,22 @@ def test_code_is_shown_by_number_and_downloaded_unchanged(seeded: tuple[Seeded, 
     ids, client = seeded
     assert client.get(f"/experiments/{ids.search}/code?file=../../../etc/passwd").status == 200
     assert client.get(f"/experiments/{ids.search}/code.tar.gz").body[:2] == b"\x1f\x8b"
+
+
+def test_an_archive_takes_bounded_memory_whatever_its_headers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extended header of a member is read as a whole, and a gigabyte of zeros takes a megabyte."""
+    monkeypatch.setattr(code, "_MOST_READ", 1 << 20)
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 64 << 20
+    archive = gzip.compress(header.tobuf() + bytes(header.size), 1)
+    tracemalloc.start()
+    try:
+        files, text = code._read_archive(archive, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (files, "damaged" in text) == ([], True)
+    assert peak < 8 << 20, f"{peak >> 20} MiB"
 
 
 def test_rungs_are_the_lengths_of_a_search() -> None:

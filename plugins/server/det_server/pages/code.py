@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
+import threading
+import zlib
 from dataclasses import dataclass
 from io import BytesIO
 
@@ -20,8 +23,10 @@ from det_server.pages.experiment import experiment_head
 _MOST_FILES = 2000
 _MOST_TEXT = 200_000
 """Maximum number of characters of a file that is shown."""
-_MOST_READ = 512 * 1024 * 1024
-"""Maximum number of bytes of all files, after which an archive is not read further."""
+_MOST_READ = 192 << 20
+"""Maximum size of an archive in bytes before compression, after which it is not read further."""
+_one_at_a_time = threading.Lock()
+"""Held while an archive is in memory as a whole."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +76,24 @@ def download_code(request: Request) -> Response:
 def _read_archive(archive: bytes, wanted: int | None) -> tuple[list[CodeFile], str]:
     """Return the files of an archive, and the text of the wanted one, without unpacking any."""
     files: list[CodeFile] = []
-    text, total = "", 0
+    text = ""
     if not archive:
         return files, text
     try:
-        with tarfile.open(fileobj=BytesIO(archive), mode="r|gz") as members:
+        with (
+            _one_at_a_time,
+            gzip.open(BytesIO(archive)) as stream,
+            tarfile.open(fileobj=BytesIO(stream.read(_MOST_READ)), mode="r:") as members,
+        ):
             for number, member in enumerate(members):
-                total += member.size
-                if len(files) == _MOST_FILES or total > _MOST_READ:
+                if len(files) == _MOST_FILES:
                     break
                 if not member.isfile():
                     continue
                 files.append(CodeFile(number, member.name, member.size))
                 if number == wanted and (content := members.extractfile(member)):
                     text = _shown_text(content.read(_MOST_TEXT))
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         return files, f"The archive is damaged: {error}"
     return sorted(files, key=lambda one: one.name), text
 
