@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 
 from det_server._refusal import RefusedError
 
@@ -92,13 +93,16 @@ def _keys(user: str, address: str, device: str) -> dict[str, Hashable]:
 
 
 def _network(address: str) -> str:
-    """Return an address, or the network of 64 bits of an IPv6 address, which a single client has."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address[:64]
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
-    return str(parsed)
+    """Return an address without a port, or the network of 64 bits of an IPv6 address, which a single client has."""
+    for text in (address, address.rpartition(":")[0].strip("[]")):  # some proxies report the port, too
+        with suppress(ValueError):
+            return _name_network(ipaddress.ip_address(text))
+    return address[:64]
+
+
+def _name_network(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))

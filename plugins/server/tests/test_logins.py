@@ -113,6 +113,8 @@ def test_logins_that_succeed_never_exhaust_a_limit() -> None:
         (("ann", "::ffff:10.0.0.1"), ("ann", "::ffff:10.0.0.2"), False),
         (("ann", "::ffff:10.0.0.1"), ("ann", "10.0.0.1"), True),
         (("ann", "10.0.0.1"), ("ann", "10.0.0.2"), False),
+        (("ann", "10.0.0.1:5000"), ("ann", "10.0.0.1:5001"), True),
+        (("ann", "[2001:db8::1]:5000"), ("ann", "2001:db8::2"), True),
     ],
 )
 def test_attempts_are_counted_by_user_and_network(one: tuple[str, str], other: tuple[str, str], same: bool) -> None:
