@@ -86,7 +86,12 @@ def database_file(url: str) -> Path | None:
         raise TrackingError(f"{url!r} names the host {host!r}; if this is a directory, write: {scheme}:////{rest}")
     if path in ("", ":memory:"):
         raise TrackingError("the tracking store needs a file: sqlite:////absolute/path/det.db")
-    return Path(unquote(path)).expanduser().absolute()
+    file = Path(unquote(path))
+    try:
+        return file.expanduser().absolute()
+    except RuntimeError:
+        user = file.parts[0].removeprefix("~")
+        raise TrackingError(f"{url!r}: there is no user {user!r} of this host; write sqlite:////absolute/path") from None
 
 
 def _open_agent_store(wait: float) -> TrackingStore:

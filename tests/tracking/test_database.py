@@ -132,6 +132,7 @@ def test_importing_the_package_imports_no_database_library() -> None:
             "postgresql://nobody:secret@localhost:1/x",
             r"postgresql\+psycopg://nobody:\*\*\*@localhost:1/x: PostgreSQL says",
         ),
+        ("sqlite:///~nobody-of-this-name/det.db", "there is no user 'nobody-of-this-name' .* sqlite:////absolute"),
     ],
 )
 def test_an_unusable_url_raises_an_error(url: str, message: str) -> None:
