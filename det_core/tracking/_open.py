@@ -91,7 +91,9 @@ def database_file(url: str) -> Path | None:
         return file.expanduser().absolute()
     except RuntimeError:
         user = file.parts[0].removeprefix("~")
-        raise TrackingError(f"{url!r}: there is no user {user!r} of this host; write sqlite:////absolute/path") from None
+        raise TrackingError(
+            f"{url!r}: there is no user {user!r} of this host; write sqlite:////absolute/path"
+        ) from None
 
 
 def _open_agent_store(wait: float) -> TrackingStore:
