@@ -161,6 +161,7 @@ def test_errors_of_arguments_name_the_method_and_the_argument(remote: TrackingSt
         (TypeError("a"), TypeError, "a"),
         (ValueError("a"), ValueError, "a"),
         (KeyError("a"), KeyError, "'a'"),
+        (OverflowError("a"), OverflowError, "a"),
         (UnicodeError("a"), ValueError, "a"),
         (MetricsConflict("é \udcff"), MetricsConflict, "é \udcff"),
         (UnwritableText("a"), UnwritableText, "a"),

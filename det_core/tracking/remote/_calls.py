@@ -48,9 +48,10 @@ _ERRORS: Mapping[str, type[Exception]] = {
         TypeError,
         ValueError,
         KeyError,
+        OverflowError,  # of a number that is too large for the database
     )
 }
-"""Errors that are raised again as they are. An error of a subclass becomes one of its base class."""
+"""Errors that are raised again as they are, and not logged. One of a subclass becomes one of its base class."""
 
 METHODS = TrackingStore.__abstractmethods__ - {"close"}
 """Names of the methods and properties that can be called."""
