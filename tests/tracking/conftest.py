@@ -92,9 +92,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave all but one case of each test to the soak, except on SQLite."""
     seen: set[tuple[str, str]] = set()
     for item in items:
-        name, _, case = item.nodeid.partition("[")
-        backend = next((each for each in ("postgresql", "remote") if each in case), "")
-        if not backend or (backend == "postgresql" and name.rpartition("::")[2] in EVERY_CASE):
+        backend = item.callspec.params.get("backend", "sqlite") if hasattr(item, "callspec") else "sqlite"
+        name = item.nodeid.partition("[")[0]
+        if backend == "sqlite" or (backend == "postgresql" and name.rpartition("::")[2] in EVERY_CASE):
             continue
         if (name, backend) in seen:
             item.add_marker(pytest.mark.soak)
