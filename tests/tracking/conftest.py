@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -172,7 +171,9 @@ def report(run: Run) -> Report:
 
 
 @pytest.fixture
-def python(forked: list[str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def python(
+    forked: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Return a function that starts another Python process, as in ``python(code, *arguments)``.
 
     Processes that run when the test ends are killed.
@@ -180,7 +181,7 @@ def python(forked: list[str], tmp_path: Path) -> Iterator[Callable[..., subproce
     with ExitStack() as processes:
 
         def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-            script = tmp_path / f"{uuid.uuid4()}.py"
+            script = tmp_path_factory.mktemp("python") / "script.py"
             script.write_text(f"import warnings\nwarnings.simplefilter('error')\n{code}")
             command = [sys.executable, *forked, str(script), *map(str, arguments)]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
