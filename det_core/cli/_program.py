@@ -81,7 +81,7 @@ def _use_master(url: str) -> None:
 
     if is_server_url(url):
         url = remember_token(url)
-        if not is_meant(url) and os.environ.pop(TOKEN_VARIABLE, None):
+        if not is_meant(url) and os.environ.pop(TOKEN_VARIABLE, ""):
             print(
                 f"{TOKEN_VARIABLE} is not used: it is for the server that DET_MASTER names, which is not {url}",
                 file=sys.stderr,

@@ -53,16 +53,17 @@ def test_summaries_have_the_numbers_of_each_experiment(store: TrackingStore, sma
     assert list(found) == [other, opposite, one, empty]
     least, greatest = Validation(value=1.0, steps_completed=1), Validation(value=4.0, steps_completed=4)
     of_one = (Validation(value=-4.0, steps_completed=4), runs[1]) if smaller_is_better else (greatest, runs[0])
-    expected: dict[int, tuple[int, int, int, int, Validation | None, Run | None]] = {
-        one: (2, 1, 2, 10**12 + 105, *of_one),
-        other: (1, 0, 1, 7, least if smaller_is_better else greatest, runs[2]),
-        opposite: (1, 0, 0, 0, greatest if smaller_is_better else least, runs[3]),
-        empty: (0, 0, 0, 0, None, None),
+    expected: dict[int, tuple[int, int, int, int, int, Validation | None, Run | None]] = {
+        one: (2, 1, 0, 2, 10**12 + 105, *of_one),
+        other: (1, 0, 0, 1, 7, least if smaller_is_better else greatest, runs[2]),
+        opposite: (1, 0, 0, 0, 0, greatest if smaller_is_better else least, runs[3]),
+        empty: (0, 0, 0, 0, 0, None, None),
     }
-    for experiment, (trials, running, checkpoints, size, best, trained) in expected.items():
+    for experiment, (trials, running, failed, checkpoints, size, best, trained) in expected.items():
         assert found[experiment] == ExperimentSummary(
             trials=trials,
             running_trials=running,
+            failed_trials=failed,
             checkpoints=checkpoints,
             checkpoint_bytes=size,
             best=best,

@@ -124,6 +124,7 @@ class LiveChanges:
         self._subscriptions: set[Subscription] = set()
         self._poller: asyncio.Task[None] | None = None
         self._cursor = ""
+        self._has_cursor = asyncio.Event()
 
     @property
     def open_pages(self) -> int:
@@ -175,6 +176,7 @@ class LiveChanges:
     def _start(self) -> None:
         if self._poller is None or self._poller.done():
             self._cursor = ""
+            self._has_cursor.clear()
             self._poller = asyncio.create_task(self._poll_while_open())
 
     async def _send_present(self, subscription: Subscription, cursor: str) -> None:
@@ -182,6 +184,7 @@ class LiveChanges:
         try:
             subscription.put_rows(await _in_thread(lambda: self._rows.read([subscription.topics])))
             if cursor:
+                await self._has_cursor.wait()  # what happens after this read is left to the poller
                 missed = await _in_thread(lambda: self._store.changes(cursor))
                 self._publish(subscription, missed)
         except (DetError, ValueError) as error:  # an unknown cursor, or a store that is unavailable
@@ -201,6 +204,7 @@ class LiveChanges:
         await self._end_streams_of_strangers()
         changes = await _in_thread(lambda: self._store.changes(self._cursor))
         self._cursor = changes.cursor
+        self._has_cursor.set()
         subscriptions = list(self._subscriptions)
         topics = [one.topics for one in subscriptions]
         rows = await _in_thread(lambda: self._rows.read(topics))

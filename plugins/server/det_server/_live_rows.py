@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from det_core.interfaces.records import ExperimentRecord, TrialRecord, TrialResult
+from det_core.tracking.control import lacks_runner
 from det_server._rendering import format_metric, format_number, format_percent, format_record_time, state_word
 
 if TYPE_CHECKING:
@@ -71,11 +72,14 @@ class LiveRows:
     def _experiment_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
         experiments = self._store.experiments_by_id(ids)
         summaries = self._store.experiment_summaries([one.id for one in experiments])
+        runners = self._store.lease_holders()
         return {
             f"experiment/{one.id}": {
                 **_common_values(one),
                 "best": format_metric(summary.best.value if summary.best else None),
                 "trials": str(summary.trials),
+                "failed": str(summary.failed_trials or ""),
+                "orphaned": "yes" if lacks_runner(one, runners.get(one.id)) else "",
                 "checkpoints": str(summary.checkpoints),
             }
             for one in experiments

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timezone
@@ -15,6 +16,7 @@ import pytest
 from det_server import _live_changes
 from det_server._live_changes import Event, LiveChanges, Subscription, Viewer
 from det_server._live_rows import Topics
+from det_server.pages import live
 
 from det_core.errors import StoreBusy
 from det_core.interfaces.account_records import Role
@@ -173,6 +175,21 @@ def test_a_page_that_connects_again_hears_what_it_missed(store: TrackingStore) -
         await again.close()
 
     reading(store, body)
+
+
+@pytest.mark.parametrize(
+    "path", ["/experiments", "/experiments/1", "/experiments/1/search", "/experiments/1/code", "/trials/1"]
+)
+def test_a_page_carries_the_cursor_that_it_was_rendered_at(local: ServedSite, path: str) -> None:
+    _, run = new_run(local.store)
+    (cursor,) = re.findall(r'<body[^>]* data-cursor="([^"]+)">', local.owner.get(path).text)
+    report(local.store, run, 1, 1.0)
+    assert list(local.store.changes(cursor).metrics) == [run.trial_id]
+
+
+def test_the_cursors_of_all_databases_are_accepted() -> None:
+    longest = ";".join((",".join(["9" * 19] * 6), ",".join(["9" * 19] * 7)))
+    assert live._CURSOR.fullmatch(longest)
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "9.9.9.9", "-1", "1,2,3"])

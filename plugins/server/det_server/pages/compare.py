@@ -13,6 +13,7 @@ from det_core.interfaces.records import TrialRecord
 from det_server._live_rows import results_of_trials
 from det_server._rendering import query_string, render_page
 from det_server.pages._hyperparameters import hyperparameter_values
+from det_server.pages._live_page import live
 from det_server.pages._series import find_series
 from det_server.pages._store_values import metric_of, parse_ids, ranked_colors, store_of
 
@@ -63,4 +64,4 @@ def _row(name: str, cells: list[Any]) -> dict[str, Any]:
     return {"name": name, "cells": cells, "differs": len({repr(value) for value in cells}) > 1}
 
 
-ROUTES = [Route("/compare", show_compare)]
+ROUTES = [Route("/compare", live(show_compare))]

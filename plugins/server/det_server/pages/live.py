@@ -15,7 +15,7 @@ from det_server._site import principal_of, site_of
 from det_server.pages._store_values import parse_ids
 
 _MOST_IDS = 300
-_CURSOR = re.compile(r"[A-Za-z0-9.,:_-]{0,200}")
+_CURSOR = re.compile(r"[0-9,;]{0,300}")
 
 
 async def stream_changes(request: Request) -> Response:
