@@ -26,7 +26,7 @@ tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
 # The models are small, and suites and workers share the cores: more threads only wait for each other.
-test-% more-% unit-% versions-% soak: export OMP_NUM_THREADS := 1
+test-% more-% unit-% versions-% soak-%: export OMP_NUM_THREADS := 1
 
 MORE := slow or campaign
 # More suites at a time than there usually are cores, because tests also wait.
@@ -51,8 +51,8 @@ set-up:
 
 # Builds in its recipe, so that the other suites do not wait for it; the first suite that starts.
 more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
-test-mlflow more-mlflow: build = +$(MAKE) --no-print-directory $(MLFLOW)/.installed
-test-server more-server: build = +$(MAKE) --no-print-directory $(AXE)
+test-mlflow more-mlflow soak-mlflow: build = +$(MAKE) --no-print-directory $(MLFLOW)/.installed
+test-server more-server soak-server: build = +$(MAKE) --no-print-directory $(AXE)
 
 test-%:
 	$(build)
@@ -72,9 +72,9 @@ unit-%:
 # What a change may break: lint, and the suites of the distributions that changed since a revision and of those that import
 # them, until one fails. make check SINCE=HEAD~3
 SINCE ?= @{upstream}
-check: lint
-	suites=$$($(BIN)/python tools/changed_suites.py --since '$(SINCE)') && \
-		$(MAKE) --no-print-directory --jobs=2 --output-sync=target $$(printf 'test-%s ' $$suites)
+check: $(VENV)/.dev
+	@suites=$$($(BIN)/python tools/changed_suites.py --since '$(SINCE)') && echo "suites: $${suites:-none}" && \
+		$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint $$(for suite in $$suites; do echo test-$$suite; done)
 
 gpu: $(VENV)/.dev
 	$(PYTEST) -m gpu tests/core $(foreach suite,torch torch_distributed deepspeed,$(call tests_of,$(suite)))
@@ -86,16 +86,20 @@ mutants: set-up $(VENV)/.horovod $(MLFLOW)/.installed $(AXE)
 	set -e; for command in $(or $(ARGS),trace run); do $(BIN)/python tools/mutants $$command $(foreach suite,$(filter-out packaging,$(SUITES)),"$(call tests_in,$(suite))"); done
 
 # The same campaigns as in the tests, with their full count of seeds.
-soak: debian $(VENV)/.horovod $(MLFLOW)/.installed versions
-	export DET_SOAK=1; set -e; for tests in $(foreach suite,$(filter-out $(PARTS),$(SUITES)),$(call tests_of,$(suite))); do \
-		$(BIN)/pytest -m "campaign or soak" $$tests; done
+soak: set-up $(VENV)/.horovod versions
+	$(MAKE) --no-print-directory --keep-going soak-packaging $(SUITES:%=soak-%)
+
+soak-%: export DET_SOAK ?= 1
+soak-%:
+	$(build)
+	$(PYTEST) -m "campaign or soak" $(call tests_in,$*) || [ $$? = 5 ]
 
 # det-torch with the oldest and the newest torch that can be installed here, and det-core with each Python, in environments of
 # their own. A torch other than the one above is a download of gigabytes.
 TORCHS := 2.10.0 2.14.1
 PYTHONS := 3.10 3.12 3.13
 VERSIONS := .cache/versions
-.PRECIOUS: $(VERSIONS)/%/.installed
+.PRECIOUS: $(VERSIONS)/torch-%/.installed $(VERSIONS)/python-%/.installed
 versions: $(TORCHS:%=versions-torch-%) $(PYTHONS:%=versions-python-%)
 
 versions-torch-%: $(VERSIONS)/torch-%/.installed

@@ -1,7 +1,8 @@
 """Print the suites that a change may break: ``changed_suites.py [--since REVISION]``, which ``make check`` uses.
 
 They are the suites of the distributions whose files differ from the revision, and of the distributions that import
-those, dependencies first. A change of a test concerns only its own suite. Files that git does not know yet count.
+those, dependencies first. A change of a test concerns only its own suite, and one of an example, a page or a helper of
+tests those whose tests name it. Files that git does not know yet count.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cycles import imported_names
@@ -17,26 +18,29 @@ from cycles import imported_names
 CORE_PARTS = ("cli", "comm", "runner", "testing", "tracking")
 """Directories of ``tests/`` that are suites of their own."""
 CORE_DIRECTORIES = ("tests", "docs", "examples", "benchmarks", "tools")
-"""Directories whose files only the tests of det-core read."""
+"""Directories whose files the tests of det-core read, and those of plugins that name them."""
 
 
 def changed_files(root: Path, since: str) -> list[str]:
     """Return the files that differ from the common ancestor with a revision, relative to the root.
 
+    A file that was moved counts at both places.
+
     Raises:
         SystemExit: git does not know the revision.
     """
 
-    def git(*arguments: str) -> list[str]:
+    def git(*arguments: str) -> str:
         ran = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
         if ran.returncode:
             raise SystemExit(
                 f"{ran.stderr.strip()}\nexpected a revision to compare with, such as: make check SINCE=main"
             )
-        return ran.stdout.splitlines()
+        return ran.stdout
 
-    (base,) = git("merge-base", since, "HEAD")
-    return [*git("diff", "--name-only", base), *git("ls-files", "--others", "--exclude-standard")]
+    base = git("merge-base", since, "HEAD").strip()
+    different = git("diff", "--name-only", "--no-renames", "-z", base)
+    return (different + git("ls-files", "--others", "--exclude-standard", "-z")).split("\0")[:-1]
 
 
 def read_imports(root: Path) -> dict[str, set[str]]:
@@ -51,16 +55,32 @@ def read_imports(root: Path) -> dict[str, set[str]]:
     return found
 
 
+def read_tests(root: Path) -> dict[str, str]:
+    """Return the code of the tests of each plugin."""
+    return {
+        tests.parent.name: "".join(file.read_text(encoding="utf-8") for file in sorted(tests.rglob("*.py")))
+        for tests in root.glob("plugins/*/tests")
+    }
+
+
 def _packages(root: Path) -> list[Path]:
     files = [*root.glob("det_core/__init__.py"), *sorted(root.glob("plugins/*/det*/__init__.py"))]
     return [file.parent for file in files]
 
 
-def affected_suites(files: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
-    """Return the suites to run after the files have changed, dependencies first."""
-    chosen = set()
+def affected_suites(files: Iterable[str], imports: dict[str, set[str]], tests: Mapping[str, str]) -> list[str]:
+    """Return the suites to run after the files have changed, dependencies first.
+
+    Args:
+        files: paths relative to the root.
+        imports: what `read_imports` returns.
+        tests: what `read_tests` returns.
+    """
+    chosen: set[str] = set()
     everything = {*imports, *CORE_PARTS}
     for file in files:
+        if name := _name_in_tests(file):
+            chosen |= {suite for suite, code in tests.items() if name in code}
         match file.split("/"):
             case ["det_core", *_]:
                 chosen |= everything
@@ -83,6 +103,18 @@ def affected_suites(files: Iterable[str], imports: dict[str, set[str]]) -> list[
     return sorted(chosen, key=lambda suite: (len(_dependencies(suite, imports)), suite))
 
 
+def _name_in_tests(file: str) -> str | None:
+    """Return how the tests of plugins name a file that belongs to no distribution, or None if they cannot."""
+    match file.split("/"):
+        case ["examples", example, *_]:
+            return example
+        case ["docs", *_, page]:
+            return page
+        case ["tests", *_]:
+            return file.removesuffix(".py").replace("/", ".")
+    return None
+
+
 def _dependencies(suite: str, imports: dict[str, set[str]]) -> set[str]:
     """Return what a suite imports, directly or not."""
     found: set[str] = set()
@@ -100,7 +132,7 @@ def main() -> None:
     parser.add_argument("--since", metavar="REVISION", default="@{upstream}", help="default: the upstream branch")
     since = parser.parse_args().since
     root = Path(__file__).resolve().parent.parent
-    print(*affected_suites(changed_files(root, since), read_imports(root)))
+    print(*affected_suites(changed_files(root, since), read_imports(root), read_tests(root)))
 
 
 if __name__ == "__main__":

@@ -77,9 +77,16 @@ def _run(argv: Sequence[str]) -> int:
 def _use_master(url: str) -> None:
     """Let the command use a tracking store or det server."""
     from det_core.tracking import is_server_url
-    from det_core.tracking.access_tokens import remember_token
+    from det_core.tracking.access_tokens import TOKEN_VARIABLE, is_meant, remember_token
 
-    os.environ["DET_MASTER"] = remember_token(url) if is_server_url(url) else url
+    if is_server_url(url):
+        url = remember_token(url)
+        if not is_meant(url) and os.environ.pop(TOKEN_VARIABLE, ""):
+            print(
+                f"{TOKEN_VARIABLE} is not used: it is for the server that DET_MASTER names, which is not {url}",
+                file=sys.stderr,
+            )
+    os.environ["DET_MASTER"] = url
 
 
 def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:

@@ -206,6 +206,8 @@ class ExperimentSummary:
     """Number of trials."""
     running_trials: int
     """Number of trials in the state ACTIVE."""
+    failed_trials: int
+    """Number of trials in the state ERROR."""
     checkpoints: int
     """Number of checkpoints in the state COMPLETED."""
     checkpoint_bytes: int

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select
 
+_COUNTED = {"running_trials": State.ACTIVE, "failed_trials": State.ERROR}
+"""Numbers of trials in a state."""
 _ids: BindParameter[Any] = bindparam("ids", expanding=True)
 _configs = select(experiments.c.id, experiments.c.config).where(experiments.c.id.in_(_ids))
 _trials = (
     select(
         trials.c.experiment_id,
         func.count().label("trials"),
-        func.sum(case((trials.c.state == State.ACTIVE, 1), else_=0)).label("running_trials"),
+        *(func.sum(case((trials.c.state == state, 1), else_=0)).label(name) for name, state in _COUNTED.items()),
     )
     .where(trials.c.experiment_id.in_(_ids))
     .group_by(trials.c.experiment_id)
@@ -62,7 +64,7 @@ class ExperimentSummariesMixin(StoreMixin):
                 get_experiment(connection, unknown)  # raises
             trials_of, checkpoints_of = (_counts(connection, query, wanted) for query in (_trials, _checkpoints))
             best_of = _best(connection, configs)
-        none: dict[str, Any] = {"trials": 0, "running_trials": 0, "checkpoints": 0, "checkpoint_bytes": 0}
+        none: dict[str, Any] = dict.fromkeys(("trials", *_COUNTED, "checkpoints", "checkpoint_bytes"), 0)
         return {
             each: ExperimentSummary(
                 **{**none, **trials_of.get(each, {}), **checkpoints_of.get(each, {})},

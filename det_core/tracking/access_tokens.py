@@ -1,7 +1,7 @@
 """Access tokens of det servers, in a file under ``DET_HOME`` that only this user can read.
 
 ``det login`` and a server that this user runs on this host write tokens to it. A token in the URL of a server, and the
-environment variable ``DET_TOKEN``, take precedence over the file.
+environment variable ``DET_TOKEN`` for the server that ``DET_MASTER`` names, take precedence over the file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def find_token(url: str) -> str | None:
     Args:
         url: URL of the server without a token.
     """
-    named = os.environ.get(TOKEN_VARIABLE) if _is_meant(url) else None
+    named = os.environ.get(TOKEN_VARIABLE) if is_meant(url) else None
     return _given.get(url) or named or _read(_file()).get(url)
 
 
@@ -92,11 +92,15 @@ def saved_servers() -> list[str]:
     return sorted(_read(_file()))
 
 
-def _is_meant(url: str) -> bool:
-    """Return whether ``DET_TOKEN`` is meant for a server. Other servers must not receive it."""
+def is_meant(url: str) -> bool:
+    """Return whether ``DET_TOKEN`` is meant for a server. Other servers must not receive it.
+
+    Args:
+        url: URL of the server without a token.
+    """
     master = default_master()
     try:
-        return master is None or parse_server_url(master)[0].url == url
+        return master is not None and parse_server_url(master)[0].url == url
     except TrackingError:  # such as a database
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import stat
 import sys
+import tempfile
 import time
 from pathlib import Path, PurePath
 from types import ModuleType
@@ -28,6 +29,12 @@ pytest.importorskip("tensorboard")
 sys.modules.setdefault("tensorboard.compat.notf", ModuleType("notf"))  # TensorBoard reads files without TensorFlow
 
 Points = dict[str, list[tuple[int, float]]]
+
+
+@pytest.fixture(autouse=True)
+def _scratch(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep files that are not stored among those of the tests."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("scratch")))
 
 
 def read(directory: Path) -> Points:

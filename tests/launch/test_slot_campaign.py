@@ -19,7 +19,7 @@ from det_core.testing import campaign_seeds
 from ..waiting import wait_for
 from .slot_runner import Job, reserve
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 PROGRAM = Path(__file__).parent / "slot_runner.py"
 RUNNERS, TRIALS, KILLS = 3, 5, 6

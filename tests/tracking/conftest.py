@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -92,9 +91,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave all but one case of each test to the soak, except on SQLite."""
     seen: set[tuple[str, str]] = set()
     for item in items:
-        name, _, case = item.nodeid.partition("[")
-        backend = next((each for each in ("postgresql", "remote") if each in case), "")
-        if not backend or (backend == "postgresql" and name.rpartition("::")[2] in EVERY_CASE):
+        backend = item.callspec.params.get("backend", "sqlite") if hasattr(item, "callspec") else "sqlite"
+        name = item.nodeid.partition("[")[0]
+        if backend == "sqlite" or (backend == "postgresql" and name.rpartition("::")[2] in EVERY_CASE):
             continue
         if (name, backend) in seen:
             item.add_marker(pytest.mark.soak)
@@ -172,7 +171,9 @@ def report(run: Run) -> Report:
 
 
 @pytest.fixture
-def python(forked: list[str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def python(
+    forked: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Return a function that starts another Python process, as in ``python(code, *arguments)``.
 
     Processes that run when the test ends are killed.
@@ -180,7 +181,7 @@ def python(forked: list[str], tmp_path: Path) -> Iterator[Callable[..., subproce
     with ExitStack() as processes:
 
         def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-            script = tmp_path / f"{uuid.uuid4()}.py"
+            script = tmp_path_factory.mktemp("python") / "script.py"
             script.write_text(f"import warnings\nwarnings.simplefilter('error')\n{code}")
             command = [sys.executable, *forked, str(script), *map(str, arguments)]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -84,7 +84,7 @@ def test_homes_with_characters_of_urls_have_databases_of_their_own(
         with open_lazy_store(store.url) as later:
             assert [one.name for one in later.experiments()] == [f"e{number}"]
     assert python(READ, *urls).communicate()[0].split() == [f"e{number}" for number in range(len(NAMES))]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*NAMES, "script.py"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", ["a?b", "a%41"])

@@ -549,7 +549,7 @@ def test_a_damaged_file_of_tokens_is_an_error_that_names_it(det_home: Path) -> N
 
 def test_the_variable_is_for_the_default_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_TOKEN", "mine")
-    assert find_token("https://any.example.org") == "mine"
+    assert find_token("https://any.example.org") is None
     monkeypatch.setenv("DET_MASTER", "https://det.example.org/")
     assert find_token("https://det.example.org") == "mine"
     assert find_token("https://evil.example.org") is None

@@ -53,16 +53,17 @@ def test_summaries_have_the_numbers_of_each_experiment(store: TrackingStore, sma
     assert list(found) == [other, opposite, one, empty]
     least, greatest = Validation(value=1.0, steps_completed=1), Validation(value=4.0, steps_completed=4)
     of_one = (Validation(value=-4.0, steps_completed=4), runs[1]) if smaller_is_better else (greatest, runs[0])
-    expected: dict[int, tuple[int, int, int, int, Validation | None, Run | None]] = {
-        one: (2, 1, 2, 10**12 + 105, *of_one),
-        other: (1, 0, 1, 7, least if smaller_is_better else greatest, runs[2]),
-        opposite: (1, 0, 0, 0, greatest if smaller_is_better else least, runs[3]),
-        empty: (0, 0, 0, 0, None, None),
+    expected: dict[int, tuple[int, int, int, int, int, Validation | None, Run | None]] = {
+        one: (2, 1, 0, 2, 10**12 + 105, *of_one),
+        other: (1, 0, 0, 1, 7, least if smaller_is_better else greatest, runs[2]),
+        opposite: (1, 0, 0, 0, 0, greatest if smaller_is_better else least, runs[3]),
+        empty: (0, 0, 0, 0, 0, None, None),
     }
-    for experiment, (trials, running, checkpoints, size, best, trained) in expected.items():
+    for experiment, (trials, running, failed, checkpoints, size, best, trained) in expected.items():
         assert found[experiment] == ExperimentSummary(
             trials=trials,
             running_trials=running,
+            failed_trials=failed,
             checkpoints=checkpoints,
             checkpoint_bytes=size,
             best=best,
@@ -116,8 +117,7 @@ def test_trials_of_any_experiments_are_returned_in_the_requested_order(store: Tr
     asked = [ids[2], ids[0], ids[3]]
     assert store.trials_by_id(asked) == [store.trial(trial_id) for trial_id in asked]
     assert store.trials_by_id([]) == []
-    with pytest.raises(RecordNotFound, match=f"there is no trial {ids[3] + 1}"):
-        store.trials_by_id([ids[0], ids[3] + 1])
+    assert store.trials_by_id([ids[3] + 1, ids[0]]) == [store.trial(ids[0])], "unknown ones are left out"
 
 
 def test_experiments_by_id_leave_out_unknown_ones(store: TrackingStore) -> None:

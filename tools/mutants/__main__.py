@@ -97,9 +97,10 @@ def trace(suites: Sequence[str]) -> int:
     from coverage import Coverage
 
     coverage = Coverage(data_file=str(WORK / "coverage"), config_file=False)
-    coverage.combine([str(file) for file in traces.iterdir()])
+    # Processes that were killed leave journals.
+    coverage.combine([str(file) for file in traces.iterdir() if not file.name.endswith("-journal")])
     coverage.save()
-    traces.rmdir()
+    shutil.rmtree(traces)
     return 0
 
 

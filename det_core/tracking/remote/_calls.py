@@ -165,6 +165,11 @@ def find_method(name: str) -> StoreMethod:
     return StoreMethod(name)
 
 
+def is_writing(name: str) -> bool:
+    """Return whether a method changes records, which one that does not exist never does."""
+    return name in METHODS and find_method(name).rights.writes
+
+
 def max_call_bytes(name: str) -> int:
     """Return the maximum size of a call in bytes, also for a method that does not exist."""
     return find_method(name).max_bytes if name in METHODS else MAX_READING_BYTES

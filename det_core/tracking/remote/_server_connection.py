@@ -25,7 +25,7 @@ from det_core.errors import ExperimentBusy, RecordNotFound, TrackingError
 from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import adapt_install_command
 from det_core.tracking._outage import Outage, Unavailable
-from det_core.tracking.access_tokens import find_token, forget_token, remember_token
+from det_core.tracking.access_tokens import TOKEN_VARIABLE, find_token, forget_token, is_meant, remember_token
 from det_core.tracking.remote._calls import find_method
 from det_core.tracking.remote._remote_store import open_remote_store
 from det_core.tracking.remote._server_address import ServerAddress, parse_server_url
@@ -268,6 +268,8 @@ class ServerConnection:
         message = _message(answer)
         if answer.status == 401:
             message = f"{message}; to log in: det login {self.url}"
+            if os.environ.get(TOKEN_VARIABLE) and not is_meant(self.url):
+                message = f"{message}, or set DET_MASTER={self.url} to use {TOKEN_VARIABLE}"
         return _ERRORS.get(answer.status, TrackingError)(f"{self.url}: {message}")
 
 

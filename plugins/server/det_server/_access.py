@@ -59,8 +59,13 @@ class Access(ABC):
         """Return the caller with this ``Authorization: Bearer``, or None if it is not valid."""
 
     @abstractmethod
-    def admit_cookie(self, value: str) -> Admission | None:
-        """Return the caller with this cookie, or None if it is not valid."""
+    def admit_cookie(self, value: str, *, renew: bool = True) -> Admission | None:
+        """Return the caller with this cookie, or None if it is not valid.
+
+        Args:
+            value: the cookie.
+            renew: whether this is a request, after which the session lasts longer.
+        """
 
     @abstractmethod
     def admit_link(self, secret: str) -> str | None:
@@ -135,7 +140,7 @@ class LocalAccess(Access):
         token = self._find_token(secret)
         return self._principal(token) if token and token.kind is TokenKind.RUN else None
 
-    def admit_cookie(self, value: str) -> Admission | None:
+    def admit_cookie(self, value: str, *, renew: bool = True) -> Admission | None:
         """Return the user, with a new cookie from time to time."""
         kind, _, times = (self._signer.verify(value) or "").partition("~")
         if kind != "session":
@@ -144,7 +149,7 @@ class LocalAccess(Access):
         if now().timestamp() > min(renewed + IDLE.total_seconds(), begun + LONGEST_SESSION.total_seconds()):
             return None
         due = now().timestamp() > renewed + _RENEW_AFTER.total_seconds()
-        return Admission(self._user, self._cookie(begun) if due else None)
+        return Admission(self._user, self._cookie(begun) if renew and due else None)
 
     def admit_link(self, secret: str) -> str | None:
         """Return a new cookie if the token is that of this server."""
@@ -169,12 +174,13 @@ class AccountAccess(Access):
         token = self._find_token(secret)
         return self._principal(token) if token and token.kind is not TokenKind.SESSION else None
 
-    def admit_cookie(self, value: str) -> Admission | None:
+    def admit_cookie(self, value: str, *, renew: bool = True) -> Admission | None:
         """Return the user of a session. Other tokens are no cookies."""
         token = self._find_token(value)
         if token is None or token.kind is not TokenKind.SESSION:
             return None
-        self._renew(token)
+        if renew:
+            self._renew(token)
         return Admission(self._principal(token), None)
 
     def admit_link(self, secret: str) -> str | None:

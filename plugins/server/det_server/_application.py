@@ -32,6 +32,7 @@ from det_server._json_response import JsonResponse
 from det_server._refusal import API, RefusedError
 from det_server._rendering import STATIC_DIRECTORY, render_error
 from det_server._site import Site, site_of
+from det_server._threads import Threads
 
 _DATA = (API, "/data/", "/live")
 """Beginnings of the paths that scripts and programs read, whose errors are JSON."""
@@ -70,13 +71,14 @@ def make_application(
     app.router.redirect_slashes = False
     app.state.site = site
     app.state.cookie = cookie
+    app.state.threads = threads = Threads()
     app.add_exception_handler(HTTPException, _explain_status)
     app.add_exception_handler(RefusedError, _explain_refusal)
     for kind in (DetError, ValueError):
         app.add_exception_handler(kind, _explain_error)
     app.add_exception_handler(OverflowError, _explain_overflow)
     app.add_exception_handler(500, _explain_failure)
-    return Guard(app, site, hosts, behind_proxy=behind_proxy, cookie=cookie)
+    return Guard(app, site, hosts, threads, behind_proxy=behind_proxy, cookie=cookie)
 
 
 @asynccontextmanager

@@ -11,9 +11,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Message, Send
 
 from det_server._access import LONGEST_SESSION
+from det_server._refusal import RefusedError
 
 LONGEST_COOKIE = timedelta(days=400)
 """Time for which browsers keep a cookie at most."""
+MAX_FIELDS = 1000
+"""Maximum number of fields of a URL."""
 _TOKEN = "token"  # noqa: S105  (the name of a query parameter)
 
 
@@ -89,4 +92,7 @@ def _local_url(path: str, query: str) -> str:
 
 
 def _parse(query: bytes) -> list[tuple[str, str]]:
-    return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+    try:
+        return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise RefusedError(400, f"the URL has more than {MAX_FIELDS} fields") from None

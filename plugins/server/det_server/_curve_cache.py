@@ -55,16 +55,13 @@ class CurveCache:
         self._reading = [threading.Lock() for _ in range(_LOCKS)]
 
     def read(self, trial_ids: Sequence[int], metric: str, *, group: str, points: int) -> dict[int, Points]:
-        """Return the curve of a metric for each trial, with at most four times as many values as ``points``.
+        """Return the curve of a metric for each trial that exists, with at most four times ``points`` values.
 
         Args:
             trial_ids: the trials, in the order of the result.
             metric: name of the metric.
             group: group of the metric.
             points: number of intervals of each of which the extremes are kept, at least 1.
-
-        Raises:
-            RecordNotFound: there is no such trial.
         """
         series = _Series(metric, group, points)
         # Pages that ask for the same at the same time wait, so that it is read once.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,6 +15,7 @@ from det_core.errors import DetError, RecordNotFound
 from det_core.interfaces.account_records import Role
 from det_core.tracking.remote import MAX_READING_BYTES
 from det_server import _credentials
+from det_server._client_address import client_address
 from det_server._client_version import check_client_version
 from det_server._hosts import AllowedHosts, is_link, is_same_origin, names_its_origin
 from det_server._principal import Principal
@@ -22,6 +23,7 @@ from det_server._refusal import API, RefusedError
 from det_server._request_bodies import BodyReader, checked_length, replay_body
 from det_server._response_headers import add_headers
 from det_server._site import Site
+from det_server._threads import Threads, Work
 
 _log = logging.getLogger("det.server")
 
@@ -34,29 +36,31 @@ _OPEN_FILES = "/static/"
 """Path of what the login page needs."""
 _FOR_RUNS = ("/api/store/", "/api/info")
 """Paths that the workers of a run may use."""
-_WORST_DRAINED = 1 << 20
-"""Largest body that is read before a request is refused, so that the client sees the answer."""
 
 
 class Guard:
     """ASGI application that admits requests to another one.
 
     It checks the Host header, the origin, and the credentials, and limits bodies. Endpoints find the caller in
-    ``request.state.principal``, the body in ``request.state.body``, and the client's address in
-    ``request.state.address``.
+    ``request.state.principal``, whether its credentials are still valid in ``request.state.is_admitted()``, the body in
+    ``request.state.body``, and the client's address in ``request.state.address``.
 
     Args:
         app: the guarded application.
         site: parts that all requests share.
         hosts: names of this server.
+        threads: threads that check credentials.
         behind_proxy: whether all requests come from a reverse proxy, which reports the addresses of clients.
         cookie: name of the cookie.
     """
 
-    def __init__(self, app: ASGIApp, site: Site, hosts: AllowedHosts, *, behind_proxy: bool, cookie: str) -> None:
+    def __init__(
+        self, app: ASGIApp, site: Site, hosts: AllowedHosts, threads: Threads, *, behind_proxy: bool, cookie: str
+    ) -> None:
         self._app = app
         self._site = site
         self._hosts = hosts
+        self._threads = threads
         self._behind_proxy = behind_proxy
         self._cookie = cookie
         self._bodies = BodyReader()
@@ -68,15 +72,15 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        send = add_headers(send, scope["path"], scope["query_string"], secure=self._site.is_secure)
+        send = add_headers(send, scope["path"], scope["query_string"], tls_only=self._site.owns_host)
         try:
             length = checked_length(scope["path"], scope["method"], headers)
             try:
                 self._check_origin(scope, headers)
                 answer = await self._authenticate(scope, headers)
-            except RefusedError:
-                if length <= _WORST_DRAINED:
-                    await self._bodies.read(receive, length)
+            except RefusedError as refusal:
+                if not await self._bodies.drain(receive, length):
+                    refusal.headers = {**(refusal.headers or {}), "connection": "close"}
                 raise
             if answer is not None:
                 await answer(scope, receive, send)
@@ -88,7 +92,7 @@ class Guard:
 
     async def _forward(self, scope: Scope, headers: Headers, receive: Receive, send: Send, length: int) -> None:
         state: dict[str, Any] = scope.setdefault("state", {})
-        state["address"] = self._client_address(scope, headers)
+        state["address"] = client_address(scope, headers, behind_proxy=self._behind_proxy)
         if state.get("renewed_cookie"):
             send = _credentials.add_cookie(send, self._cookie, state["renewed_cookie"], secure=self._site.is_secure)
         if scope["method"] in _READING:
@@ -128,7 +132,8 @@ class Guard:
             return None
         token = _credentials.bearer_token(headers)
         if token is not None:
-            state["principal"] = await self._bearer(token, path)
+            state["principal"] = principal = await self._bearer(token, path)
+            state["is_admitted"] = lambda: self._site.access.admit_bearer(token) == principal
             return None
         if path.startswith(API):
             raise RefusedError(401, self._how_to_log_in(), {"www-authenticate": "Bearer"})
@@ -158,8 +163,9 @@ class Guard:
         path, method = scope["path"], scope["method"]
         value = _credentials.read_cookie(headers, self._cookie)
         admission = await self._ask_store(self._site.access.admit_cookie, value) if value else None
-        if admission is not None:
+        if value and admission is not None:
             scope["state"]["principal"] = admission.principal
+            scope["state"]["is_admitted"] = partial(self._has_session, value, admission.principal)
             scope["state"]["by_cookie"] = True
             scope["state"]["renewed_cookie"] = admission.cookie
         is_file = path.startswith(_OPEN_FILES) and method in _READING
@@ -171,6 +177,10 @@ class Guard:
                 403, "the request has neither Origin nor Sec-Fetch-Site; use a present browser or a token"
             )
         return None
+
+    def _has_session(self, cookie: str, principal: Principal) -> bool:
+        admission = self._site.access.admit_cookie(cookie, renew=False)
+        return admission is not None and admission.principal == principal
 
     def _send_to_login(self, scope: Scope, headers: Headers) -> Response:
         path, query = scope["path"], scope["query_string"]
@@ -186,17 +196,9 @@ class Guard:
             return f"log in at {self._site.url}/login, or on the command line: det login {self._site.url}"
         return "open the URL that det server has printed, with its token"
 
-    def _client_address(self, scope: Scope, headers: Headers) -> str:
-        """Return the address of the client. Only a proxy that was named is believed about it."""
-        direct = scope["client"][0] if scope.get("client") else ""
-        if not self._behind_proxy:
-            return str(direct)
-        # Some proxies append to the line of the client, others add a line.
-        return ",".join(headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()[:64] or str(direct)
-
     async def _ask_store(self, ask: Any, secret: str) -> Any:
         try:
-            return await run_in_threadpool(ask, secret)
+            return await self._threads.run(Work.CREDENTIALS, ask, secret)
         except RecordNotFound:  # of the run that a token is for
             return None
         except DetError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -18,28 +17,20 @@ HEADER_SECONDS = 10.0
 """Maximum time from the first byte of a request, or the start of a connection, to the end of the headers."""
 HEADER_BYTES = 32 << 10
 """Maximum size of the line and the headers of a request."""
-MAX_CONNECTIONS = 800
-"""Maximum number of connections. Processes usually may open 1024 files."""
 _KEEP_ALIVE_SECONDS = 60
 _SHUTDOWN_SECONDS = 3
 
-_log = logging.getLogger("det.server")
-
 
 class LimitedProtocol(H11Protocol):
-    """Protocol of one connection, with limits on the time for headers and on the number of connections."""
+    """Protocol of one connection, with a limit on the time for headers."""
 
     _header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection, unless there are too many."""
+        """Wait for the first request."""
         super().connection_made(transport)
         # asyncio does this only for sockets that know their protocol. Otherwise each answer waits 40 ms for an ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > MAX_CONNECTIONS:
-            _log.warning("a connection was refused because there are %d", MAX_CONNECTIONS)
-            transport.abort()
-            return
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:

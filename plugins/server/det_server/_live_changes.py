@@ -23,8 +23,10 @@ POLL_SECONDS = 1.0
 """Number of seconds between two polls of the tracking store."""
 HEARTBEAT_SECONDS = 15.0
 """Number of seconds without an event after which a page receives a comment, so that dead connections are noticed."""
-MOST_SUBSCRIPTIONS = 200
+MAX_STREAMS = 200
 """Maximum number of pages that receive events at a time."""
+MAX_STREAMS_PER_PERSON = 30
+"""Maximum number of pages of one person that receive events at a time."""
 _QUEUE = 100
 """Maximum number of events that wait for a slow page. A page that falls behind is asked to reload its values."""
 
@@ -32,8 +34,17 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 
-class TooManyPages(Exception):
-    """Refusal of a further page while `MOST_SUBSCRIPTIONS` receive events."""
+@dataclass(frozen=True)
+class Viewer:
+    """Person whose page receives events.
+
+    Args:
+        name: name of the person.
+        is_admitted: function that returns whether the credentials of the page are still valid.
+    """
+
+    name: str
+    is_admitted: Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -61,11 +72,14 @@ class Subscription:
     """Events for one page.
 
     Args:
+        viewer: person who looks at the page.
         topics: subjects of the page.
     """
 
+    viewer: Viewer
     topics: Topics
-    queue: asyncio.Queue[Event] = field(default_factory=lambda: asyncio.Queue(_QUEUE))
+    queue: asyncio.Queue[Event | None] = field(default_factory=lambda: asyncio.Queue(_QUEUE))
+    """Events that the page has not received, and None at the end of all events."""
     sent: dict[str, RowValues] = field(default_factory=dict)
     """Values of the rows that were sent last."""
 
@@ -77,6 +91,12 @@ class Subscription:
             self.sent.clear()
             event = Event("reload", {}, event.cursor)
         self.queue.put_nowait(event)
+
+    def end(self) -> None:
+        """Send nothing any more."""
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.queue.put_nowait(None)
 
     def put_rows(self, rows: Mapping[str, RowValues]) -> None:
         """Queue the values of rows that differ from those sent before."""
@@ -104,6 +124,7 @@ class LiveChanges:
         self._subscriptions: set[Subscription] = set()
         self._poller: asyncio.Task[None] | None = None
         self._cursor = ""
+        self._has_cursor = asyncio.Event()
 
     @property
     def open_pages(self) -> int:
@@ -115,26 +136,33 @@ class LiveChanges:
         """Return whether the tracking store is asked for changes."""
         return self._poller is not None and not self._poller.done()
 
-    async def events(self, topics: Topics, cursor: str = "") -> AsyncIterator[bytes]:
+    def refusal(self, viewer: Viewer) -> str:
+        """Return why a further page of a person receives no events, or "" if it does."""
+        persons = sum(one.viewer.name == viewer.name for one in self._subscriptions)
+        if persons >= MAX_STREAMS_PER_PERSON:
+            return f"{viewer.name} has {persons} open pages"
+        return f"{self.open_pages} pages are open" if self.open_pages >= MAX_STREAMS else ""
+
+    async def events(self, viewer: Viewer, topics: Topics, cursor: str = "") -> AsyncIterator[bytes]:
         """Yield the encoded events of a page until the consumer closes the iterator.
 
+        They end at once if there are too many pages, and as soon as the viewer is not admitted any more.
+
         Args:
+            viewer: person who looks at the page.
             topics: subjects of the page.
             cursor: position of the last event that the page has received, if it connects again.
-
-        Raises:
-            TooManyPages: too many pages are open.
         """
-        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
-            raise TooManyPages
-        subscription = Subscription(topics)
+        if self.refusal(viewer):
+            return
+        subscription = Subscription(viewer, topics)
         self._subscriptions.add(subscription)
         try:
             yield b"retry: 2000\n\n"
             self._start()
             await self._send_present(subscription, cursor)
-            while True:
-                yield await _next_event(subscription.queue)
+            while (event := await _next_event(subscription.queue)) is not None:
+                yield event
         finally:
             self._subscriptions.discard(subscription)
 
@@ -148,6 +176,7 @@ class LiveChanges:
     def _start(self) -> None:
         if self._poller is None or self._poller.done():
             self._cursor = ""
+            self._has_cursor.clear()
             self._poller = asyncio.create_task(self._poll_while_open())
 
     async def _send_present(self, subscription: Subscription, cursor: str) -> None:
@@ -155,6 +184,7 @@ class LiveChanges:
         try:
             subscription.put_rows(await _in_thread(lambda: self._rows.read([subscription.topics])))
             if cursor:
+                await self._has_cursor.wait()  # what happens after this read is left to the poller
                 missed = await _in_thread(lambda: self._store.changes(cursor))
                 self._publish(subscription, missed)
         except (DetError, ValueError) as error:  # an unknown cursor, or a store that is unavailable
@@ -171,8 +201,10 @@ class LiveChanges:
         self._poller = None
 
     async def _poll(self) -> None:
+        await self._end_streams_of_strangers()
         changes = await _in_thread(lambda: self._store.changes(self._cursor))
         self._cursor = changes.cursor
+        self._has_cursor.set()
         subscriptions = list(self._subscriptions)
         topics = [one.topics for one in subscriptions]
         rows = await _in_thread(lambda: self._rows.read(topics))
@@ -181,6 +213,15 @@ class LiveChanges:
             subscription.put_rows({key: rows[key] for key in keys if key in rows})
             self._publish(subscription, changes)
 
+    async def _end_streams_of_strangers(self) -> None:
+        """End the streams of viewers whose credentials have become invalid."""
+        subscriptions = list(self._subscriptions)
+        admitted = await _in_thread(lambda: [one.viewer.is_admitted() for one in subscriptions])
+        for subscription, is_admitted in zip(subscriptions, admitted, strict=True):
+            if not is_admitted:
+                subscription.end()
+                self._subscriptions.discard(subscription)
+
     def _publish(self, subscription: Subscription, changes: Any) -> None:
         for name in ("metrics", "system_metrics", "logs", "checkpoints"):
             concerned = sorted(subscription.topics.trials.intersection(getattr(changes, name)))
@@ -188,12 +229,12 @@ class LiveChanges:
                 subscription.put(Event(name, concerned, changes.cursor))
 
 
-async def _next_event(queue: asyncio.Queue[Event]) -> bytes:
+async def _next_event(queue: asyncio.Queue[Event | None]) -> bytes | None:
     try:
         event = await asyncio.wait_for(queue.get(), HEARTBEAT_SECONDS)
     except asyncio.TimeoutError:
         return b": alive\n\n"
-    return event.encode()
+    return None if event is None else event.encode()
 
 
 async def _in_thread(call: Callable[[], _Result]) -> _Result:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from det_core.errors import RecordNotFound
 from det_core.interfaces.records import ExperimentRecord, TrialRecord, TrialResult
+from det_core.tracking.control import lacks_runner
 from det_server._rendering import format_metric, format_number, format_percent, format_record_time, state_word
 
 if TYPE_CHECKING:
@@ -72,11 +72,14 @@ class LiveRows:
     def _experiment_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
         experiments = self._store.experiments_by_id(ids)
         summaries = self._store.experiment_summaries([one.id for one in experiments])
+        runners = self._store.lease_holders()
         return {
             f"experiment/{one.id}": {
                 **_common_values(one),
                 "best": format_metric(summary.best.value if summary.best else None),
                 "trials": str(summary.trials),
+                "failed": str(summary.failed_trials or ""),
+                "orphaned": "yes" if lacks_runner(one, runners.get(one.id)) else "",
                 "checkpoints": str(summary.checkpoints),
             }
             for one in experiments
@@ -84,7 +87,7 @@ class LiveRows:
         }
 
     def _trial_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
-        results = results_of_trials(self._store, existing_trials(self._store, ids))
+        results = results_of_trials(self._store, self._store.trials_by_id(ids))
         return {f"trial/{trial_id}": _trial_values(result) for trial_id, result in results.items()}
 
 
@@ -94,22 +97,6 @@ def results_of_trials(store: TrackingStore, trials: Collection[TrialRecord]) -> 
     experiments = dict.fromkeys(trial.experiment_id for trial in trials)
     results = (result for one in experiments for result in store.trial_results(one, trial_ids=ids))
     return {result.trial.id: result for result in results}
-
-
-def existing_trials(store: TrackingStore, ids: Iterable[int]) -> list[TrialRecord]:
-    """Return those of the trials that exist, in the requested order."""
-    ids = list(ids)
-    try:
-        return store.trials_by_id(ids)
-    except RecordNotFound:
-        return [trial for one in ids for trial in _trial_if_any(store, one)]
-
-
-def _trial_if_any(store: TrackingStore, trial_id: int) -> list[TrialRecord]:
-    try:
-        return [store.trial(trial_id)]
-    except RecordNotFound:
-        return []
 
 
 def _trial_values(result: TrialResult) -> RowValues:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 
+from det_server._client_address import client_network
 from det_server._refusal import RefusedError
 
 _WINDOW = 15 * 60.0
@@ -46,8 +45,9 @@ class LoginLimits:
             RefusedError: there were too many.
         """
         with self._lock:
-            waits = [self._count(kind, key) for kind, key in _keys(user, address, device).items()]
-        if wait := max(waits):
+            counts = (self._count(kind, key) for kind, key in _keys(user, address, device).items())
+            wait = next(filter(None, counts), 0.0)
+        if wait:
             minutes = -(-wait // 60)
             message = f"too many attempts to log in; try again in {minutes:.0f} min, or ask an admin for a new password"
             raise RefusedError(429, message, {"retry-after": f"{wait:.0f}"})
@@ -86,23 +86,8 @@ class LoginLimits:
 
 
 def _keys(user: str, address: str, device: str) -> dict[str, Hashable]:
-    user, place = user[:100].casefold(), _network(address)
+    user, place = user[:100].casefold(), client_network(address)
     if device:
         return {"user and device": (user, device)}
-    return {"user and address": (user, place), "address": place}
-
-
-def _network(address: str) -> str:
-    """Return an address without a port, or the network of 64 bits of an IPv6 address, which a single client has."""
-    for text in (address, address.rpartition(":")[0].strip("[]")):  # some proxies report the port, too
-        with suppress(ValueError):
-            return _name_network(ipaddress.ip_address(text))
-    return address[:64]
-
-
-def _name_network(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    # An address that is refused adds no users, so that it alone cannot make the limits forget others.
+    return {"address": place, "user and address": (user, place)}

@@ -48,7 +48,8 @@ def render_page(request: Request, template: str, *, status_code: int = 200, **co
     site = request.app.state.site
     principal = getattr(request.state, "principal", None)
     places = _PLACES + (_ADMIN_PLACES if principal and principal.is_admin and site.has_users else ())
-    known = {"site": site, "principal": principal, "path": request.url.path, "places": places}
+    cursor = getattr(request.state, "cursor", "")
+    known = {"site": site, "principal": principal, "path": request.url.path, "places": places, "cursor": cursor}
     text = _environment().get_template(template).render(**known, **context)
     return HTMLResponse(text.encode(errors="replace"), status_code=status_code)
 

@@ -24,23 +24,34 @@ _LIMITS = {
 """Maximum sizes of bodies by path."""
 _STORE = "/api/store/"
 _BUFFERED_BYTES = 512 << 20
-"""Maximum size of all bodies that are in memory at the same time. One caller has at most `MAX_BODY_BYTES` of it."""
+"""Maximum size of all bodies over `_DEFAULT_BYTES` that are in memory at the same time. One caller has at most
+`MAX_BODY_BYTES` of it."""
+_SMALL_BUFFERED_BYTES = 128 << 20
+"""Maximum size of all other bodies that are in memory at the same time."""
 _IDLE_SECONDS = 20.0
 """Maximum time between two parts of a body."""
 _BYTES_PER_SECOND = 16 << 10
 """Minimum average rate of a body, after `_IDLE_SECONDS`."""
+_DRAIN_SECONDS = 1.0
+"""Maximum time for which the body of a refused request is read, so that its client sees the answer."""
 
 
 class BodyReader:
     """Reader of bodies for one server.
 
     Args:
-        buffered: maximum size in bytes of all bodies that are in memory at the same time.
+        buffered: maximum size in bytes of all large bodies that are in memory at the same time.
+        small_buffered: maximum size in bytes of all others.
         idle: maximum number of seconds between two parts of a body.
     """
 
-    def __init__(self, buffered: int = _BUFFERED_BYTES, idle: float = _IDLE_SECONDS) -> None:
-        self._free = buffered
+    def __init__(
+        self,
+        buffered: int = _BUFFERED_BYTES,
+        small_buffered: int = _SMALL_BUFFERED_BYTES,
+        idle: float = _IDLE_SECONDS,
+    ) -> None:
+        self._free = {"large": buffered, "small": small_buffered}
         self._held = Counter[Hashable]()
         self._idle = idle
 
@@ -55,14 +66,15 @@ class BodyReader:
         Raises:
             RefusedError: too much is reserved already.
         """
-        if length > min(self._free, MAX_BODY_BYTES - self._held[caller]):
+        kind = "large" if length > _DEFAULT_BYTES else "small"
+        if length > min(self._free[kind], MAX_BODY_BYTES - self._held[caller]):
             raise RefusedError(503, "the server is receiving too much at the moment; try again", {"retry-after": "1"})
-        self._free -= length
+        self._free[kind] -= length
         self._held[caller] += length
         try:
             yield
         finally:
-            self._free += length
+            self._free[kind] += length
             self._held[caller] -= length
             self._held += Counter()  # forgets callers who hold nothing
 
@@ -86,6 +98,16 @@ class BodyReader:
             parts.append(message.get("body", b""))
             more = message.get("more_body", False)
         return b"".join(parts)
+
+    async def drain(self, receive: Receive, length: int) -> bool:
+        """Read a small body that nobody needs, and return whether all of it came within a moment."""
+        if length > _DEFAULT_BYTES:
+            return False
+        try:
+            await asyncio.wait_for(self.read(receive, length), _DRAIN_SECONDS)
+        except (RefusedError, asyncio.TimeoutError):
+            return False
+        return True
 
     async def _part(self, receive: Receive, deadline: float) -> Message:
         left = deadline - asyncio.get_running_loop().time()

@@ -39,14 +39,14 @@ _FOREVER = "public, max-age=31536000, immutable"
 """Cache-Control of static files, whose URLs contain a hash."""
 
 
-def add_headers(send: Send, path: str, query: bytes, *, secure: bool) -> Send:
+def add_headers(send: Send, path: str, query: bytes, *, tls_only: bool) -> Send:
     """Return a ``send`` that adds the headers to the response.
 
     Args:
         send: the function of the server.
         path: path of the request.
         query: query of the request.
-        secure: whether browsers connect with TLS.
+        tls_only: whether browsers shall never connect to this host without TLS, at any of its ports.
     """
     caching = _caching(path, query)
 
@@ -55,7 +55,7 @@ def add_headers(send: Send, path: str, query: bytes, *, secure: bool) -> Send:
             headers = MutableHeaders(scope=message)
             headers.update(_HEADERS)
             headers["cache-control"] = caching if message["status"] in (200, 304) else "no-store"
-            if secure:
+            if tls_only:
                 headers["strict-transport-security"] = _TLS_ONLY
         await send(message)
 

@@ -16,6 +16,7 @@ from det_core.interfaces.account_records import Role
 from det_core.interfaces.server_store import ServerStore
 from det_server._access import Access, AccountAccess, LocalAccess
 from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, host_in_url, is_loopback
+from det_server._listener import BoundedListener
 from det_server._own_store import open_own_store
 from det_server._signatures import load_signing_key
 
@@ -113,12 +114,13 @@ def _listen(options: ServerOptions) -> socket.socket:
     if not 0 <= options.port <= _LAST_PORT:
         raise DetError(f"--port {options.port}: expected a port up to {_LAST_PORT}, or --port 0 for any free one")
     try:
-        return socket.create_server((host, options.port), family=family, backlog=256)
+        listener = socket.create_server((host, options.port), family=family, backlog=256)
     except OSError as error:
         raise DetError(
             f"cannot listen at {options.host}, port {options.port}: {error}; choose another port with --port, such as "
             "--port 0 for any free one"
         ) from None
+    return BoundedListener(listener, per_network=not options.proxy_hosts and not is_loopback(options.host))
 
 
 def _choose_access(options: ServerOptions, store: ServerStore) -> Access:

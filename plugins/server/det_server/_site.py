@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from http.client import HTTPS_PORT
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -46,6 +48,11 @@ class Site:
     def is_secure(self) -> bool:
         """Whether browsers connect with TLS."""
         return self.url.startswith("https:")
+
+    @property
+    def owns_host(self) -> bool:
+        """Whether it has the default port of HTTPS. Otherwise, other ports of its host may have servers without TLS."""
+        return self.is_secure and urlsplit(self.url).port in (None, HTTPS_PORT)
 
 
 def site_of(request: Request) -> Site:

@@ -153,7 +153,7 @@ def _create_token(args: argparse.Namespace, store: ServerStore) -> int:
         print(json.dumps({"token": token, "expires": expires.isoformat()}))  # noqa: T201
     else:
         print(token)  # noqa: T201
-        print(f"Valid until {expires:%Y-%m-%d}. To use it: DET_TOKEN=TOKEN", file=sys.stderr)  # noqa: T201
+        print(f"Valid until {expires:%Y-%m-%d}. To use it: DET_MASTER=URL DET_TOKEN=TOKEN", file=sys.stderr)  # noqa: T201
     return 0
 
 

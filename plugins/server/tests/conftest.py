@@ -67,6 +67,18 @@ def served_local(store: TrackingStore) -> Iterator[ServedSite]:
 def team(store: TrackingStore, quick_passwords: None) -> ServedSite:
     """Return a site with the users ``root`` (an admin), ``ann`` (a user) and ``vic`` (a viewer)."""
     site = site_without_server(store, account_access)
+    _add_users(site)
+    return site
+
+
+@pytest.fixture
+def served_team(store: TrackingStore, quick_passwords: None) -> Iterator[ServedSite]:
+    """Serve a site with the same users."""
+    with served(store, account_access) as site:
+        _add_users(site)
+        yield site
+
+
+def _add_users(site: ServedSite) -> None:
     for name, role in (("root", Role.ADMIN), ("ann", Role.USER), ("vic", Role.VIEWER)):
         site.add_user(name, role)
-    return site

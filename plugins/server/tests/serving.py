@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from det_server._access import Access, AccountAccess, LocalAccess
 from det_server._http_server import make_server
+from det_server._listener import BoundedListener
 from det_server._passwords import hash_password
 from det_server._server_process import ServerOptions, list_allowed_hosts, make_site
 from det_server._site import Site
@@ -252,7 +253,7 @@ def site_without_server(
 @contextmanager
 def served(store: TrackingStore, make_access: Callable[[TrackingStore], Access]) -> Iterator[ServedSite]:
     """Serve a store in a thread during the block."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with BoundedListener(socket.create_server(("127.0.0.1", 0)), per_network=True) as listener:
         port = listener.getsockname()[1]
         site, app = _make_site(store, make_access, port)
         started = threading.Event()

@@ -163,9 +163,10 @@ def test_a_runner_here_records_on_the_server_and_its_workers_get_no_token(
     server: ServerProcess, there: TrackingStore, det_home: Path, code: Path, det: Det
 ) -> None:
     det("login", server.link)
-    text = det("-m", url_of(server), "run", code / "const.yaml", DET_TOKEN="mine", code=1)
+    text = det("run", code / "const.yaml", DET_MASTER=url_of(server), DET_TOKEN="wrong", code=1)
     assert "to log in" in text
-    det("-m", url_of(server), "run", code / "const.yaml")
+    text = det("-m", url_of(server), "run", code / "const.yaml", DET_TOKEN="of another server")
+    assert "DET_TOKEN is not used: it is for the server that DET_MASTER names, which is not" in text
     assert there.experiment(1).state is State.COMPLETED
     lines = [line.log for line in there.logs(1)]
     assert "store: agent: agent: ''" in lines

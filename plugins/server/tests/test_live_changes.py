@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timezone
@@ -13,16 +14,18 @@ from typing import Any
 
 import pytest
 from det_server import _live_changes
-from det_server._live_changes import Event, LiveChanges, Subscription, TooManyPages
+from det_server._live_changes import Event, LiveChanges, Subscription, Viewer
 from det_server._live_rows import Topics
 from det_server.pages import live
 
 from det_core.errors import StoreBusy
+from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import LogLine, MetricsReport, Run, State
 from det_core.interfaces.tracking import TrackingStore
 
 from .serving import LIMIT, ServedSite, wait_for
 
+ANN = Viewer("ann", lambda: True)
 CONFIG = {"name": "x", "searcher": {"metric": "loss", "smaller_is_better": True}}
 
 
@@ -102,7 +105,7 @@ def test_nothing_is_read_before_a_page_opens_and_after_the_last_has_gone(store: 
 
     async def body(changes: CountedChanges) -> None:
         assert not changes.is_polling
-        reader = Reader(changes.events(Topics(trials=frozenset({run.trial_id}))))
+        reader = Reader(changes.events(ANN, Topics(trials=frozenset({run.trial_id}))))
         await reader.next("rows")
         assert changes.is_polling
         await reader.close()
@@ -115,7 +118,7 @@ def test_a_report_arrives_with_the_next_poll_and_only_what_changed_is_sent(store
     topics = Topics(experiments=frozenset({experiment}), trials=frozenset({run.trial_id}))
 
     async def body(changes: CountedChanges) -> None:
-        reader = Reader(changes.events(topics))
+        reader = Reader(changes.events(ANN, topics))
         first = await reader.next("rows")
         assert first[f"trial/{run.trial_id}"]["best"] == "–"  # noqa: RUF001
         assert first[f"experiment/{experiment}"]["state"] == "ACTIVE"
@@ -138,7 +141,7 @@ def test_pages_hear_only_of_their_own_topics(store: TrackingStore) -> None:
     (_, run), (_, other) = new_run(store), new_run(store)
 
     async def body(changes: CountedChanges) -> None:
-        mine, theirs = (Reader(changes.events(Topics(trials=frozenset({one.trial_id})))) for one in (run, other))
+        mine, theirs = (Reader(changes.events(ANN, Topics(trials=frozenset({one.trial_id})))) for one in (run, other))
         await mine.next("rows")
         await theirs.next("rows")
         await changes.next_poll()
@@ -157,7 +160,7 @@ def test_a_page_that_connects_again_hears_what_it_missed(store: TrackingStore) -
     topics = Topics(trials=frozenset({run.trial_id}))
 
     async def body(changes: CountedChanges) -> None:
-        reader = Reader(changes.events(topics))
+        reader = Reader(changes.events(ANN, topics))
         await reader.next("rows")
         await changes.next_poll()
         report(store, run, 1, 1.0)
@@ -167,11 +170,26 @@ def test_a_page_that_connects_again_hears_what_it_missed(store: TrackingStore) -
             trial_id=run.trial_id, run_id=1, rank=0, stdtype="stdout", log="missed", time=datetime.now(timezone.utc)
         )
         store.add_logs([line])
-        again = Reader(changes.events(topics, reader.cursor))
+        again = Reader(changes.events(ANN, topics, reader.cursor))
         assert await again.next("logs") == [run.trial_id]
         await again.close()
 
     reading(store, body)
+
+
+@pytest.mark.parametrize(
+    "path", ["/experiments", "/experiments/1", "/experiments/1/search", "/experiments/1/code", "/trials/1"]
+)
+def test_a_page_carries_the_cursor_that_it_was_rendered_at(local: ServedSite, path: str) -> None:
+    _, run = new_run(local.store)
+    (cursor,) = re.findall(r'<body[^>]* data-cursor="([^"]+)">', local.owner.get(path).text)
+    report(local.store, run, 1, 1.0)
+    assert list(local.store.changes(cursor).metrics) == [run.trial_id]
+
+
+def test_the_cursors_of_all_databases_are_accepted() -> None:
+    longest = ";".join((",".join(["9" * 19] * 6), ",".join(["9" * 19] * 7)))
+    assert live._CURSOR.fullmatch(longest)
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "9.9.9.9", "-1", "1,2,3"])
@@ -179,7 +197,7 @@ def test_an_unknown_cursor_makes_the_page_reload(store: TrackingStore, cursor: s
     _, run = new_run(store)
 
     async def body(changes: CountedChanges) -> None:
-        reader = Reader(changes.events(Topics(trials=frozenset({run.trial_id})), cursor))
+        reader = Reader(changes.events(ANN, Topics(trials=frozenset({run.trial_id})), cursor))
         assert await reader.next("reload") == {}
         await reader.close()
 
@@ -188,7 +206,7 @@ def test_an_unknown_cursor_makes_the_page_reload(store: TrackingStore, cursor: s
 
 def test_only_values_that_differ_are_sent() -> None:
     async def whole() -> list[Any]:
-        page = Subscription(Topics())
+        page = Subscription(ANN, Topics())
         page.put_rows({"trial/1": {"best": "1", "batches": "2"}, "trial/2": {"best": "3"}})
         page.put_rows({"trial/1": {"best": "1", "batches": "2"}})
         page.put_rows({"trial/1": {"best": "0", "batches": "2"}, "trial/2": {"best": "3"}})
@@ -203,7 +221,7 @@ def test_only_values_that_differ_are_sent() -> None:
 
 def test_a_page_that_reloads_receives_its_rows_again() -> None:
     async def whole() -> None:
-        page, rows = Subscription(Topics()), {"trial/1": {"best": "1"}}
+        page, rows = Subscription(ANN, Topics()), {"trial/1": {"best": "1"}}
         page.put_rows(rows)
         for number in range(99):
             page.put(Event("metrics", [number], str(number)))
@@ -226,7 +244,7 @@ def test_an_event_moves_the_cursor_if_it_has_one() -> None:
 
 def test_a_new_experiment_is_announced_to_the_list(store: TrackingStore) -> None:
     async def body(changes: CountedChanges) -> None:
-        reader = Reader(changes.events(Topics(newest=True)))
+        reader = Reader(changes.events(ANN, Topics(newest=True)))
         assert await reader.next("rows") == {"experiments": {"newest": "0"}}
         made = store.create_experiment(config=CONFIG).id
         assert await reader.next("rows") == {"experiments": {"newest": str(made)}}
@@ -240,7 +258,7 @@ def test_deleted_records_do_not_end_the_updates_of_others(store: TrackingStore) 
 
     async def body(changes: CountedChanges) -> None:
         topics = Topics(experiments=frozenset({gone, kept}), trials=frozenset({lost.trial_id, run.trial_id}))
-        reader = Reader(changes.events(topics))
+        reader = Reader(changes.events(ANN, topics))
         await reader.next("rows")
         store.delete_experiment(gone)
         await changes.next_poll()
@@ -255,7 +273,7 @@ def test_idle_pages_receive_heartbeats(store: TrackingStore, monkeypatch: pytest
     monkeypatch.setattr(_live_changes, "HEARTBEAT_SECONDS", 0.05)
 
     async def body(changes: CountedChanges) -> None:
-        events = changes.events(Topics())
+        events = changes.events(ANN, Topics())
         assert await anext(events) == b"retry: 2000\n\n"
         assert await asyncio.wait_for(anext(events), LIMIT) == b": alive\n\n"
         await events.aclose()  # type: ignore[attr-defined]
@@ -264,24 +282,66 @@ def test_idle_pages_receive_heartbeats(store: TrackingStore, monkeypatch: pytest
 
 
 def test_the_number_of_pages_is_bounded(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_live_changes, "MOST_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(_live_changes, "MAX_STREAMS", 3)
+    monkeypatch.setattr(_live_changes, "MAX_STREAMS_PER_PERSON", 2)
+    ann, vic = Viewer("ann", lambda: True), Viewer("vic", lambda: True)
 
     async def body(changes: CountedChanges) -> None:
-        first = changes.events(Topics())
-        await anext(first)
-        with pytest.raises(TooManyPages):
-            await anext(changes.events(Topics()))
-        await first.aclose()  # type: ignore[attr-defined]
+        pages = [changes.events(ann, Topics()) for _ in range(2)]
+        for page in pages:
+            await anext(page)
+        assert changes.refusal(ann) == "ann has 2 open pages"
+        assert [event async for event in changes.events(ann, Topics())] == []
+        assert changes.refusal(vic) == ""
+        pages.append(changes.events(vic, Topics()))
+        await anext(pages[-1])
+        assert changes.refusal(vic) == "3 pages are open"
+        for page in pages:
+            await page.aclose()  # type: ignore[attr-defined]
+        assert changes.refusal(ann) == ""
 
     reading(store, body)
 
 
 def test_a_page_that_is_one_too_many_is_refused(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (_live_changes, live):
-        monkeypatch.setattr(module, "MOST_SUBSCRIPTIONS", 0)
+    monkeypatch.setattr(_live_changes, "MAX_STREAMS", 0)
     answer = local.owner.get("/live?list=1")
     assert answer.status == 503
     assert "0 pages are open; close some" in answer.text
+
+
+def test_the_stream_of_a_viewer_who_is_not_admitted_any_more_ends(store: TrackingStore) -> None:
+    admitted = {"ann", "vic"}
+
+    async def body(changes: CountedChanges) -> None:
+        ann, vic = (
+            Reader(changes.events(Viewer(name, lambda name=name: name in admitted), Topics(newest=True)))  # type: ignore[misc]
+            for name in ("ann", "vic")
+        )
+        await ann.next("rows")
+        await vic.next("rows")
+        admitted.remove("ann")
+        with pytest.raises(StopAsyncIteration):
+            await ann.next("rows")
+        store.create_experiment(config=CONFIG)
+        await vic.next("rows")
+        await vic.close()
+
+    reading(store, body)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("end", ["logout", "deactivate", "role"])
+def test_streams_end_with_the_session_and_the_role(served_team: ServedSite, end: str) -> None:
+    ann, changed = served_team.log_in("ann"), {"deactivate": {"active": False}, "role": {"role": Role.VIEWER}}
+    with ann.stream("/live?list=1") as lines:
+        assert next(line for line in lines if line == "event: rows")
+        if end == "logout":
+            ann.post("/logout")
+        else:
+            served_team.store.edit_user("ann", **changed[end])  # type: ignore[arg-type]
+        assert "event: rows" not in list(lines)
+    assert served_team.site.changes.open_pages == 0
 
 
 def test_updates_continue_after_the_store_was_unavailable(
@@ -290,7 +350,7 @@ def test_updates_continue_after_the_store_was_unavailable(
     _, run = new_run(store)
 
     async def body(changes: CountedChanges) -> None:
-        reader = Reader(changes.events(Topics(trials=frozenset({run.trial_id}))))
+        reader = Reader(changes.events(ANN, Topics(trials=frozenset({run.trial_id}))))
         await reader.next("rows")
         await changes.next_poll()
         failed: list[str] = []

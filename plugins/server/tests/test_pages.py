@@ -22,7 +22,7 @@ from det_server._rendering import clean_text, format_metric, format_number
 from det_server.pages import code
 from det_server.pages.experiment import _rungs
 
-from det_core.interfaces.records import State, SystemMetrics
+from det_core.interfaces.records import MetricsReport, State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
 from det_core.tracking import open_store
 
@@ -195,7 +195,6 @@ def test_malformed_queries_are_refused_with_the_expected_form(seeded: tuple[Seed
         "/checkpoints/..%2f..%2fetc/confirm/delete",
         "/checkpoints/%2e%2e/register",
         "/experiments/1/confirm/explode",
-        "/data/curves?trials=888888&group=validation&metric=x",
         "/experiments/-1",
     ],
 )
@@ -307,6 +306,50 @@ def test_the_header_of_a_list_says_how_it_is_sorted(local: ServedSite, query: st
     local.store.create_experiment(config={"name": "x"})
     page = Page(local.owner.get(f"/experiments{query}").text)
     assert [one["aria-sort"] for one in page.all("th") if "aria-sort" in one] == [order]
+
+
+@pytest.mark.parametrize("smaller_is_better", [True, False])
+def test_the_best_trials_come_first_and_the_header_says_how(local: ServedSite, smaller_is_better: bool) -> None:
+    config = {"name": "x", "searcher": {"metric": "loss", "smaller_is_better": smaller_is_better}}
+    experiment = local.store.create_experiment(config=config).id
+    local.store.create_trial(experiment, hparams={}, seed=0)
+    page = Page(local.owner.get(f"/experiments/{experiment}").text)
+    order = "ascending" if smaller_is_better else "descending"
+    assert [one["aria-sort"] for one in page.all("th") if "aria-sort" in one] == [order]
+
+
+def test_a_page_after_the_last_is_the_last(local: ServedSite) -> None:
+    local.store.create_experiment(config={"name": "only one"})
+    for path in ("/experiments?page=99", "/experiments?name=only&page=2"):
+        answer = local.owner.get(path)
+        assert "only one" in answer.text and "1–1 of 1 experiment" in answer.text  # noqa: RUF001
+
+
+def test_failures_are_visible_in_all_tables(local: ServedSite) -> None:
+    store = local.store
+    experiment = store.create_experiment(config={"name": "x", "searcher": {"metric": "loss"}}).id
+    for seed in range(3):
+        trial = store.create_trial(experiment, hparams={}, seed=seed).id
+        run = store.start_run(trial, allocation_id=f"a{seed}").run_id
+        report = MetricsReport(
+            trial_id=trial, run_id=run, group="validation", steps_completed=1, metrics={"loss": float(seed)}
+        )
+        store.report_metrics([report])
+        if seed < 2:
+            store.end_run(trial, run, reason=f"ValueError: bad <batch> {seed}")
+            store.set_trial_state(trial, State.ERROR)
+    store.set_experiment_state(experiment, State.ERROR, error="trial 1 failed")
+    (row,) = re.findall(
+        r"<tr>\s*<td class=.n. data-label=.id.>.*?</tr>", local.owner.get("/experiments").text, re.DOTALL
+    )
+    assert "trial 1 failed" in row
+    assert re.search(r">3</span>\s*<span class=.note.>2 failed<", row)
+    assert re.search(r">0\.0+</span>\s*<span class=.note.>failed trial<", row)
+    page = local.owner.get(f"/experiments/{experiment}").text
+    assert "by trial 1, which failed" in page
+    assert "3, 2 failed" in page
+    assert "ValueError: bad &lt;batch&gt; 1" in page
+    assert "<strong>Failed.</strong> ValueError: bad &lt;batch&gt; 0" in local.owner.get("/trials/1").text
 
 
 def test_viewers_see_no_actions(team: ServedSite) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import select
 import socket
+import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from det_server import actions, api
 from det_server._http_server import HEADER_BYTES
-from det_server._request_bodies import BodyReader
+from det_server._listener import MAX_CONNECTIONS_PER_NETWORK
+from starlette.routing import Route
 
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote import MAX_BODY_BYTES
 
-from .serving import LIMIT, ServedSite, account_access, served
+from .serving import LIMIT, Client, ServedSite, account_access, served, wait_for
 
 
 def test_large_bodies_are_refused_before_they_are_read(local: ServedSite) -> None:
@@ -32,28 +37,7 @@ def test_nobody_can_upload_without_credentials(served_local: ServedSite) -> None
         assert connection.recv(100).startswith(b"HTTP/1.1 401")
 
 
-def test_bodies_in_memory_are_bounded_together() -> None:
-    reader = BodyReader(buffered=100)
-    with reader.reserve(60, "ann"):
-        with pytest.raises(Exception, match="try again"), reader.reserve(60, "bob"):
-            pass
-        with reader.reserve(40, "bob"):
-            pass
-    with reader.reserve(100, "bob"):
-        pass
-
-
-def test_bodies_of_one_caller_are_bounded_together() -> None:
-    reader = BodyReader(buffered=3 * MAX_BODY_BYTES)
-    for _ in range(2):  # the memory is free again afterwards
-        with reader.reserve(MAX_BODY_BYTES, "ann"):
-            with pytest.raises(Exception, match="try again"), reader.reserve(1, "ann"):
-                pass
-            with reader.reserve(MAX_BODY_BYTES, "bob"):
-                pass
-
-
-def test_one_caller_leaves_memory_to_others(store: TrackingStore, quick_passwords: None) -> None:
+def test_a_run_that_has_ended_keeps_nobody_from_sending(store: TrackingStore, quick_passwords: None) -> None:
     """Otherwise the token of a run, even one that has ended, could keep everybody from writing with two slow bodies."""
     with served(store, account_access) as site, contextlib.ExitStack() as stack:
         ann = site.program(site.add_user("ann"))
@@ -68,7 +52,7 @@ def test_one_caller_leaves_memory_to_others(store: TrackingStore, quick_password
             connection.sendall(head.encode())
         (refused,), _, _ = select.select(slow, [], [], LIMIT)
         assert refused.recv(100).startswith(b"HTTP/1.1 503")
-        assert "returned" in ann.call("/api/store/create_model", {"name": "m"}).json
+        assert ann.call("/api/store/create_model", {"name": "m", "notes": "x" * (2 << 20)}).status == 200
 
 
 def test_large_headers_are_refused(served_local: ServedSite) -> None:
@@ -108,8 +92,81 @@ def _drip(connection: socket.socket) -> bool:
     return False
 
 
+def connect(site: ServedSite, address: str = "127.0.0.1") -> socket.socket:
+    """Connect to a server from an address of this machine."""
+    return socket.create_connection(site.client.address, timeout=LIMIT, source_address=(address, 0))
+
+
+def answers_soon(page: Client) -> bool:
+    begin = time.monotonic()
+    return page.get("/experiments").status == 200 and time.monotonic() - begin < 1
+
+
+def is_dropped(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_connections_of_one_address_leave_room_for_others(served_local: ServedSite) -> None:
+    with contextlib.ExitStack() as silent:
+        for _ in range(MAX_CONNECTIONS_PER_NETWORK):
+            silent.enter_context(connect(served_local, "127.0.0.2"))
+        with connect(served_local, "127.0.0.2") as refused:
+            assert is_dropped(refused)
+        assert answers_soon(served_local.owner)
+    wait_for(lambda: answers_soon_from(served_local, "127.0.0.2"))
+
+
+def answers_soon_from(site: ServedSite, address: str) -> bool:
+    with connect(site, address) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return not is_dropped(connection)
+
+
+def test_slow_bodies_of_strangers_are_not_waited_for(served_local: ServedSite) -> None:
+    head = f"POST /models HTTP/1.1\r\nHost: 127.0.0.1:{served_local.client.address[1]}\r\nContent-Length: 9\r\n\r\nx"
+    with connect(served_local) as connection:
+        connection.sendall(head.encode())
+        answer = b"".join(iter(lambda: connection.recv(4096), b"")).lower()
+    assert answer.startswith(b"http/1.1 401")
+    assert b"connection: close" in answer
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/api/store/create_model", {"name": "m"}), ("/api/run_tokens", {"trial_id": 1, "run_id": 1})],
+)
+def test_work_that_waits_for_the_database_leaves_pages_their_threads(
+    served_local: ServedSite, det_home: Path, path: str, body: dict[str, object]
+) -> None:
+    owner, program, store = served_local.owner, served_local.commands, served_local.store
+    experiment = store.create_experiment(config={"name": "x"})
+    store.start_run(store.create_trial(experiment.id, hparams={}, seed=1).id, allocation_id="a")
+    with ThreadPoolExecutor(50) as pool, contextlib.closing(sqlite3.connect(det_home / "det.db")) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        waiting = [pool.submit(program.call, path, body) for _ in range(50)]
+        while pool._work_queue.qsize():
+            time.sleep(0.01)
+        soon = answers_soon(owner)
+        holder.rollback()
+        statuses = {one.result(LIMIT).status for one in waiting}
+    assert soon
+    assert statuses <= {200, 409}
+
+
+def test_changes_have_other_threads_than_pages() -> None:
+    """Endpoints that are no coroutines run in the threads of pages."""
+    for route in (*actions.ROUTES, *api.ROUTES):
+        assert isinstance(route, Route)
+        if "POST" in (route.methods or ()):
+            assert inspect.iscoroutinefunction(route.endpoint), route.path
+
+
 def test_the_number_of_connections_is_bounded(served_local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_server._http_server.MAX_CONNECTIONS", 5)
+    monkeypatch.setattr("det_server._listener.MAX_CONNECTIONS", 5)
     kept = [socket.create_connection(served_local.client.address, timeout=LIMIT) for _ in range(5)]
     kept[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert kept[-1].recv(8) == b"HTTP/1.1"
@@ -120,6 +177,21 @@ def test_the_number_of_connections_is_bounded(served_local: ServedSite, monkeypa
         assert refused.recv(1) == b""
     for connection in kept:
         connection.close()
+
+
+@pytest.mark.parametrize("count", [1001, 9000])
+def test_a_url_with_too_many_fields_is_refused(local: ServedSite, count: int) -> None:
+    answer = local.client.get(f"/experiments?{'a&' * count}")
+    assert answer.status == 400
+    assert "more than 1000 fields" in answer.text
+
+
+def test_many_boxes_of_the_comparison_may_be_checked(local: ServedSite) -> None:
+    experiment = local.store.create_experiment(config={"name": "x"})
+    ids = [local.store.create_trial(experiment.id, hparams={}, seed=1).id for _ in range(101)]
+    answer = local.owner.get(f"/compare?{'&'.join(f'trials={one}' for one in ids)}")
+    assert answer.status == 200
+    assert "Only the first 40 trials are shown, and 61 are left out." in answer.text
 
 
 def test_a_websocket_is_refused(served_local: ServedSite) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def test_written_files_are_stored(mode: Any, tmp_path: Path) -> None:
     assert "host.1.pt.trace.json" in [file.name for file in files]
 
 
-def test_closing_alone_stores_nothing(tmp_path: Path) -> None:
+def test_closing_alone_stores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where the file stays
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=core.TensorboardMode.MANUAL) as context:
         board = TrialTensorboard(context.train)
         board.writer.add_scalar("x", 1.0, 1)

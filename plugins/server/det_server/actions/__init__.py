@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from starlette.routing import BaseRoute, Route
 
+from det_server._threads import Work, in_threads
 from det_server.actions import _account, _experiments, _models, _sessions, _users
 from det_server.actions._record_changes import Endpoint, make_endpoints
 
 _POSTS: Mapping[str, Endpoint] = {
-    "/login": _sessions.log_in,
     "/logout": _sessions.log_out,
     **make_endpoints("experiment", _experiments.CHANGES),
     **make_endpoints("trial", _experiments.TRIAL_CHANGES),
@@ -31,5 +31,6 @@ _POSTS: Mapping[str, Endpoint] = {
 
 ROUTES: list[BaseRoute] = [
     Route("/login", _sessions.show_login),
-    *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _POSTS.items()),
+    Route("/login", in_threads(Work.LOGINS, _sessions.log_in), methods=["POST"]),
+    *(Route(path, in_threads(Work.CHANGES, endpoint), methods=["POST"]) for path, endpoint in _POSTS.items()),
 ]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
+from det_server._threads import Work, in_threads
 from det_server.api import _experiments, _info, _login, _store_calls
 
 ROUTES: list[BaseRoute] = [
     Route("/api/info", _info.show_info),
-    Route("/api/login", _login.log_in, methods=["POST"]),
-    Route("/api/logout", _login.log_out, methods=["POST"]),
-    Route("/api/run_tokens", _login.create_run_token, methods=["POST"]),
+    Route("/api/login", in_threads(Work.LOGINS, _login.log_in), methods=["POST"]),
+    Route("/api/logout", in_threads(Work.CHANGES, _login.log_out), methods=["POST"]),
+    Route("/api/run_tokens", in_threads(Work.CHANGES, _login.create_run_token), methods=["POST"]),
     Route("/api/store/{method}", _store_calls.call_store, methods=["POST"]),
-    Route("/api/experiments", _experiments.submit, methods=["POST"]),
-    Route("/api/experiments/{experiment_id:int}/start", _experiments.start, methods=["POST"]),
-    Route("/api/experiments/{experiment_id:int}/continue", _experiments.continue_training, methods=["POST"]),
+    Route("/api/experiments", in_threads(Work.SUBMISSIONS, _experiments.submit), methods=["POST"]),
+    *(
+        Route(f"/api/experiments/{{experiment_id:int}}/{name}", in_threads(Work.CHANGES, endpoint), methods=["POST"])
+        for name, endpoint in {"start": _experiments.start, "continue": _experiments.continue_training}.items()
+    ),
 ]

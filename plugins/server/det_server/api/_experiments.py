@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import threading
 from functools import partial
 
 from starlette.requests import Request
@@ -22,9 +21,6 @@ from det_server._runner_start import start_runner
 from det_server._site import principal_of, site_of
 from det_server.api._json_body import JsonBody
 
-_one_at_a_time = threading.Lock()
-"""Held while a submission is unpacked, which takes up to a gigabyte of memory."""
-
 
 def submit(request: Request) -> Response:
     """Record an experiment with its code and start its runner."""
@@ -35,7 +31,7 @@ def submit(request: Request) -> Response:
 
     require_writer(request)
     site, body = site_of(request), JsonBody(request)
-    with _one_at_a_time, scratch_directory("submission", private_directory("server")) as directory:
+    with scratch_directory("submission", private_directory("server")) as directory:
         unpack_context_dir(_decode(body.get("code", str)), directory)
         submit = partial(
             submit_experiment,

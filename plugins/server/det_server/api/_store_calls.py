@@ -8,17 +8,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from det_core.errors import TrackingError
-from det_core.tracking.remote import Caller, answer_call, find_method
+from det_core.tracking.remote import Caller, answer_call, find_method, is_writing
 from det_server._accounts import caller_of
 from det_server._refusal import RefusedError
 from det_server._site import site_of
+from det_server._threads import Threads, Work
 
 CALL_ID = "det-call-id"
 """Header with the id of a call, by which a repeated one takes effect once."""
 
 
-def call_store(request: Request) -> Response:
+async def call_store(request: Request) -> Response:
     """Answer with the result or the error of a call, in the encoding of `det_core.tracking.remote`."""
+    threads: Threads = request.app.state.threads
+    work = Work.WRITING_CALLS if is_writing(request.path_params["method"]) else Work.READING_CALLS
+    return await threads.run(work, _answer, request)
+
+
+def _answer(request: Request) -> Response:
     name, caller = request.path_params["method"], caller_of(request)
     if caller.run is None:  # workers get the error of their store
         _check_method(caller, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 PAGE_SIZE = 50
@@ -61,6 +61,14 @@ class ListView:
             size,
             descending,
         )
+
+    def within(self, total: int) -> ListView:
+        """Return the view of the last page if this one is beyond it.
+
+        Args:
+            total: number of all rows.
+        """
+        return replace(self, page=min(self.page, max(1, -(-total // self.size))))
 
     @property
     def first(self) -> int:

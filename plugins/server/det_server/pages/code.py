@@ -17,6 +17,7 @@ from starlette.routing import Route
 from det_core.cli.render.formats import mask_references, to_json_compatible
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
+from det_server.pages._live_page import live
 from det_server.pages._store_values import experiment_of, store_of
 from det_server.pages.experiment import experiment_head
 
@@ -106,6 +107,6 @@ def _shown_text(content: bytes) -> str:
 
 
 ROUTES = [
-    Route("/experiments/{id:int}/code", show_code),
+    Route("/experiments/{id:int}/code", live(show_code)),
     Route("/experiments/{id:int}/code.tar.gz", download_code),
 ]

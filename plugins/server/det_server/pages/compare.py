@@ -10,20 +10,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import TrialRecord
-from det_server._live_rows import existing_trials, results_of_trials
+from det_server._live_rows import results_of_trials
 from det_server._rendering import query_string, render_page
 from det_server.pages._hyperparameters import hyperparameter_values
+from det_server.pages._live_page import live
 from det_server.pages._series import find_series
 from det_server.pages._store_values import metric_of, parse_ids, ranked_colors, store_of
 
-_MOST_TRIALS = 40
+_MOST_TRIALS, _MOST_NAMED = 40, 1000
 
 
 def show_compare(request: Request) -> Response:
     """Show the curves and the differences of the trials that the URL names."""
     store = store_of(request)
-    wanted = parse_ids(",".join(request.query_params.getlist("trials")).replace(" ", "").strip(","), _MOST_TRIALS)
-    trials = existing_trials(store, wanted)
+    named = parse_ids(",".join(request.query_params.getlist("trials")).replace(" ", "").strip(","), _MOST_NAMED)
+    wanted = named[:_MOST_TRIALS]
+    trials = store.trials_by_id(wanted)
     ids = [trial.id for trial in trials]
     experiments = {one.id: one for one in store.experiments_by_id({trial.experiment_id for trial in trials})}
     metric = metric_of(experiments[trials[0].experiment_id]) if trials else ""
@@ -34,6 +36,7 @@ def show_compare(request: Request) -> Response:
         "compare.html",
         trials=trials,
         ids=",".join(map(str, ids)),
+        left_out=len(named) - len(wanted),
         missing=[identity for identity in wanted if identity not in ids],
         experiments=experiments,
         colors=ranked_colors(ids),
@@ -61,4 +64,4 @@ def _row(name: str, cells: list[Any]) -> dict[str, Any]:
     return {"name": name, "cells": cells, "differs": len({repr(value) for value in cells}) > 1}
 
 
-ROUTES = [Route("/compare", show_compare)]
+ROUTES = [Route("/compare", live(show_compare))]

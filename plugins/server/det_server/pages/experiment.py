@@ -10,15 +10,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.cli.render.formats import flatten_mapping
-from det_core.interfaces.records import ExperimentRecord, State, TrialOrder, TrialRecord, TrialResult
+from det_core.interfaces.records import (
+    ExperimentRecord,
+    State,
+    TrialOrder,
+    TrialRecord,
+    TrialResult,
+    searcher_metric,
+)
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.control import lacks_runner
 from det_server._csv_export import csv_response
 from det_server._rendering import format_record_time, query_string, render_page
 from det_server.pages._actions import possible_actions
 from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values, sort_by_hyperparameter
+from det_server.pages._live_page import live
 from det_server.pages._series import DrawnSeries, find_series
-from det_server.pages._store_values import experiment_of, metric_of, ranked_colors, store_of
+from det_server.pages._store_values import experiment_of, failed_bests, metric_of, ranked_colors, store_of
 from det_server.pages._view import ListView
+from det_server.pages.trial import reason_of_failure
 
 MOST_CURVES = 40
 """Maximum number of curves in a chart."""
@@ -32,8 +42,8 @@ def show_experiment(request: Request) -> Response:
     """Show an experiment with the curves of its best trials and a page of its trials."""
     experiment = experiment_of(request)
     store = store_of(request)
-    view = _view(request)
     results = store.trial_results(experiment.id, order=TrialOrder.BEST)
+    view = _view(request, experiment).within(len(results))
     best = [result.trial.id for result in results[:MOST_CURVES]]
     drawn = find_series(store, best, view.get("series"), metric_of(experiment))
     shown = _sorted(request, experiment, view, results)[view.first : view.first + view.size]
@@ -44,7 +54,7 @@ def show_experiment(request: Request) -> Response:
         view=view,
         results=bool(results),
         total=len(results),
-        rows=_rows(shown, ranked_colors(best)),
+        rows=_rows(store, shown, ranked_colors(best)),
         hyperparameters=_columns(results),
         rungs=_rungs([result.trial for result in results]),
         length_unit=_length_unit(experiment),
@@ -58,11 +68,13 @@ def experiment_head(request: Request, experiment: ExperimentRecord) -> dict[str,
     """Return the values for the head that all pages of an experiment share."""
     store = store_of(request)
     orphaned = lacks_runner(experiment, store.lease_holder(experiment.id))
+    summary = store.experiment_summaries([experiment.id])[experiment.id]
     return {
         "experiment": experiment,
         "metric": metric_of(experiment),
         "orphaned": orphaned,
-        "summary": store.experiment_summaries([experiment.id])[experiment.id],
+        "summary": summary,
+        "best_failed": experiment.id in failed_bests(store, {experiment.id: summary}),
         "actions": possible_actions(experiment, orphaned),
     }
 
@@ -86,8 +98,9 @@ def _scores(result: TrialResult) -> list[object]:
     return [best.value if best else None, best.steps_completed if best else None, latest.value if latest else None]
 
 
-def _view(request: Request) -> ListView:
-    descending = ("batches",)
+def _view(request: Request, experiment: ExperimentRecord) -> ListView:
+    _, smaller_is_better = searcher_metric(experiment.config)
+    descending = ("batches",) if smaller_is_better else ("batches", "best")
     return ListView.from_query(
         request.query_params, ("series",), order="best", size=_TRIALS_PER_PAGE, descending=descending
     )
@@ -114,12 +127,12 @@ def _columns(results: Sequence[TrialResult]) -> dict[str, bool]:
     }
 
 
-def _rows(results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[str, Any]]:
+def _rows(store: TrackingStore, results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[str, Any]]:
     return [
         {
             "id": result.trial.id,
             "state": result.trial.state,
-            "restarts": result.trial.restarts,
+            "note": _note(store, result.trial),
             "batches": result.trial.steps_completed,
             "best": result.best.value if result.best else None,
             "best_at": result.best.steps_completed if result.best else None,
@@ -129,6 +142,13 @@ def _rows(results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[s
         }
         for result in results
     ]
+
+
+def _note(store: TrackingStore, trial: TrialRecord) -> str:
+    """Return why a trial failed, or how often it was started again."""
+    if trial.state is State.ERROR and (reason := reason_of_failure(trial, store.runs(trial.id))):
+        return reason
+    return f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}" if trial.restarts else ""
 
 
 def _chart(trial_ids: Sequence[int], drawn: DrawnSeries, total: int) -> dict[str, Any]:
@@ -178,6 +198,6 @@ def _reached(trial: TrialRecord) -> bool:
 
 
 ROUTES = [
-    Route("/experiments/{id:int}", show_experiment),
+    Route("/experiments/{id:int}", live(show_experiment)),
     Route("/experiments/{id:int}/trials.csv", export_trials),
 ]

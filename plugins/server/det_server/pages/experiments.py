@@ -13,7 +13,8 @@ from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, Sta
 from det_core.tracking.control import lacks_runner
 from det_server._csv_export import csv_response
 from det_server._rendering import format_record_time, render_page, state_word
-from det_server.pages._store_values import metric_of, sparklines, store_of
+from det_server.pages._live_page import live
+from det_server.pages._store_values import failed_bests, metric_of, sparklines, store_of
 from det_server.pages._view import ListView
 
 _ORDERS = ("id", "name", "state", "progress", "start_time", "owner")
@@ -35,6 +36,8 @@ def redirect_home(request: Request) -> Response:
 def show_experiments(request: Request) -> Response:
     """Show a page of the experiments that match the filters of the URL."""
     view = _view(request)
+    total = store_of(request).count_experiments(**_filters(view))
+    view = view.within(total)
     experiments = _matching(request, view, limit=view.size, offset=view.first)
     return render_page(
         request,
@@ -42,7 +45,7 @@ def show_experiments(request: Request) -> Response:
         view=view,
         rows=_rows(request, experiments),
         newest=max((one.id for one in experiments), default=0) if not view.values else None,
-        total=store_of(request).count_experiments(**_filters(view)),
+        total=total,
         states=_STATES,
         command=_command(view),
     )
@@ -90,14 +93,17 @@ def _rows(request: Request, experiments: Sequence[ExperimentRecord]) -> list[dic
     runners = store.lease_holders()
     summaries = store.experiment_summaries([one.id for one in experiments])
     curves = sparklines(store, _best_trials(experiments, summaries))
+    failed = failed_bests(store, summaries)
     return [
         {
             **{name: getattr(one, name) for name in (*_COLUMNS, "labels")},
             "orphaned": lacks_runner(one, runners.get(one.id)),
             "best": summary.best.value if summary.best else None,
+            "best_failed": one.id in failed,
             "metric": metric_of(one),
             "spark": curves.get(summary.best_trial_id or 0, ""),
             "trials": summary.trials,
+            "failed_trials": summary.failed_trials,
             "took": format_record_time(one),
         }
         for one in experiments
@@ -125,6 +131,6 @@ def _command(view: ListView) -> str:
 
 ROUTES = [
     Route("/", redirect_home),
-    Route("/experiments", show_experiments),
+    Route("/experiments", live(show_experiments)),
     Route("/experiments.csv", export_experiments),
 ]

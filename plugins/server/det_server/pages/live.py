@@ -8,14 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from det_server._live_changes import MOST_SUBSCRIPTIONS
+from det_server._live_changes import Viewer
 from det_server._live_rows import Topics
 from det_server._refusal import RefusedError
-from det_server._site import site_of
+from det_server._site import principal_of, site_of
 from det_server.pages._store_values import parse_ids
 
 _MOST_IDS = 300
-_CURSOR = re.compile(r"[A-Za-z0-9.,:_-]{0,200}")
+_CURSOR = re.compile(r"[0-9,;]{0,300}")
 
 
 async def stream_changes(request: Request) -> Response:
@@ -28,9 +28,10 @@ async def stream_changes(request: Request) -> Response:
     )
     cursor = request.headers.get("last-event-id", "") or query.get("after", "")
     changes = site_of(request).changes
-    if changes.open_pages >= MOST_SUBSCRIPTIONS:
-        raise RefusedError(503, f"{MOST_SUBSCRIPTIONS} pages are open; close some, or reload this one by hand")
-    events = changes.events(topics, cursor if _CURSOR.fullmatch(cursor) else "")
+    viewer = Viewer(principal_of(request).name, request.state.is_admitted)
+    if reason := changes.refusal(viewer):
+        raise RefusedError(503, f"{reason}; close some, or reload this one by hand")
+    events = changes.events(viewer, topics, cursor if _CURSOR.fullmatch(cursor) else "")
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 

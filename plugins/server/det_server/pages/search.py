@@ -12,6 +12,7 @@ from det_core.interfaces.records import TrialOrder, searcher_metric
 from det_server._json_response import JsonResponse
 from det_server._rendering import format_metric, render_page, state_word
 from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
+from det_server.pages._live_page import live
 from det_server.pages._store_values import experiment_of, store_of
 from det_server.pages.experiment import experiment_head
 
@@ -65,6 +66,6 @@ def _scale(space: Any, name: str) -> str:
 
 
 ROUTES = [
-    Route("/experiments/{id:int}/search", show_search),
+    Route("/experiments/{id:int}/search", live(show_search)),
     Route("/data/experiments/{id:int}/trials", send_trials),
 ]

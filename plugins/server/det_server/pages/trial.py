@@ -10,13 +10,14 @@ from starlette.routing import Route
 
 from det_core.cli.render.formats import flatten_mapping
 from det_core.cli.render.records import CHECKPOINT_STATES, current_placement
-from det_core.interfaces.records import CheckpointState, LogLine, Run, TrialRecord, searcher_metric
+from det_core.interfaces.records import CheckpointState, LogLine, Run, State, TrialRecord, searcher_metric
 from det_server._ansi_text import colored_segments
 from det_server._csv_export import csv_response
 from det_server._json_response import JsonResponse
 from det_server._rendering import format_elapsed, query_string, render_page
 from det_server.pages._actions import KILL_TRIAL
 from det_server.pages._hyperparameters import hyperparameter_values
+from det_server.pages._live_page import live
 from det_server.pages._series import series_keys, sorted_groups
 from det_server.pages._store_values import parse_number, store_of, trial_of
 from det_server.pages.utilization import utilization_charts
@@ -38,6 +39,7 @@ def show_trial(request: Request) -> Response:
         experiment.id, trial_id=trial.id, states=CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS
     )
     names = sorted_groups(store.metric_names([trial.id]))
+    runs = store.runs(trial.id)
     lines = store.logs(trial.id, limit=_FIRST_LINES, newest=True)
     return render_page(
         request,
@@ -53,7 +55,8 @@ def show_trial(request: Request) -> Response:
         checkpoints=scored,
         registered=store.registered_checkpoints(experiment.id),
         completed=CheckpointState.COMPLETED,
-        runs=[(run, _end_of_run(run, trial), _took(run)) for run in reversed(store.runs(trial.id))],
+        runs=[(run, _end_of_run(run, trial), _took(run)) for run in reversed(runs)],
+        failure=reason_of_failure(trial, runs),
         lines=lines,
         more_lines=len(lines) == _FIRST_LINES,
         usage=utilization_charts(store, trial.id),
@@ -104,6 +107,18 @@ def _charts(trial_id: int, names: Mapping[str, Sequence[str]]) -> dict[str, list
     }
 
 
+def reason_of_failure(trial: TrialRecord, runs: Sequence[Run]) -> str:
+    """Return why a trial failed, or "" if it did not or the reason is unknown.
+
+    Args:
+        trial: the trial.
+        runs: its runs in order.
+    """
+    if trial.state is not State.ERROR or not runs or not (runs[-1].end_reason or runs[-1].early_exit):
+        return ""
+    return _end_of_run(runs[-1], trial)
+
+
 def _end_of_run(run: Run, trial: TrialRecord) -> str:
     """Return why a run ended, in words."""
     if run.run_id == trial.run_id and run.end_time is None and not trial.state.final:
@@ -120,7 +135,7 @@ def _took(run: Run) -> str:
 
 
 ROUTES = [
-    Route("/trials/{id:int}", show_trial),
+    Route("/trials/{id:int}", live(show_trial)),
     Route("/trials/{id:int}/metrics.csv", export_metrics),
     Route("/data/logs/{id:int}", send_logs),
 ]

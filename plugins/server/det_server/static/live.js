@@ -48,29 +48,48 @@ export function refreshSoon(...ids) {
   waiting ||= window.setTimeout(() => ((waiting = 0), refresh().catch(() => undefined)), 300);
 }
 
-/** Replace the outdated regions of the page by those of a fresh copy, except one that the reader is using. */
+/** Replace the outdated regions of the page by those of a fresh copy. One that the reader is using waits until it is free. */
 async function refresh() {
+  if (![...outdated].some(isFree)) return;
   const answer = await fetch(location.href);
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  if (regions(fresh).join() !== regions().join()) return location.reload();
-  for (const id of outdated) {
+  if (regions(fresh).join() !== regions().join()) {
+    if (!isEdited()) location.reload();
+    else notify("There is more on this page. It appears when what you have typed is saved or taken back.");
+    return;
+  }
+  if (outdated.has("trials")) followTable(fresh);
+  for (const id of [...outdated].filter(isFree)) {
+    outdated.delete(id);
     const [region, newer] = [document.getElementById(id), fresh.getElementById(id)];
-    const inUse = !region || region.contains(document.activeElement) || region.querySelector("input:checked");
-    if (!newer || inUse || !isOther(region, newer)) continue;
+    if (!region || !newer || !isOther(region, newer)) continue;
     const opened = [...region.querySelectorAll("details[open]")].map((one) => one.closest("[id]")?.id ?? "");
     region.replaceChildren(...newer.childNodes);
     for (const one of opened) document.getElementById(one)?.querySelector("details")?.setAttribute("open", "");
     Object.assign(region.dataset, newer.dataset);
   }
-  if (outdated.has("trials")) followTable(fresh);
-  outdated.clear();
   if (fresh.body.dataset.events && fresh.body.dataset.events !== document.body.dataset.events) {
     document.body.dataset.events = fresh.body.dataset.events;
     source?.close();
     open();
   }
   document.dispatchEvent(new CustomEvent("det:refreshed"));
+}
+
+/** Whether the reader neither selects nor types anything in a region. @param {string} id */
+function isFree(id) {
+  const region = document.getElementById(id);
+  const selection = document.getSelection();
+  const selects = selection && !selection.isCollapsed && region && selection.containsNode(region, true);
+  return !region || !(selects || region.contains(document.activeElement) || region.querySelector("input:checked"));
+}
+
+/** Whether a reload would lose what the reader has typed or is asked. */
+function isEdited() {
+  // the state of other controls is in the URL
+  const fields = /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("main form:not(.ranges) :is(textarea, input:not([type=range]))"));
+  return [...fields].some((one) => one.value !== one.defaultValue) || document.querySelector("dialog[open]") !== null;
 }
 
 /** Let the charts ask for the trials of the fresh table, so that they are the same and have the same colours. @param {Document} fresh */
@@ -89,7 +108,7 @@ const regions = (page = document) => [...page.querySelectorAll("[data-refresh]")
 
 /** @type {EventSource | null} */
 let source = null;
-let cursor = "";
+let cursor = document.body.dataset.cursor ?? "";
 
 function open() {
   const after = cursor && `&after=${encodeURIComponent(cursor)}`;
@@ -129,5 +148,8 @@ export function connect(url) {
     if (!document.hidden) open();
   });
   window.addEventListener("pagehide", () => source?.close());
+  for (const name of ["focusout", "change", "selectionchange"]) {
+    document.addEventListener(name, () => outdated.size && refreshSoon());
+  }
   if (!document.hidden) open();
 }

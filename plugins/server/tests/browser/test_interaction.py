@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from det_core.interfaces.account_records import Role
-from det_core.interfaces.records import LogLine, MetricsReport, Run, SystemMetrics
+from det_core.interfaces.records import LogLine, MetricsReport, Run, State, SystemMetrics
 from det_core.interfaces.tracking import TrackingStore
 
 from ..seeded_store import HOSTILE, Seeded
@@ -428,6 +428,50 @@ def test_a_dialog_carries_an_action_out(windows: Windows, served_seed: tuple[Ser
         page.get_by_role("dialog").get_by_role("button", name="Unarchive").click()
         page.get_by_role("link", name="Archive", exact=True).wait_for()
         assert not site.store.experiment(seeded.failed).archived
+
+
+def test_updates_lose_nothing_that_the_reader_types_or_selects(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded]
+) -> None:
+    site, _ = served_seed
+    made = site.store.create_experiment(config={"name": "typing"}).id
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{made}")
+        visit.wait_until_live()
+        note = page.get_by_role("textbox", name="Notes")
+        note.fill("half a sen")
+        site.store.create_trial(made, hparams={}, seed=0)
+        page.get_by_text("There is more on this page.").wait_for()
+        assert note.input_value() == "half a sen"
+        note.fill("")
+        note.blur()
+        page.get_by_role("heading", name="Trials").wait_for()
+        boxes = page.locator("#trials tbody input")
+        boxes.first.check()
+        trial = site.store.create_trial(made, hparams={}, seed=0).id
+        page.locator("#facts", has_text="2").wait_for()
+        assert boxes.count() == 1
+        assert boxes.first.is_checked()
+        boxes.first.uncheck()
+        boxes.first.blur()
+        page.locator(f"#trials tr[data-trial='{trial}']").wait_for()
+    site.store.delete_experiment(made)
+
+
+def test_the_head_of_an_experiment_follows_its_state(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
+    site, _ = served_seed
+    made = site.store.create_experiment(config={"name": "failing"}).id
+    site.store.acquire_lease(made, "runner", seconds=600)
+    site.store.set_experiment_state(made, State.ACTIVE)
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{made}/code")
+        page.get_by_role("link", name="Pause").wait_for()
+        visit.wait_until_live()
+        site.store.set_experiment_state(made, State.ERROR, error="ValueError: the loss is not finite")
+        page.get_by_role("alert").get_by_text("ValueError: the loss is not finite").wait_for()
+        assert page.get_by_role("link", name="Pause").count() == 0
+    site.store.release_lease(made, "runner")
+    site.store.delete_experiment(made)
 
 
 def test_people_log_in_see_what_their_role_permits_and_log_out(browser: Browser, store: TrackingStore) -> None:

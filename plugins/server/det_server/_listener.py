@@ -1,0 +1,78 @@
+"""Listening socket that drops connections beyond its limits, before TLS and HTTP cost anything."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from det_server._client_address import client_network
+
+MAX_CONNECTIONS = 800
+"""Maximum number of connections. Processes usually may open 1024 files."""
+MAX_CONNECTIONS_PER_NETWORK = 200
+"""Maximum number of connections of an address, or of a network of 64 bits of IPv6."""
+
+_log = logging.getLogger("det.server")
+
+
+class BoundedListener(socket.socket):
+    """Listening socket that drops connections beyond its limits.
+
+    Args:
+        listener: listening socket, which this one replaces.
+        per_network: whether connections of each network are limited as well. A proxy has those of all clients.
+    """
+
+    def __init__(self, listener: socket.socket, *, per_network: bool) -> None:
+        super().__init__(listener.family, listener.type, listener.proto, listener.detach())
+        self._most_per_network = MAX_CONNECTIONS_PER_NETWORK if per_network else MAX_CONNECTIONS
+        self._open = Counter[str]()
+        self._refused: set[str] = set()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection.
+
+        Raises:
+            ConnectionAbortedError: there are too many, and it was closed.
+        """
+        connection, address = super().accept()
+        network = client_network(address[0])
+        if self._open.total() >= MAX_CONNECTIONS or self._open[network] >= self._most_per_network:
+            connection.close()
+            self._report(network)
+            raise ConnectionAbortedError("there are too many connections")
+        self._open[network] += 1
+        return _Connection(connection, lambda: self._forget(network)), address
+
+    def _report(self, network: str) -> None:
+        """Write a line for the first of the connections that are refused in a row."""
+        if network not in self._refused:
+            self._refused.add(network)
+            _log.warning(
+                "connections of %s are refused: it has %d, and all clients have %d",
+                network,
+                self._open[network],
+                self._open.total(),
+            )
+
+    def _forget(self, network: str) -> None:
+        self._open[network] -= 1
+        self._refused.discard(network)
+        self._open += Counter()  # without the networks that have none
+
+
+class _Connection(socket.socket):
+    """Connection that tells when it is closed."""
+
+    def __init__(self, connection: socket.socket, on_close: Callable[[], None]) -> None:
+        super().__init__(connection.family, connection.type, connection.proto, connection.detach())
+        self._on_close: Callable[[], None] | None = on_close
+
+    def close(self) -> None:
+        super().close()
+        on_close, self._on_close = self._on_close, None
+        if on_close:
+            on_close()

@@ -1,0 +1,58 @@
+"""The guide lists the limits of the server as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+from det_server import (
+    _credentials,
+    _forms,
+    _http_server,
+    _listener,
+    _live_changes,
+    _login_limits,
+    _request_bodies,
+    _threads,
+)
+
+MIB, KIB = 1 << 20, 1 << 10
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
+
+
+async def _pages() -> int:
+    return int(anyio.to_thread.current_default_thread_limiter().total_tokens)
+
+
+LIMITS = {
+    "connections": [_listener.MAX_CONNECTIONS, _listener.MAX_CONNECTIONS_PER_NETWORK, 64],
+    "headers of a request": [_http_server.HEADER_SECONDS, _http_server.HEADER_BYTES // KIB],
+    "body of a request": [_request_bodies._IDLE_SECONDS, _request_bodies._BYTES_PER_SECOND // KIB],
+    "body of a request without valid credentials": [_request_bodies._DRAIN_SECONDS],
+    "bodies in memory together": [
+        _request_bodies._BUFFERED_BYTES // MIB,
+        _request_bodies._DEFAULT_BYTES // MIB,
+        _request_bodies._SMALL_BUFFERED_BYTES // MIB,
+    ],
+    "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
+    "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
+    "work at a time": [anyio.run(_pages), *_threads.THREADS.values()],
+    "attempts to log in": [
+        _login_limits._LIMITS["user and address"],
+        _login_limits._LIMITS["address"],
+        _login_limits._WINDOW / 60,
+    ],
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_a_limit_is_documented(what: str) -> None:
+    (most,) = re.findall(rf"^\| {what} \| (.*?) \|", GUIDE.read_text(), re.MULTILINE)
+    numbers = [float(number) for number in re.findall(r"[0-9]+", most.replace("IPv6", ""))]
+    assert numbers == LIMITS[what]
+
+
+def test_limits_of_one_kind_are_the_same() -> None:
+    assert _login_limits._LIMITS["user and device"] == _login_limits._LIMITS["user and address"]
