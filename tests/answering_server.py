@@ -36,6 +36,10 @@ class Behaviour:
     loses_each_answer_once: bool = False
     routes: dict[str, Route] = field(default_factory=dict)
     """Functions that answer other requests, by path."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Files that are sent, by path."""
+    cuts: list[int] = field(default_factory=list)
+    """Numbers of bytes after which the connections of the next answers with files break."""
     requests: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     """Paths and headers of all requests."""
     answered: set[str] = field(default_factory=set)
@@ -64,7 +68,21 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._answer(b"{}")
+        if self.path in self._behaviour.files:
+            self._send_file(self._behaviour.files[self.path])
+        else:
+            self._answer(b"{}")
+
+    def _send_file(self, content: bytes) -> None:
+        self._behaviour.requests.append((self.path, dict(self.headers)))
+        begin = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        self.send_response(206 if begin else 200)
+        self.send_header("det-version", __version__)
+        self.send_header("Content-Length", str(len(content) - begin))
+        self.end_headers()
+        end = begin + self._behaviour.cuts.pop(0) if self._behaviour.cuts else None
+        self.wfile.write(content[begin:end])
+        self.close_connection = end is not None
 
     def do_POST(self) -> None:
         self._answer(self.rfile.read(int(self.headers["Content-Length"])))

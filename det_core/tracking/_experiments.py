@@ -19,6 +19,7 @@ from det_core.tracking._rows import (
     insert_row,
     lock_experiment,
     record_columns,
+    require_share,
 )
 from det_core.tracking._schema import experiments, trials
 from det_core.tracking._search_events import delete_search
@@ -30,6 +31,8 @@ _c = experiments.c
 
 _ORDERS = {"id": True, "start_time": True, "progress": True, "name": False, "owner": False, "state": False}
 """Columns by which experiments can be sorted, and whether the greatest value comes first."""
+_LONGEST_LEASE = 24 * 60 * 60
+"""Maximum number of seconds for which a lease is valid. Runners renew theirs every few seconds."""
 
 
 class ExperimentsMixin(StoreMixin):
@@ -186,11 +189,13 @@ class ExperimentsMixin(StoreMixin):
             return get_experiment(connection, experiment_id)
 
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
+        require_share(progress)
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id, lease)
             connection.execute(update(experiments).where(_c.id == experiment_id).values(progress=progress))
 
     def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float, state: State | None = None) -> None:
+        _require_lease_time(seconds)
         clock = self._database.clock
         free = or_(_c.lease_holder.is_(None), _c.lease_holder == holder, _c.lease_expires <= clock)
         take = update(experiments).where(_c.id == experiment_id, free)
@@ -204,6 +209,7 @@ class ExperimentsMixin(StoreMixin):
                 raise ExperimentBusy(f"experiment {experiment_id} is being run by {other}")
 
     def renew_lease(self, experiment_id: int, holder: str, *, seconds: float) -> None:
+        _require_lease_time(seconds)
         renew = update(experiments).where(_c.id == experiment_id)
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id, holder)
@@ -244,3 +250,8 @@ def _has_label(label: str) -> ColumnElement[bool]:
     """
     listed = type_coerce(_c.labels, Text)
     return or_(*(func.replace(listed, before + dump_json_value(label), "") != listed for before in "[,"))
+
+
+def _require_lease_time(seconds: float) -> None:
+    if not seconds <= _LONGEST_LEASE:
+        raise ValueError(f"the lease would last {seconds} seconds; expected at most {_LONGEST_LEASE}")

@@ -171,3 +171,14 @@ def fence_run(connection: Connection, trial_id: int, run_id: int) -> int:
 def update_trial(connection: Connection, trial_id: int, **values: Any) -> None:
     """Set columns of a trial."""
     connection.execute(update(trials).where(trials.c.id == trial_id).values(values))
+
+
+def require_share(progress: float) -> float:
+    """Return a share of work.
+
+    Raises:
+        ValueError: it is not in the range from 0 to 1.
+    """
+    if not 0 <= progress <= 1:
+        raise ValueError(f"progress is {progress}; expected 0 to 1")
+    return progress

@@ -23,6 +23,7 @@ from det_core.tracking._rows import (
     lock_experiment,
     lock_trial,
     record_columns,
+    require_share,
     update_trial,
 )
 from det_core.tracking._schema import checkpoints, experiments, runs, trials
@@ -149,6 +150,7 @@ class TrialsMixin(StoreMixin):
         self._update_run(trial_id, run_id, early_exit=reason)
 
     def set_trial_progress(self, trial_id: int, run_id: int, progress: float) -> None:
+        require_share(progress)
         alone = select(trials.c.experiment_id).where(trials.c.id == trial_id).scalar_subquery()
         follow = update(experiments).where(experiments.c.id == alone, experiments.c.unmanaged)
         with self._database.write() as connection:

@@ -109,6 +109,25 @@ def test_a_runner_that_lost_its_lease_cannot_write(store: TrackingStore) -> None
     assert store.experiment(number).state is State.ACTIVE
 
 
+@pytest.mark.parametrize("seconds", [math.inf, math.nan, 10.0**9])
+def test_a_lease_lasts_a_day_at_most(store: TrackingStore, seconds: float) -> None:
+    number = store.create_experiment(config={}).id
+    for lease in (store.acquire_lease, store.renew_lease):
+        with pytest.raises(ValueError, match="expected at most 86400"):
+            lease(number, "holder", seconds=seconds)
+    assert store.lease_holder(number) is None
+
+
+@pytest.mark.parametrize("progress", [math.nan, math.inf, -0.1, 1.1])
+def test_progress_is_a_share(store: TrackingStore, progress: float) -> None:
+    number = store.create_experiment(config={}).id
+    run = store.start_run(store.create_trial(number, hparams={}, seed=0).id, allocation_id="a")
+    with pytest.raises(ValueError, match="expected 0 to 1"):
+        store.set_experiment_progress(number, progress)
+    with pytest.raises(ValueError, match="expected 0 to 1"):
+        store.set_trial_progress(run.trial_id, run.run_id, progress)
+
+
 def test_a_lease_that_another_runner_had_meanwhile_is_not_renewed(store: TrackingStore) -> None:
     """A runner that was suspended must not take the experiment back from one that has run it to its end."""
     number = store.create_experiment(config={}).id

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -721,3 +721,28 @@ def test_a_killed_server_loses_and_doubles_nothing(direct: TrackingStore, run: R
     reports = list(direct.metrics(run.trial_id))
     assert len(reports) == len(expected)
     assert all(one.batch_metrics == [{"loss": one.metrics["loss"]}] for one in reports)
+
+
+# Downloads
+
+
+def test_a_download_continues_where_it_was_interrupted(behaviour: Behaviour, address: str, tmp_path: Path) -> None:
+    behaviour.files["/file"] = content = os.urandom(300_000)
+    behaviour.cuts = [0, 100_000, 0, 50_000]
+    with closing(ServerConnection(address)) as server:
+        server.download("/file", tmp_path / "file", len(content))
+    assert (tmp_path / "file").read_bytes() == content
+    ranges = [headers.get("Range") for path, headers in behaviour.requests if path == "/file"]
+    assert ranges == [None, None, "bytes=100000-", "bytes=100000-", "bytes=150000-"]
+
+
+@pytest.mark.parametrize("size", [99, 101])
+def test_a_download_of_another_size_is_an_error(behaviour: Behaviour, address: str, tmp_path: Path, size: int) -> None:
+    behaviour.files["/file"] = bytes(100)
+    with closing(ServerConnection(address)) as server, pytest.raises(TrackingError, match=f"expected {size}"):
+        server.download("/file", tmp_path / "file", size)
+
+
+def test_a_missing_file_is_an_error(behaviour: Behaviour, address: str, tmp_path: Path) -> None:
+    with closing(ServerConnection(address)) as server, pytest.raises(RecordNotFound, match="there is no /file"):
+        server.download("/file", tmp_path / "file", 1)

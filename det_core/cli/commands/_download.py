@@ -10,12 +10,13 @@ from det_core.cli.render.transfer_progress import show_transfer
 from det_core.interfaces.records import CheckpointRecord
 
 
-def download_to(checkpoint: CheckpointRecord, output: Path | None, *, as_json: bool) -> int:
+def download_to(checkpoint: CheckpointRecord, output: Path | None, *, store_url: str, as_json: bool) -> int:
     """Download a checkpoint, show the progress, print the path, and return the exit code.
 
     Args:
         checkpoint: the checkpoint.
         output: directory for its files, or None for a subdirectory of `DOWNLOAD_DIRECTORY`.
+        store_url: URL of the tracking store that has the record.
         as_json: whether to print JSON.
     """
     from det_core.experimental._downloads import download_checkpoint
@@ -23,7 +24,7 @@ def download_to(checkpoint: CheckpointRecord, output: Path | None, *, as_json: b
     target = output or DOWNLOAD_DIRECTORY / checkpoint.uuid
     total = sum(number for name, number in checkpoint.resources.items() if name != "metadata.json")
     with show_transfer(total) as progress:
-        download_checkpoint(checkpoint, target, progress)
+        download_checkpoint(checkpoint, target, progress, store_url=store_url)
     if as_json:
         print_json({"uuid": checkpoint.uuid, "path": target.absolute()})
     else:

@@ -42,7 +42,7 @@ def _describe(args: argparse.Namespace) -> int:
 def _download(args: argparse.Namespace) -> int:
     with open_store() as store:
         checkpoint = store.checkpoint(args.uuid)
-    return download_to(checkpoint, args.output, as_json=args.json)
+    return download_to(checkpoint, args.output, store_url=store.url, as_json=args.json)
 
 
 def _gc(args: argparse.Namespace) -> int:

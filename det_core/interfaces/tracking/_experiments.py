@@ -190,7 +190,11 @@ class ExperimentStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def set_experiment_progress(self, experiment_id: int, progress: float, *, lease: str = "") -> None:
-        """Record the share of the work that is done, 0 to 1."""
+        """Record the share of the work that is done, 0 to 1.
+
+        Raises:
+            ValueError: the share is out of range.
+        """
 
     # Lease: at most one runner owns an experiment.
 
@@ -206,6 +210,7 @@ class ExperimentStore(ABC):
 
         Raises:
             ExperimentBusy: the lease of another holder has not expired. The message names the holder.
+            ValueError: the lease would last longer than a day.
         """
 
     @writes(is_report=True)
@@ -215,6 +220,7 @@ class ExperimentStore(ABC):
 
         Raises:
             StaleRun: another holder has taken the experiment since, even if that holder has released it.
+            ValueError: the lease would last longer than a day.
         """
 
     @reads

@@ -163,6 +163,9 @@ class TrialStore(ABC):
         """Record the share of the trial's present work that is done, 0 to 1.
 
         For an unmanaged experiment, this is also recorded as the progress of the experiment.
+
+        Raises:
+            ValueError: the share is out of range.
         """
 
     @writes(Reach.RUN, is_report=True)

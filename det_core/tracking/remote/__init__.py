@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
     from det_core.tracking.remote._remote_store import answer_call as answer_call
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
+    from det_core.tracking.remote._served_storage import ServedStorage as ServedStorage
     from det_core.tracking.remote._server_connection import ServerConnection as ServerConnection
     from det_core.tracking.remote._server_connection import open_server_store as open_server_store
     from det_core.tracking.remote._versions import explain_version_mismatch as explain_version_mismatch
@@ -44,6 +45,7 @@ _MODULES = {
     "_codecs": ("MAX_BODY_BYTES",),
     "_remote_store": ("answer_call", "open_remote_store"),
     "_server_connection": ("ServerConnection", "open_server_store"),
+    "_served_storage": ("ServedStorage",),
     "_versions": ("explain_version_mismatch",),
 }
 _EXPORTS = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -11,14 +11,24 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import socket
 import ssl
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection, InvalidURL, RemoteDisconnected
-from typing import Any, NamedTuple
+from http.client import (
+    BadStatusLine,
+    HTTPConnection,
+    HTTPException,
+    HTTPSConnection,
+    IncompleteRead,
+    InvalidURL,
+    RemoteDisconnected,
+)
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakSet
 
 from det_core.errors import ExperimentBusy, RecordNotFound, TrackingError
@@ -44,6 +54,10 @@ _MARGIN = 30.0
 """Seconds for the way to the server and back, beyond the server's own time limit on an unavailable database."""
 _AWAY = (502, 503, 504)
 """Statuses with which a server or the proxy before it asks to be called later."""
+_CONTENT = (200, 206)
+"""Statuses of a whole file, and of a part of one."""
+_CHUNK = 1 << 20
+"""Number of bytes of a file that are received at once."""
 _LOST_PEER = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
@@ -100,8 +114,17 @@ class _Lane:
         """Return the id for another call."""
         return f"{self._id}-{next(self._numbers)}"
 
-    def exchange(self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> _Answer:
+    def exchange(
+        self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str], file: BinaryIO | None = None
+    ) -> _Answer:
         """Send a request and return the answer. Disconnect if this fails.
+
+        Args:
+            verb: method of HTTP.
+            path: path at the server.
+            body: body of the request.
+            headers: headers of the request.
+            file: file for the body of an answer that is no error, in place of the answer itself.
 
         Raises:
             OSError, HTTPException: there was no answer.
@@ -111,7 +134,14 @@ class _Lane:
             self.exchanges += 1
             connection.request(verb, path, body, headers)
             response = connection.getresponse()
-            answer = _Answer(response.status, response.getheader(VERSION), response.read())
+            received = b""
+            if file is not None and response.status in _CONTENT:
+                shutil.copyfileobj(response, file, _CHUNK)
+                if response.length:  # which copyfileobj does not notice
+                    raise IncompleteRead(b"", response.length)
+            else:
+                received = response.read()
+            answer = _Answer(response.status, response.getheader(VERSION), received)
         except BaseException:  # such as KeyboardInterrupt; the answer would be that of the next call
             self.disconnect()
             raise
@@ -200,6 +230,32 @@ class ServerConnection:
                     return {}
                 raise
 
+    def download(self, path: str, target: Path, size: int) -> None:
+        """Write a file that the server sends. A download that is interrupted continues where it was.
+
+        Args:
+            path: path at the server.
+            target: file to create or replace.
+            size: expected size of the file in bytes.
+
+        Raises:
+            RecordNotFound: there is no such file.
+            StoreBusy: the server was unavailable for too long.
+            TrackingError: the server refused the request, or its file has another size.
+        """
+        with self._lane() as lane, target.open("wb") as file:
+            while True:
+                before = file.tell()
+                answer = self._outage.retry(partial(self._continue_download, lane, path, file))
+                if answer.status not in _CONTENT:
+                    raise self._explain(answer)
+                if file.tell() >= size:
+                    break
+                if file.tell() == before:
+                    raise TrackingError(f"{self.url}{path} ended after {before} bytes; expected {size}")
+        if target.stat().st_size != size:
+            raise TrackingError(f"{self.url}{path} has {target.stat().st_size} bytes; expected {size}")
+
     def close(self) -> None:
         """Close the connections that no call uses. Later calls open new ones."""
         while self._idle:
@@ -223,7 +279,26 @@ class ServerConnection:
             raise self._explain(answer)
         return answer.body
 
-    def _attempt(self, lane: _Lane, verb: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> _Answer:
+    def _continue_download(self, lane: _Lane, path: str, file: BinaryIO) -> _Answer:
+        """Append what a file lacks, or a part of it if the connection breaks."""
+        lane.disconnect()  # or a repeated attempt would not know how much there is
+        begin = file.tell()
+        try:
+            return self._attempt(lane, "GET", path, None, {"Range": f"bytes={begin}-"} if begin else {}, file)
+        except Unavailable:
+            if file.tell() == begin:
+                raise
+            return _Answer(_CONTENT[1], None, b"")
+
+    def _attempt(
+        self,
+        lane: _Lane,
+        verb: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        file: BinaryIO | None = None,
+    ) -> _Answer:
         """Return the answer to a request.
 
         Raises:
@@ -233,7 +308,7 @@ class ServerConnection:
         token = self._token
         authorization = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            answer = lane.exchange(verb, path, body, {**headers, **authorization, VERSION: __version__})
+            answer = lane.exchange(verb, path, body, {**headers, **authorization, VERSION: __version__}, file)
         except (OSError, HTTPException) as error:
             if was_connected:  # the server closes connections that are idle for some seconds
                 return self._attempt(lane, verb, path, body, headers)
@@ -242,7 +317,7 @@ class ServerConnection:
             raise Unavailable(f"{self.url} answers with status {answer.status}: {_message(answer)}")
         self._check_version(answer)
         if answer.status == 401 and token != self._renewed_token():
-            return self._attempt(lane, verb, path, body, headers)
+            return self._attempt(lane, verb, path, body, headers, file)
         return answer
 
     def _renewed_token(self) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,12 @@ HEADER_SECONDS = 10.0
 """Maximum time from the first byte of a request, or the start of a connection, to the end of the headers."""
 HEADER_BYTES = 32 << 10
 """Maximum size of the line and the headers of a request."""
+CERTIFICATE_SECONDS = 60.0
+"""Time between two looks at the files of the certificate."""
 _KEEP_ALIVE_SECONDS = 60
 _SHUTDOWN_SECONDS = 3
+
+_log = logging.getLogger("det.server")
 
 
 class LimitedProtocol(H11Protocol):
@@ -56,21 +62,49 @@ class LimitedProtocol(H11Protocol):
 
 
 class AnnouncingServer(uvicorn.Server):
-    """Server that reports when it answers requests.
+    """Server that reports when it answers requests, and uses renewed certificates.
 
     Args:
         config: settings of the server.
+        certificate: files with the certificate and its key, or None for HTTP.
         on_started: function to call as soon as requests are answered.
     """
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, certificate: tuple[Path, Path] | None, on_started: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._certificate = certificate
         self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to answer requests."""
         await super().startup(sockets)
+        if self._certificate and self.config.ssl:
+            self._renewal = asyncio.create_task(_follow_certificate(self._certificate, self.config.ssl))
         self._on_started()
+
+
+async def _follow_certificate(files: tuple[Path, Path], served: ssl.SSLContext) -> None:
+    """Let new connections have the certificate that the files contain."""
+    loaded = [_changed_at(file) for file in files]
+    while True:
+        await asyncio.sleep(CERTIFICATE_SECONDS)
+        present = [_changed_at(file) for file in files]
+        if present == loaded:
+            continue
+        loaded = present
+        try:
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), served):  # an unusable one changes nothing
+                context.load_cert_chain(*files)
+        except OSError as error:
+            _log.warning("the renewed certificate in %s cannot be used: %s", files[0], error)
+        else:
+            _log.warning("new connections have the renewed certificate in %s", files[0])
+
+
+def _changed_at(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def make_server(
@@ -101,4 +135,4 @@ def make_server(
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         **tls,
     )
-    return AnnouncingServer(config, on_started)
+    return AnnouncingServer(config, certificate, on_started)

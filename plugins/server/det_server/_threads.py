@@ -22,6 +22,7 @@ class Work(Enum):
     READING_CALLS = "calls that read"
     WRITING_CALLS = "calls that write"
     CHANGES = "changes on pages, and starts of runners"
+    DOWNLOADS = "reads of the files of checkpoints"
     SUBMISSIONS = "submissions of experiments"
 
 
@@ -31,6 +32,7 @@ THREADS = {
     Work.READING_CALLS: 16,
     Work.WRITING_CALLS: 16,
     Work.CHANGES: 8,
+    Work.DOWNLOADS: 4,
     Work.SUBMISSIONS: 1,  # unpacking one takes up to a gigabyte of memory
 }
 """Number of threads of each kind of work."""

@@ -251,13 +251,17 @@ def site_without_server(
 
 
 @contextmanager
-def served(store: TrackingStore, make_access: Callable[[TrackingStore], Access]) -> Iterator[ServedSite]:
+def served(
+    store: TrackingStore,
+    make_access: Callable[[TrackingStore], Access],
+    certificate: tuple[Path, Path] | None = None,
+) -> Iterator[ServedSite]:
     """Serve a store in a thread during the block."""
     with BoundedListener(socket.create_server(("127.0.0.1", 0)), per_network=True) as listener:
         port = listener.getsockname()[1]
         site, app = _make_site(store, make_access, port)
         started = threading.Event()
-        server = make_server(app, on_started=started.set)
+        server = make_server(app, certificate=certificate, on_started=started.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         assert started.wait(LIMIT)

@@ -25,7 +25,17 @@ from det_core.interfaces.account_records import Role
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.access_tokens import find_token
 
-from .serving import LIMIT, PASSWORD, ServerProcess, account_access, running_server, site_without_server, wait_for
+from .serving import (
+    LIMIT,
+    PASSWORD,
+    ServerProcess,
+    account_access,
+    local_access,
+    running_server,
+    served,
+    site_without_server,
+    wait_for,
+)
 
 CERTIFICATE = ("--tls-cert", "cert.pem", "--tls-key", "key.pem")
 
@@ -195,6 +205,22 @@ def test_the_command_imports_no_framework_and_no_server() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, check=True)
     assert printed.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_renewed_certificate_is_used(
+    store: TrackingStore,
+    certificate: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("det_server._http_server.CERTIFICATE_SECONDS", 0.02)
+    with served(store, local_access, certificate) as site:
+        before = ssl.get_server_certificate(site.client.address)
+        certificate[0].write_text("nonsense")
+        wait_for(lambda: "cannot be used" in caplog.text)
+        assert ssl.get_server_certificate(site.client.address) == before
+        _write_certificate(*certificate, days=3)
+        wait_for(lambda: ssl.get_server_certificate(site.client.address) != before)
 
 
 @pytest.mark.integration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Route
 
 from det_server._threads import Work, in_threads
-from det_server.api import _experiments, _info, _login, _store_calls
+from det_server.api import _checkpoint_files, _experiments, _info, _login, _store_calls
 
 ROUTES: list[BaseRoute] = [
     Route("/api/info", _info.show_info),
@@ -13,6 +13,8 @@ ROUTES: list[BaseRoute] = [
     Route("/api/logout", in_threads(Work.CHANGES, _login.log_out), methods=["POST"]),
     Route("/api/run_tokens", in_threads(Work.CHANGES, _login.create_run_token), methods=["POST"]),
     Route("/api/store/{method}", _store_calls.call_store, methods=["POST"]),
+    Route("/api/checkpoints/{uuid}/files", in_threads(Work.DOWNLOADS, _checkpoint_files.list_files)),
+    Route("/api/checkpoints/{uuid}/files/{number:int}", in_threads(Work.DOWNLOADS, _checkpoint_files.send_file)),
     Route("/api/experiments", in_threads(Work.SUBMISSIONS, _experiments.submit), methods=["POST"]),
     *(
         Route(f"/api/experiments/{{experiment_id:int}}/{name}", in_threads(Work.CHANGES, endpoint), methods=["POST"])

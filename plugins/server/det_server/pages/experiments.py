@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -124,7 +125,7 @@ def _best_trials(
 def _command(view: ListView) -> str:
     """Return the command that lists the same experiments."""
     options = [("--state", view.get("state")), ("--name", view.get("name")), ("--label", view.get("label"))]
-    words = [f"{option} {value}" for option, value in options if value]
+    words = [f"{option} {shlex.quote(value)}" for option, value in options if value]
     words += ["--all"] if view.get("archived") else []
     return " ".join(["det experiment list", *words])
 

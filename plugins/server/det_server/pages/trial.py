@@ -55,6 +55,7 @@ def show_trial(request: Request) -> Response:
         checkpoints=scored,
         registered=store.registered_checkpoints(experiment.id),
         completed=CheckpointState.COMPLETED,
+        completed_checkpoints=store.experiment_summaries([experiment.id])[experiment.id].checkpoints,
         runs=[(run, _end_of_run(run, trial), _took(run)) for run in reversed(runs)],
         failure=reason_of_failure(trial, runs),
         lines=lines,

@@ -70,7 +70,7 @@ function follow(list) {
 
   controls.hidden = button.hidden = false;
   // scrolling up stops following, and scrolling to the end continues it
-  list.addEventListener("wheel", () => setTimeout(() => (following.checked = list.scrollTop + list.clientHeight > list.scrollHeight - 24), 100));
+  list.addEventListener("scroll", () => (following.checked = list.scrollTop + list.clientHeight > list.scrollHeight - 24));
   following.addEventListener("change", toEnd);
   let queue = Promise.resolve();
   document.addEventListener("det:logs", () => (queue = queue.then(append).then(toEnd, () => undefined)));

@@ -1,0 +1,81 @@
+"""Files of checkpoints, for clients that cannot read the storage themselves.
+
+Clients name files by their number in the order of their paths, so that no path of a client is ever opened.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from det_core.core import open_storage_block
+from det_core.errors import RecordNotFound
+from det_core.interfaces.records import CheckpointRecord
+from det_core.interfaces.storage import StorageManager
+from det_core.scratch import scratch_directory
+from det_core.storage import METADATA_FILE
+from det_server._accounts import record_action
+from det_server._site import site_of
+from det_server.pages._store_values import require_uuid
+
+
+class _SentFile(FileResponse):
+    """File that is sent, in whole or in part, and what ends with the answer."""
+
+    def __init__(self, path: Path, ending: ExitStack) -> None:
+        super().__init__(path, media_type="application/octet-stream")
+        self._ending = ending
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await run_in_threadpool(self._ending.close)
+
+
+def list_files(request: Request) -> Response:
+    """Return the sizes of the files of a checkpoint in bytes by path."""
+    _, _, sizes = _stored(request)
+    return JSONResponse(sizes)
+
+
+def send_file(request: Request) -> Response:
+    """Send a file of a checkpoint, or the range of it that the request names."""
+    checkpoint, manager, sizes = _stored(request)
+    number = request.path_params["number"]
+    if number >= len(sizes):
+        raise RecordNotFound(f"checkpoint {checkpoint.uuid} has {len(sizes)} files; expected a number below that")
+    name = sorted(sizes)[number]
+    record_action(request, "download", f"{name} of checkpoint {checkpoint.uuid}")
+    with ExitStack() as stack:
+        path = _local_copy(manager, checkpoint.uuid, name, stack)
+        return _SentFile(path, stack.pop_all())
+
+
+def _stored(request: Request) -> tuple[CheckpointRecord, StorageManager, dict[str, int]]:
+    """Return a checkpoint, its storage, and the sizes of its files.
+
+    Raises:
+        RecordNotFound: there is no such checkpoint, or it has no metadata.json. Other directories are never served.
+    """
+    checkpoint = site_of(request).store.checkpoint(require_uuid(request.path_params["uuid"]))
+    manager = open_storage_block(checkpoint.storage)
+    sizes = manager.list(checkpoint.uuid)
+    if METADATA_FILE not in sizes:
+        raise RecordNotFound(f"the storage of this server has no complete checkpoint {checkpoint.uuid}")
+    return checkpoint, manager, sizes
+
+
+def _local_copy(manager: StorageManager, uuid: str, name: str, stack: ExitStack) -> Path:
+    """Return a file of a checkpoint in place, or a copy of it that is removed with the stack."""
+    directory = manager.local_path(uuid)
+    if directory is not None and (directory / name).resolve().is_relative_to(directory.resolve()):
+        return directory / name
+    copy = stack.enter_context(scratch_directory("download")) / "file"
+    manager.get(uuid, name, copy)
+    return copy

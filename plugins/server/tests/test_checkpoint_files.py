@@ -1,0 +1,90 @@
+"""Files of checkpoints, which the server reads for clients that cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from det_core import storage
+from det_core.core import open_storage_block
+from det_core.interfaces.tracking import TrackingStore
+
+from .serving import LIMIT, Client, ServedSite
+
+UUID = "00000000-0000-4000-8000-000000000001"
+HIDE = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
+"""Command that hides a directory from another one, as if the other ran on another machine."""
+
+
+@pytest.fixture
+def stored(store: TrackingStore, tmp_path: Path) -> Path:
+    """Record a checkpoint in a storage, and return the directory of the storage."""
+    files = tmp_path / "files"
+    (files / "sub").mkdir(parents=True)
+    (files / "model.pth").write_bytes(os.urandom(3 << 20))
+    (files / "sub" / "empty").touch()
+    block = {"type": "shared_fs", "host_path": str(tmp_path / "storage")}
+    (tmp_path / "storage").mkdir()
+    experiment = store.create_experiment(config={"name": "x"}).id
+    run = store.start_run(store.create_trial(experiment, hparams={}, seed=0).id, allocation_id="a")
+    store.begin_checkpoint(UUID, trial_id=run.trial_id, run_id=run.run_id, storage=block)
+    resources = storage.save_checkpoint(open_storage_block(block), UUID, storage.scan_directory(files), {"a": 1})
+    store.complete_checkpoint(UUID, run_id=run.run_id, steps_completed=1, resources=resources, metadata={"a": 1})
+    return tmp_path / "storage"
+
+
+@pytest.mark.integration
+def test_files_reach_a_machine_that_cannot_read_the_storage(
+    served_team: ServedSite, stored: Path, tmp_path: Path
+) -> None:
+    token = served_team.program("vic").headers["Authorization"].partition(" ")[2]
+    variables = {"DET_HOME": str(tmp_path / "laptop"), "DET_MASTER": served_team.site.url, "DET_TOKEN": token}
+    command = [*HIDE, str(stored), sys.executable, "-m", "det_core.cli", "checkpoint", "download", UUID, "-o", "got"]
+    ended = subprocess.run(
+        command,
+        env={**os.environ, **variables},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"{served_team.site.url} reads checkpoint {UUID}, because this machine cannot" in ended.stderr
+    got = tmp_path / "got"
+    assert (got / "model.pth").read_bytes() == (tmp_path / "files" / "model.pth").read_bytes()
+    assert (got / "sub" / "empty").read_bytes() == b""
+    entries = [(one.user, one.action, one.target) for one in served_team.site.store.actions()]
+    assert ("vic", "download", f"model.pth of checkpoint {UUID}") in entries
+
+
+def ask(client: Client, number: object = "", **headers: str) -> tuple[int, bytes]:
+    answer = client.get(f"/api/checkpoints/{UUID}/files{f'/{number}' if number != '' else ''}", **headers)
+    return answer.status, answer.body
+
+
+def test_a_part_of_a_file_is_sent(local: ServedSite, stored: Path) -> None:
+    names = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json)
+    number = names.index("model.pth")
+    content = (stored / UUID / "model.pth").read_bytes()
+    assert ask(local.commands, number) == (200, content)
+    assert ask(local.commands, number, Range=f"bytes={len(content) - 5}-") == (206, content[-5:])
+    assert ask(local.commands, len(names))[0] == 404
+
+
+def test_only_complete_checkpoints_are_served(local: ServedSite, stored: Path) -> None:
+    """Records may name any directory of the server."""
+    assert local.client.get(f"/api/checkpoints/{UUID}/files").status == 401
+    (stored / UUID / "secret").symlink_to("/etc/passwd")
+    names = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json)
+    status, body = ask(local.commands, names.index("secret"))
+    assert status != 200 and b"root:" not in body
+    (stored / UUID / "metadata.json").unlink()
+    assert ask(local.commands)[0] == 404
+    assert ask(local.commands, 0)[0] == 404
+    for path in ("unknown/files", "..%2f..%2fetc/files", f"{UUID}/files/-1", f"{UUID}/files/x"):
+        assert local.commands.get(f"/api/checkpoints/{path}").status == 404
