@@ -35,6 +35,7 @@ LIMITS = {
         _request_bodies._BUFFERED_BYTES // MIB,
         _request_bodies._DEFAULT_BYTES // MIB,
         _request_bodies._SMALL_BUFFERED_BYTES // MIB,
+        _request_bodies.MAX_BODY_BYTES // MIB,
     ],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],

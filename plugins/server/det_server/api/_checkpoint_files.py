@@ -10,7 +10,7 @@ from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from det_core.core import open_storage_block
@@ -20,6 +20,7 @@ from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE
 from det_server._accounts import record_action
+from det_server._json_response import JsonResponse
 from det_server._site import site_of
 from det_server.pages._store_values import require_uuid
 
@@ -41,7 +42,7 @@ class _SentFile(FileResponse):
 def list_files(request: Request) -> Response:
     """Return the sizes of the files of a checkpoint in bytes by path."""
     _, _, sizes = _stored(request)
-    return JSONResponse(sizes)
+    return JsonResponse(sizes)
 
 
 def send_file(request: Request) -> Response:
