@@ -215,6 +215,11 @@ def _is_in(item: pytest.Item, table: Mapping[str, Sequence[str]]) -> bool:
     return any(item.nodeid.startswith(path) and any(part in item.nodeid for part in table[path]) for path in table)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name archives, which contain the time, by their argument, so that each run has the same names of tests."""
+    return argname if isinstance(val, bytes) and val.startswith(b"\x1f\x8b") else None
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()  # a tenth of the time went into visiting the imported modules again and again
 
