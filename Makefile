@@ -66,8 +66,10 @@ more-%:
 unit: $(VENV)/.dev
 	$(SIDE_BY_SIDE) --jobs=4 $(SUITES:%=unit-%)
 
+# A suite that passes prints two lines, so that the failures of others stand out.
 unit-%:
-	$(BIN)/pytest -q -m "not integration and not ($(MORE))" $(call tests_in,$*)
+	@output=$$($(BIN)/pytest -q --tb=short --timeout=100 -m "not integration and not ($(MORE))" $(call tests_in,$*) 2>&1) && \
+		echo "$$output" | sed -n '/CPU seconds/p;$$p' || { echo "$$output"; exit 1; }
 
 # What a change may break: lint, and the suites of the distributions that changed since a revision and of those that import
 # them, until one fails. make check SINCE=HEAD~3

@@ -1,15 +1,20 @@
-"""CPU budgets of the test suites, tests that run in ``make test-more`` or in the soak only, and slots of each test."""
+"""CPU budgets of the test suites, tests that run in few of the targets, and fixtures that all suites share."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sqlite3
+import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from det_core.testing import is_soak
+from det_core.tracking import _sqlite, open_store
+from det_core.tracking._wal_sync import WalSync
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
@@ -185,6 +190,36 @@ def slots_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the contents of the file of a new tracking store."""
+    path = tmp_path_factory.mktemp("empty") / "det.db"
+    open_store(f"sqlite:///{path}").close()
+    return path.read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, empty_database: bytes) -> None:
+    """Let unit tests copy an empty tracking store and write without sync. Other tests create and sync their own."""
+    if any(map(request.node.get_closest_marker, ("integration", "slow", "campaign"))):
+        return
+    create = _sqlite._create_file
+
+    def copy(path: Path) -> None:
+        is_new = not path.exists()
+        create(path)
+        if is_new:
+            path.write_bytes(empty_database)
+            with closing(sqlite3.connect(path)) as connection, connection:
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("UPDATE det_schema SET cluster_id = ?", [uuid.uuid4().hex])
+
+    monkeypatch.setattr(_sqlite, "_create_file", copy)
+    monkeypatch.setattr(WalSync, "schedule", lambda self: None)  # its timer would fire in another test
+    monkeypatch.setattr(_sqlite, "_SYNCHRONOUS", {True: "OFF", False: "OFF"})
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.args[0] in BUDGETS:
@@ -213,6 +248,11 @@ def _require_different_tests(items: Sequence[pytest.Item]) -> None:
 def _is_in(item: pytest.Item, table: Mapping[str, Sequence[str]]) -> bool:
     """Return whether a table of test names by the beginning of their path has a part of this test's name."""
     return any(item.nodeid.startswith(path) and any(part in item.nodeid for part in table[path]) for path in table)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name archives, which contain the time, by their argument, so that each run has the same names of tests."""
+    return argname if isinstance(val, bytes) and val.startswith(b"\x1f\x8b") else None
 
 
 def pytest_collection_finish() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sqlite3
 import sys
-import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import importlib_metadata
@@ -17,8 +13,7 @@ import pytest
 from det_core.core._cluster_info import get_cluster_info
 from det_core.plugins import plugin_registry
 from det_core.testing._fork_launcher import run_fork_server
-from det_core.tracking import _sqlite, access_tokens, open_store
-from det_core.tracking._wal_sync import WalSync
+from det_core.tracking import access_tokens
 
 FORKED_MODULES = (
     "det_core.core",
@@ -63,14 +58,6 @@ def forked() -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return the contents of the file of a new tracking store."""
-    path = tmp_path_factory.mktemp("empty") / "det.db"
-    open_store(f"sqlite:///{path}").close()
-    return path.read_bytes()
-
-
-@pytest.fixture(scope="session")
 def installed() -> tuple[list[str], importlib_metadata.EntryPoints]:
     """Return ``sys.path`` and the entry points found on it."""
     return list(sys.path), importlib_metadata.entry_points(group="det")
@@ -84,28 +71,6 @@ def _quick_scans(monkeypatch: pytest.MonkeyPatch, installed: tuple[list[str], im
     monkeypatch.setattr(
         importlib_metadata, "entry_points", lambda group: found if sys.path == path else scan(group=group)
     )
-
-
-@pytest.fixture(autouse=True)
-def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, empty_database: bytes) -> None:
-    """Let unit tests copy an empty tracking store and write without sync. Other tests create and sync their own."""
-    if any(map(request.node.get_closest_marker, ("integration", "slow", "campaign"))):
-        return
-    create = _sqlite._create_file
-
-    def copy(path: Path) -> None:
-        is_new = not path.exists()
-        create(path)
-        if is_new:
-            path.write_bytes(empty_database)
-            with closing(sqlite3.connect(path)) as connection, connection:
-                connection.execute("PRAGMA synchronous = OFF")
-                connection.execute("UPDATE det_schema SET cluster_id = ?", [uuid.uuid4().hex])
-
-    monkeypatch.setattr(_sqlite, "_create_file", copy)
-    monkeypatch.setattr(WalSync, "schedule", lambda self: None)  # its timer would fire in another test
-    monkeypatch.setattr(_sqlite, "_SYNCHRONOUS", {True: "OFF", False: "OFF"})
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

@@ -207,13 +207,17 @@ class TestSamplers:
     BATCHES = ((0, 1), (2, 3), (4, 5))
 
     def test_skipped_batches_do_not_count(self) -> None:
-        pytorch = pytest.importorskip("determined.pytorch")
+        pytest.importorskip("torch")
+        from determined import pytorch
+
         assert len(pytorch.SkipBatchSampler(self.BATCHES, 2)) == 1
         assert len(pytorch.SkipBatchSampler(self.BATCHES, 2, same_length=True)) == 3
         assert list(pytorch.SkipBatchSampler(self.BATCHES, 2)) == [(4, 5)]
 
     def test_the_number_of_replicas_is_an_argument(self) -> None:
-        pytorch = pytest.importorskip("determined.pytorch")
+        pytest.importorskip("torch")
+        from determined import pytorch
+
         assert list(pytorch.DistributedBatchSampler(self.BATCHES, num_replicas=2, rank=0)) == [(0, 1), (4, 5)]
 
 
@@ -251,8 +255,10 @@ class TestWrapRank:
 
 
 def test_arrays_become_a_sequence_of_batches() -> None:
-    keras = pytest.importorskip("determined.keras")
+    pytest.importorskip("tensorflow")
     numpy = pytest.importorskip("numpy")
+    from determined import keras
+
     x, y = {"a": numpy.arange(10)}, [numpy.arange(10, 20)]
     assert len(keras._ArrayLikeAdapter(x, y, batch_size=4, drop_leftovers=True)) == 2
     batches = keras._ArrayLikeAdapter(x, y, 4, sample_weights=numpy.ones(10))

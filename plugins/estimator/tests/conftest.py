@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +27,12 @@ CONFIG: dict[str, Any] = {
     "scheduling_unit": 4,
     "resources": {"slots_per_trial": 0},
 }
+
+
+@pytest.fixture(autouse=True)
+def _model_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the directories of models, which TensorFlow does not remove, among the files of the tests."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("models")))
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def _archive(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> str:
         "not base64!",
         "",
     ],
-    ids=lambda code: code[:12],
+    ids=lambda code: code[:4],  # the time comes next
 )
 def test_hostile_archives_are_refused_and_leave_nothing(
     local: ServedSite, tmp_path: Path, det_home: Path, code: str

@@ -14,6 +14,7 @@ from tests.forked_child import call_in_child, ending_children
 RecordWriter = pytest.importorskip("tensorboard.summary.writer.record_writer").RecordWriter
 
 
+@pytest.mark.integration
 def test_each_method_of_the_context_works_in_a_child_or_says_where_to_call_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
