@@ -24,6 +24,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=8080, metavar="PORT", help="port (default: 8080); 0 for any free one"
     )
     parser.add_argument("--users", action="store_true", help="people log in with the accounts of det user")
+    parser.add_argument(
+        "--checkpoint-storage",
+        type=Path,
+        metavar="FILE",
+        help="YAML with the block checkpoint_storage of experiments that are submitted without one; default: a "
+        "directory in DET_HOME",
+    )
     tls = parser.add_argument_group("TLS")
     tls.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate in PEM, and those of its issuers")
     tls.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of the certificate, in PEM")
@@ -48,6 +55,7 @@ def _run(args: argparse.Namespace) -> int:
             host=args.host,
             port=args.port,
             users=args.users,
+            checkpoint_storage=args.checkpoint_storage,
             tls_cert=args.tls_cert,
             tls_key=args.tls_key,
             proxy_hosts=args.proxy_hosts,

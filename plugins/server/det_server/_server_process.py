@@ -40,6 +40,8 @@ class ServerOptions:
     """Port, or 0 for any free one."""
     users: bool
     """Whether people log in."""
+    checkpoint_storage: Path | None
+    """File with the storage of experiments that are submitted without one, or None for a directory in DET_HOME."""
     tls_cert: Path | None
     """File with the certificate."""
     tls_key: Path | None
@@ -149,12 +151,20 @@ def make_site(
 ) -> tuple[Site, ASGIApp]:
     """Return the parts that all requests share, and the application of a server at a port."""
     from det_server._application import make_application
+    from det_server._default_storage import read_default_storage
     from det_server._live_changes import LiveChanges
     from det_server._runner_keeper import RunnerKeeper
     from det_server._site import Site
 
     url = _public_url(options, hosts, port)
-    site = Site(store=store, url=url, access=access, changes=LiveChanges(store), keeper=RunnerKeeper(store))
+    site = Site(
+        store=store,
+        url=url,
+        access=access,
+        changes=LiveChanges(store),
+        keeper=RunnerKeeper(store),
+        checkpoint_storage=read_default_storage(options.checkpoint_storage) if options.checkpoint_storage else None,
+    )
     return site, make_application(site, hosts, behind_proxy=bool(options.proxy_hosts), cookie=f"det-{port}")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPS_PORT
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -33,6 +34,8 @@ class Site:
     """Source of the live updates of pages."""
     keeper: RunnerKeeper
     """Background thread that keeps submitted experiments running."""
+    checkpoint_storage: Mapping[str, Any] | None
+    """Storage of experiments that are submitted without one, or None for a directory next to the database."""
     curves: CurveCache = field(init=False)
     """Reader of the curves of charts."""
 

@@ -227,13 +227,18 @@ class ServedSite:
 
 
 def _make_site(
-    store: TrackingStore, make_access: Callable[[TrackingStore], Access], port: int, *proxy_hosts: str
+    store: TrackingStore,
+    make_access: Callable[[TrackingStore], Access],
+    port: int,
+    *proxy_hosts: str,
+    checkpoint_storage: Path | None = None,
 ) -> tuple[Site, ASGIApp]:
     options = ServerOptions(
         store=None,
         host="127.0.0.1",
         port=port,
         users=False,
+        checkpoint_storage=checkpoint_storage,
         tls_cert=None,
         tls_key=None,
         proxy_hosts=proxy_hosts,
@@ -243,10 +248,13 @@ def _make_site(
 
 
 def site_without_server(
-    store: TrackingStore, make_access: Callable[[TrackingStore], Access], *proxy_hosts: str
+    store: TrackingStore,
+    make_access: Callable[[TrackingStore], Access],
+    *proxy_hosts: str,
+    checkpoint_storage: Path | None = None,
 ) -> ServedSite:
     """Return a site whose clients call its application."""
-    site, app = _make_site(store, make_access, _PORT, *proxy_hosts)
+    site, app = _make_site(store, make_access, _PORT, *proxy_hosts, checkpoint_storage=checkpoint_storage)
     return ServedSite(site, Client(("127.0.0.1", _PORT), app=app), f"det-{_PORT}")
 
 

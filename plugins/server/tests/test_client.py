@@ -51,6 +51,7 @@ CONFIG: dict[str, Any] = {
     "environment": {"environment_variables": ["SERVICE_PASSWORD=swordfish"]},
     "hyperparameters": {"steps": 3, "seconds": 0},
     "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 3}},
+    "checkpoint_storage": {"save_trial_best": 1},
     "max_restarts": 0,
 }
 
@@ -122,8 +123,9 @@ def test_an_experiment_is_uploaded_and_trained_by_the_server(
     with tarfile.open(fileobj=BytesIO(there.model_definition(1))) as archive:
         assert {"train.py", "const.yaml"} <= {Path(name).name for name in archive.getnames()}
     assert not (det_home / "det.db").exists()
-    assert (server_home / "checkpoints").exists()
-    assert not (det_home / "checkpoints").exists()
+    (checkpoint,) = there.checkpoints(experiment_id=1)
+    assert (server_home / "checkpoints" / checkpoint.uuid).exists(), "although the config was read on the client"
+    assert not any((det_home / "checkpoints").iterdir())
     # The secret is a file of the server, and nowhere in the record.
     recorded = json.dumps(dict(there.experiment(1).config)) + there.experiment(1).original_config
     assert "swordfish" not in recorded

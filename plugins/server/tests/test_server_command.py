@@ -83,6 +83,7 @@ def _options(*arguments: str) -> ServerOptions:
         host=given.get("host", "127.0.0.1"),
         port=0,
         users="users" in given,
+        checkpoint_storage=None,
         tls_cert=Path("c") if "tls" in given else None,
         tls_key=Path("k") if "tls" in given else None,
         proxy_hosts=[given["proxy"]] if "proxy" in given else [],

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from det_core.home import private_directory
 from det_core.interfaces.records import State
 from det_server._accounts import make_change, record_action, require_ownership, require_writer
+from det_server._default_storage import add_default_storage
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
 from det_server._runner_start import start_runner
@@ -36,7 +37,7 @@ def submit(request: Request) -> Response:
         submit = partial(
             submit_experiment,
             site.store,
-            parse_config(body.get("config", dict)),
+            parse_config(add_default_storage(body.get("config", dict), site.checkpoint_storage)),
             directory,
             original_config=body.get("original_config", str, "") or "",
             external_id=body.get("external_id", str, None),

@@ -1,0 +1,48 @@
+"""Default checkpoint storage of a server, for experiments whose config names none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from det_core.core import open_storage_block
+from det_core.errors import DetError
+from det_core.storage import check_storage
+
+_KEY = "checkpoint_storage"
+
+
+def read_default_storage(file: Path) -> Mapping[str, Any]:
+    """Read the block ``checkpoint_storage`` of a YAML file, and check that the storage works.
+
+    Raises:
+        DetError: the file cannot be read, or the storage cannot be used.
+    """
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DetError(f"--checkpoint-storage {file} cannot be read: {error}") from None
+    block = document.get(_KEY) if isinstance(document, dict) else None
+    if not isinstance(block, dict) or "type" not in block or document.keys() != {_KEY}:
+        raise DetError(
+            f"--checkpoint-storage {file}: expected nothing but a block as in the config of an experiment, such as\n"
+            f"{_KEY}:\n  type: s3\n  bucket: checkpoints"
+        )
+    check_storage(open_storage_block(block))
+    return block
+
+
+def add_default_storage(config: Mapping[str, Any], default: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return a config whose ``checkpoint_storage`` is the default if it names no type.
+
+    Args:
+        config: the config.
+        default: the block of the server, or None for a directory next to its database.
+    """
+    block = config.get(_KEY) or {}
+    if default is None or not isinstance(block, Mapping) or "type" in block:
+        return config
+    return {**config, _KEY: {**default, **block}}
