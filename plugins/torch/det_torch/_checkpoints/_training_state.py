@@ -94,7 +94,7 @@ def restore_training_state(context: PyTorchTrialContext, state: Mapping[str, Any
 
 
 def restore_warm_start(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path) -> None:
-    """Restore weights and optimizer state of another trial. Learning rates and other options are this trial's.
+    """Restore the weights of another trial. Optimizers and everything else begin anew.
 
     Args:
         context: context whose wrapped objects are restored.
@@ -120,32 +120,23 @@ def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> No
 
 
 def restore_models_and_optimizers(context: PyTorchTrialContext, state: Mapping[str, Any], *, continues: bool) -> None:
-    """Restore models and optimizers.
+    """Restore models, and optimizers and gradients if the same trial continues.
 
     Args:
         context: context whose wrapped objects are restored.
         state: state from the checkpoint.
-        continues: whether the state is from the same trial. If so, gradients and the options of optimizers, such as
-            learning rates, are restored too.
+        continues: whether the state is from the same trial. Otherwise only weights are restored.
 
     Raises:
         InvalidTrial: the state does not fit the wrapped objects.
     """
     restore_models(context, state)
-    check_count("optimizers", context.optimizers, state["optimizers_state_dict"])
-    for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=True):
-        _load(optimizer, saved if continues else {**optimizer.state_dict(), "state": saved["state"]})
+    if continues:
+        _restore_optimizers(context.optimizers, state["optimizers_state_dict"])
     loose = _loose_parameters(context)
     _restore_loose_parameters(loose, state.get(_LOOSE_PARAMETERS, ()))
-    if not continues:
-        return
-    with uncompiled_models(context._bare_models) as models:
-        named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
-    named += loose
-    for own, gradients in zip(named, state.get("gradients", ()), strict=False):  # old checkpoints have no gradients
-        for name, parameter in own.items():
-            gradient = gradients.get(name)
-            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+    if continues:
+        _restore_gradients(context, loose, state.get("gradients", ()))  # old checkpoints have no gradients
 
 
 def _restore_training(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path, *, continues: bool) -> None:
@@ -173,6 +164,25 @@ def _loose_parameters(context: PyTorchTrialContext) -> list[dict[str, torch.Tens
         for optimizer in context.optimizers
     ]
     return loose if any(loose) else []
+
+
+def _restore_optimizers(optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[Any]) -> None:
+    check_count("optimizers", optimizers, saved)
+    for optimizer, state in zip(optimizers, saved, strict=True):
+        _load(optimizer, state)
+
+
+def _restore_gradients(
+    context: PyTorchTrialContext,
+    loose: Sequence[Mapping[str, torch.Tensor]],
+    saved: Sequence[Mapping[str, torch.Tensor]],
+) -> None:
+    with uncompiled_models(context._bare_models) as models:
+        named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
+    for own, gradients in zip([*named, *loose], saved, strict=False):
+        for name, parameter in own.items():
+            gradient = gradients.get(name)
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
 
 def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
