@@ -226,7 +226,8 @@ class PyTorchAdapter(TrialAdapter):
         if "flags" in state:
             restore_flags(self._context._bare_models, state["flags"])
         self._callbacks.load_state_dict(state.get("callbacks", {}))
-        self._context._reducers.load_state_dict(state.get("reducers", []))
+        if "reducers" in state:  # the original reported before each checkpoint, and did not save them
+            self._context._reducers.load_state_dict(state["reducers"])
         self._context._batch_idx = self._context._initial_batch = batches_trained
         self._begin_reading(state.get("data"))
         self._rng_state = state.get("rng_state")

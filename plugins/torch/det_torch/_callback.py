@@ -246,12 +246,15 @@ class PyTorchCallbackList:
         """
         for name, state in states.items():
             callback = self._callbacks.get(name)
+            loads = callback is not None and _overrides(callback, "load_state_dict")
+            if isinstance(state, dict) and not state and not loads:  # the original saved one for each callback
+                continue
             if callback is None:
                 raise InvalidTrial(
                     f"the checkpoint has a state of the callback {name!r}, but build_callbacks() returned "
                     f"{sorted(self._callbacks)}; return a callback with this name"
                 )
-            if not _overrides(callback, "load_state_dict"):
+            if not loads:
                 raise InvalidTrial(
                     f"the checkpoint has a state of the callback {name!r}, which is a {type(callback).__name__} "
                     "without load_state_dict(); define it"

@@ -473,7 +473,7 @@ def test_the_host_is_sampled_while_it_trains(way: str, store: TrackingStore) -> 
 
 
 class OfOldReleases(Linear):
-    """Trial with the model, optimizer and callback of ``old/make.py``."""
+    """Trial with the model, optimizer and callback of ``old/make.py``, and a metric reducer."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
@@ -483,12 +483,14 @@ class OfOldReleases(Linear):
         schedule = torch.optim.lr_scheduler.ExponentialLR(self.adam, 0.9)
         context.wrap_lr_scheduler(schedule, det_torch.LRScheduler.StepMode.STEP_EVERY_BATCH)
         self.trained: list[int] = []
+        self.count = context.wrap_reducer(len, "count")
 
     def build_callbacks(self) -> dict[str, Any]:
         return {"counter": Counter()}
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         self.trained.append(batch_idx)
+        self.count.update(batch_idx)
         loss = self.model(batch[0]).pow(2).mean()
         self.context.backward(loss)
         self.context.step_optimizer(self.adam)
@@ -527,6 +529,7 @@ def test_a_checkpoint_of_an_old_release_continues(release: str, home: Path, stor
     state = torch.load(last / "state_dict.pth", weights_only=True)
     assert state["callbacks"] == {"counter": {"counted": 3}}
     assert state["lr_schedulers_state_dict"][0]["_last_lr"] == [pytest.approx(0.01 * 0.9**8)]
+    assert [report.metrics["count"] for report in store.metrics(1, group="training")] == [3]
 
 
 def test_an_unknown_checkpoint_is_an_error(home: Path) -> None:
