@@ -21,7 +21,7 @@ from det_core.trial.random_generators import derive_seed
 from det_torch._batch_reduction import reduce_metrics
 from det_torch._callback import PyTorchCallbackList
 from det_torch._checkpoints import _reader, _training_state
-from det_torch._checkpoints._packing import pack_state, unpack_state
+from det_torch._checkpoints._packing import pack_state
 from det_torch._checkpoints._slot_state import (
     SLOT_PARTS,
     gather_slot_parts,
@@ -215,7 +215,7 @@ class PyTorchAdapter(TrialAdapter):
         return _reader.read_batches_trained(path, trust=self._trust)
 
     def load(self, path: Path, *, batches_trained: int) -> None:
-        state = unpack_state(_reader.read_checkpoint(path, trust=self._trust, shards=not self.sharded))
+        state = _reader.read_checkpoint(path, trust=self._trust, shards=not self.sharded)
         self._callbacks.call("on_checkpoint_load_start", state)
         if batches_trained == 0:  # checkpoint of another trial
             _training_state.restore_warm_start(self._context, state, path)
