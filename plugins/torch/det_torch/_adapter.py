@@ -215,7 +215,7 @@ class PyTorchAdapter(TrialAdapter):
         return _reader.read_batches_trained(path, trust=self._trust)
 
     def load(self, path: Path, *, batches_trained: int) -> None:
-        state = _reader.read_checkpoint(path, trust=self._trust, shards=not self.sharded)
+        state: Mapping[str, Any] = _reader.read_checkpoint(path, trust=self._trust, shards=not self.sharded)
         self._callbacks.call("on_checkpoint_load_start", state)
         if batches_trained == 0:  # checkpoint of another trial
             _training_state.restore_warm_start(self._context, state, path)
@@ -227,7 +227,7 @@ class PyTorchAdapter(TrialAdapter):
             restore_flags(self._context._bare_models, state["flags"])
         self._callbacks.load_state_dict(state.get("callbacks", {}))
         if "reducers" in state:  # the original reported before each checkpoint, and did not save them
-            self._context._reducers.load_state_dict(state["reducers"])
+            self._context._reducers.load_state_dict(state["reducers"], self._context.device)
         self._context._batch_idx = self._context._initial_batch = batches_trained
         self._begin_reading(state.get("data"))
         self._rng_state = state.get("rng_state")
