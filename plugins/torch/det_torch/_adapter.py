@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import takewhile
@@ -102,7 +102,8 @@ class PyTorchAdapter(TrialAdapter):
         self._batches: Iterator[Any] | None = None
         self._rng_state: Mapping[str, Any] | None = None
         self._loss_was_nan = False
-        self._names: Collection[str] = ()
+        self._names: set[str] = set()
+        """Names of the metrics of all batches since the last report."""
         self._moved = partial(to_device, device=context.device) if context._moves_batches else _as_is
         self._staging = HostStaging()
         context._epoch_len = self._training.batches_per_epoch
@@ -153,13 +154,14 @@ class PyTorchAdapter(TrialAdapter):
                     break
         materialize_metrics(rows)
         self._watch_for_nan(rows)
-        self._names = rows[-1].keys()
+        self._names.update(*rows)
         return rows
 
     def reduced(self) -> Metrics:
         reducers, distributed = self._context._reducers, self._context.distributed
         metrics = reducers.reduce(distributed, training=True, taken=self._names)
         reducers.reset(training=True)
+        self._names.clear()
         return metrics
 
     def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:

@@ -191,6 +191,21 @@ class TestTraining:
             adapter.train(batches, never)
             assert adapter.reduced() == {"batches": batches}
 
+    def test_a_reducer_cannot_replace_a_metric_of_some_batches(self, make_context: Any) -> None:
+        class Replaces(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                context.wrap_reducer(len, "count")
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                return {**super().train_batch(batch, epoch_idx, batch_idx), **({"count": 1} if batch_idx == 1 else {})}
+
+        adapter = adapter_of(Replaces, make_context())
+        for batches in (2, 1):
+            adapter.train(batches, never)
+        with pytest.raises(InvalidTrial, match=r"'count' comes from train_batch\(\) and from the reducer count"):
+            adapter.reduced()
+
     def test_a_nan_loss_is_recorded_and_logged_once(self, make_context: Any, caplog: pytest.LogCaptureFixture) -> None:
         class Diverges(FrameworkDrives):
             def train_batch(self, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
