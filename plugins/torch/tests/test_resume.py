@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,13 @@ class ShuffledBatches(Sampler[list[int]]):
         return 6
 
 
+class VaryingBatches(ShuffledBatches):
+    """Batch sampler whose passes have 1 to 6 batches."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from islice(super().__iter__(), random.randint(1, 6))
+
+
 class MyBatchSampler(BatchSampler):
     """Batch sampler of a class that det does not know."""
 
@@ -131,6 +139,7 @@ LOADERS: dict[str, Callable[[Dataset[Any]], dict[str, Any]]] = {
     },
     "replacement": lambda data: {"batch_size": BATCH, "sampler": RandomSampler(data, True, 24)},
     "batch_sampler": lambda data: {"batch_sampler": ShuffledBatches()},
+    "varying_batch_sampler": lambda data: {"batch_sampler": VaryingBatches()},
     "shuffled_batch_sampler": lambda data: {
         "batch_sampler": MyBatchSampler(RandomSampler(data, generator=torch.Generator()), BATCH, False)
     },
