@@ -31,7 +31,14 @@ from det_torch._checkpoints._slot_state import (
 )
 from det_torch._checkpoints._staging import HostStaging
 from det_torch._context import PyTorchTrialContext
-from det_torch._data import TrainingStream, UnmanagedStream, to_device, training_data, validation_data
+from det_torch._data import (
+    TrainingStream,
+    UnmanagedStream,
+    dataset_length,
+    to_device,
+    training_data,
+    validation_data,
+)
 from det_torch._metrics import (
     materialize_metrics,
     metric_to_json,
@@ -201,7 +208,7 @@ class PyTorchAdapter(TrialAdapter):
         others = gather_slot_parts(own, self._context.distributed, self._staging.copy)
         if others is None:
             return self._context.backend.save
-        state = {**_training_state.collect_training_state(self._context), **own}
+        state = {**_training_state.collect_training_state(self._context), **own, "data_lengths": self._data_lengths}
         if (changed := collect_flags(self._context._bare_models)) != self._flags:
             state["flags"] = changed
         self._callbacks.call("on_checkpoint_save_start", state)
@@ -225,6 +232,7 @@ class PyTorchAdapter(TrialAdapter):
         state = select_slot_state(state, self._context.distributed)
         seed_slot(self._context.distributed, self._context.get_trial_seed(), batches_trained)
         _training_state.restore_training_state(self._context, state, path)
+        self._compare_data_lengths(state.get("data_lengths", {}))
         if "flags" in state:
             restore_flags(self._context._bare_models, state["flags"])
         self._callbacks.load_state_dict(state.get("callbacks", {}))
@@ -259,6 +267,7 @@ class PyTorchAdapter(TrialAdapter):
     def _data(self) -> tuple[TrainingStream, Iterable[Any]]:
         training = self._trial.build_training_data_loader()
         validation = self._trial.build_validation_data_loader()
+        self._data_lengths = {"training": dataset_length(training), "validation": dataset_length(validation)}
         if self._context._data_as_is:
             return UnmanagedStream(training), validation
         rank, size = self._context.distributed.rank, self._context.distributed.size
@@ -268,6 +277,18 @@ class PyTorchAdapter(TrialAdapter):
         seed = self._seed("validation data")
         batches, _ = validation_data(validation, rank=rank, size=size, seed=seed, whole=whole)
         return stream, batches
+
+    def _compare_data_lengths(self, saved: Mapping[str, int | None]) -> None:
+        for name, length in self._data_lengths.items():
+            before = saved.get(name)
+            if None not in (length, before) and length != before:
+                _log.warning(
+                    "the %s data has %d records, but had %d when the checkpoint was saved, so its batches differ from "
+                    "those of an uninterrupted training; restore the data, or begin a new experiment",
+                    name,
+                    length,
+                    before,
+                )
 
     def _evaluate(self) -> Iterator[dict[str, Any]]:
         evaluate, may_be_empty = self._steps.evaluate, bool(self._context._reducers)

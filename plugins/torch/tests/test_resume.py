@@ -409,6 +409,21 @@ def test_skipped_batches_are_not_read(make_context: Any, tmp_path: Path, monkeyp
     assert context.get_initial_batch() == 11
 
 
+@pytest.mark.parametrize("batches", [2, 0])
+def test_data_of_another_length_is_named(
+    batches: int, make_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start with the weights of another trial needs no data of the same length."""
+    checkpoint = Life(FrameworkDrives, make_context, tmp_path, data={"dataset": "still"}).live([2], ())
+    context = make_context(data={"dataset": "still"})
+    monkeypatch.setattr(Still, "__len__", lambda self: 19)
+    PyTorchAdapter(FrameworkDrives(context), context).load(checkpoint, batches_trained=batches)
+    assert caplog.messages == batches // 2 * [
+        "the training data has 19 records, but had 23 when the checkpoint was saved, so its batches differ from those of "
+        "an uninterrupted training; restore the data, or begin a new experiment"
+    ]
+
+
 def test_parameters_of_no_model_with_another_shape_are_an_error(make_context: Any, tmp_path: Path) -> None:
     class Others(Balances):
         def __init__(self, context: PyTorchTrialContext) -> None:
