@@ -98,6 +98,7 @@ class PyTorchAdapter(TrialAdapter):
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
         self._steps = build_trial_steps(trial, context, self._callbacks)
         context.backend.ready()
+        _training_state.check_tensor_classes(context)
         for model in context.models:
             model.train()
         self._flags = collect_flags(

@@ -21,6 +21,7 @@ from det_torch import (
 from det_torch._adapter import PyTorchAdapter
 from det_torch._metrics import materialize_metrics
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.data import TensorDataset
 
 from det_core.errors import InvalidTrial
@@ -256,6 +257,28 @@ class TestTraining:
         context = make_context()
         adapter_of(Safe, context).load(tmp_path, batches_trained=2)
         assert all(map(torch.equal, context.models[0].parameters(), adapter._context.models[0].parameters()))
+
+    def test_tensors_that_wrap_others_are_saved_if_their_class_loads_safely(
+        self, make_context: Any, tmp_path: Any
+    ) -> None:
+        class Wraps(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                weight = self.model.weight.detach()
+                self.model.register_buffer("pair", TwoTensor(weight.clone(), weight + 1))
+
+        with pytest.raises(
+            InvalidTrial, match=r"models\[0\]\.pair is a .*TwoTensor, .*add_safe_globals\(\[TwoTensor\]\)"
+        ):
+            adapter_of(Wraps, make_context())
+        with torch.serialization.safe_globals([TwoTensor]):
+            adapter = adapter_of(Wraps, make_context())
+            write = adapter.snapshot()
+            (kept,) = (model.pair.b.clone() for model in adapter._context.models)
+            adapter._context.models[0].pair.b.zero_()
+            write(tmp_path)
+            adapter.load(tmp_path, batches_trained=1)
+        assert torch.equal(adapter._context.models[0].pair.b, kept)
 
     def test_a_checkpoint_of_other_code_is_refused(self, make_context: Any, tmp_path: Any) -> None:
         class Two(UserDrives):

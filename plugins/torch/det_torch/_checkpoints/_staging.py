@@ -36,6 +36,11 @@ def tensor_identity(tensor: torch.Tensor) -> tuple[Any, ...]:
     )
 
 
+def wraps_tensors(value: Any) -> bool:
+    """Return whether a value is a tensor that consists of others and has no memory of its own, as if quantized."""
+    return isinstance(value, torch.Tensor) and hasattr(value, "__tensor_flatten__")
+
+
 class HostStaging:
     """Copier of states with reused buffers. A copy is valid until the next one, which overwrites it.
 
@@ -161,7 +166,7 @@ class _StagedCopy:
         return copy.copy(value) if isinstance(value, (set, bytearray)) else value
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided or wraps_tensors(tensor):
             return tensor.cpu().clone()
         key = tensor_identity(tensor)
         if tensor.numel() == 0 or key not in self._copies:

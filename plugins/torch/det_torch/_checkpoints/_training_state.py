@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.serialization import get_crc32_options, get_unsafe_globals_in_checkpoint, set_crc32_options
+from torch.serialization import (
+    get_crc32_options,
+    get_safe_globals,
+    get_unsafe_globals_in_checkpoint,
+    set_crc32_options,
+)
 
 from det_core.errors import InvalidTrial
 from det_core.package_commands import package_command
 from det_torch._amp import optimizer_parameters
 from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
+from det_torch._checkpoints._staging import wraps_tensors
 from det_torch._compiled import uncompiled_models
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import rng_state
@@ -50,6 +56,27 @@ def collect_slot_state(context: PyTorchTrialContext) -> dict[str, Any]:
         # Gradients exist only between the batches of an aggregation, or where the trial zeroes them itself.
         named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
     return {"gradients": list(map(_gradients, [*named, *_loose_parameters(context)])), "rng_state": rng_state()}
+
+
+def check_tensor_classes(context: PyTorchTrialContext) -> None:
+    """Check that the tensors of all models can be loaded again.
+
+    Raises:
+        InvalidTrial: a tensor wraps others, and its class is not among those that torch loads safely.
+    """
+    if context.backend.sharded:  # slots hold parts, which are written as plain tensors
+        return
+    safe = {entry[0] if isinstance(entry, tuple) else entry for entry in get_safe_globals()}
+    with uncompiled_models(context._bare_models) as models:
+        for number, model in enumerate(models):
+            for name, value in model.state_dict().items():
+                kind = type(value)
+                if wraps_tensors(value) and kind not in safe:
+                    raise InvalidTrial(
+                        f"models[{number}].{name} is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot "
+                        "load again safely; if you trust this class, call "
+                        f"torch.serialization.add_safe_globals([{kind.__qualname__}]) in the module of the trial"
+                    )
 
 
 def write_training_state(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> None:
