@@ -124,6 +124,7 @@ class TrialLoop:
         self._ranks = all_ranks_group(core.distributed)
         self._saver = CheckpointSaver(core.checkpoint, adapter.saved, self._ranks)
         self._schedule = Schedule.of(self._plan, adapter)
+        context.training_length = self._schedule.length
 
     def run(self) -> None:
         """Train to the end."""

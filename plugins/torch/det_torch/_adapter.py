@@ -209,7 +209,12 @@ class PyTorchAdapter(TrialAdapter):
         others = gather_slot_parts(own, self._context.distributed, self._staging.copy)
         if others is None:
             return self._context.backend.save
-        state = {**_training_state.collect_training_state(self._context), **own, "data_lengths": self._data_lengths}
+        state = {
+            **_training_state.collect_training_state(self._context),
+            **own,
+            "data_lengths": self._data_lengths,
+            "training_length": self._context.training_length,
+        }
         if (changed := collect_flags(self._context._bare_models)) != self._flags:
             state["flags"] = changed
         self._callbacks.call("on_checkpoint_save_start", state)
@@ -233,13 +238,15 @@ class PyTorchAdapter(TrialAdapter):
         state = select_slot_state(state, self._context.distributed)
         seed_slot(self._context.distributed, self._context.get_trial_seed(), batches_trained)
         _training_state.restore_training_state(self._context, state, path)
-        self._compare_data_lengths(state.get("data_lengths", {}))
         if "flags" in state:
             restore_flags(self._context._bare_models, state["flags"])
         self._callbacks.load_state_dict(state.get("callbacks", {}))
         if "reducers" in state:  # the original reported before each checkpoint, and did not save them
             self._context._reducers.load_state_dict(state["reducers"], self._context.device)
         self._context._batch_idx = self._context._initial_batch = batches_trained
+        if self._context.distributed.rank == 0:
+            self._compare_data_lengths(state.get("data_lengths", {}))
+            self._warn_of_schedules(state.get("training_length"))
         self._begin_reading(state.get("data"))
         self._rng_state = state.get("rng_state")
         if self._rng_state:
@@ -278,6 +285,27 @@ class PyTorchAdapter(TrialAdapter):
         seed = self._seed("validation data")
         batches, _ = validation_data(validation, rank=rank, size=size, seed=seed, whole=whole)
         return stream, batches
+
+    def _warn_of_schedules(self, before: int | None) -> None:
+        """Name schedules that end before the training does, because it was extended after the checkpoint."""
+        context = self._context
+        if before is None or context.training_length is None:
+            return
+        for scheduler in context.lr_schedulers:
+            for end in scheduler._ends_within(
+                before,
+                context.training_length,
+                trained=context._batch_idx,
+                aggregation=context.aggregation_frequency,
+                epoch_len=context._epoch_len,
+            ):
+                _log.warning(
+                    "the training was extended from %d to %d batches, but %s. The checkpoint has this number, whatever "
+                    "the code says. For another schedule, begin a new experiment with the weights of the checkpoint",
+                    before,
+                    context.training_length,
+                    end,
+                )
 
     def _compare_data_lengths(self, saved: Mapping[str, int | None]) -> None:
         for name, length in self._data_lengths.items():

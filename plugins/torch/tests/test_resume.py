@@ -419,8 +419,8 @@ def test_data_of_another_length_is_named(
     monkeypatch.setattr(Still, "__len__", lambda self: 19)
     PyTorchAdapter(FrameworkDrives(context), context).load(checkpoint, batches_trained=batches)
     assert caplog.messages == batches // 2 * [
-        "the training data has 19 records, but had 23 when the checkpoint was saved, so its batches differ from those of "
-        "an uninterrupted training; restore the data, or begin a new experiment"
+        "the training data has 19 records, but had 23 when the checkpoint was saved, so its batches differ from those "
+        "of an uninterrupted training; restore the data, or begin a new experiment"
     ]
 
 

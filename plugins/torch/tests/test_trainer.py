@@ -409,6 +409,27 @@ def test_best_needs_a_metric(store: TrackingStore, caplog: pytest.LogCaptureFixt
         train(exp_conf=missing, max_length=Batch(1))
 
 
+class Cosine(Linear):
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> det_torch.LRScheduler:
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+        return det_torch.LRScheduler(schedule, det_torch.LRScheduler.StepMode.STEP_EVERY_EPOCH)
+
+
+def test_an_extension_beyond_the_end_of_a_schedule_is_named_before_training(
+    store: TrackingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(Cosine, max_length=Epoch(2), checkpoint_period=Epoch(1))
+    latest = checkpoints(store)
+    for at, length in [(5, 2), (10, 3), (5, 3)]:
+        train(Cosine, max_length=Epoch(length), latest_checkpoint=latest[at].name, checkpoint_policy="all")
+    named = [message for message in caplog.messages if "CosineAnnealingLR" in message]
+    assert named == 2 * [
+        "the training was extended from 10 to 15 batches, but CosineAnnealingLR has T_max=2, which ends before: the "
+        "learning rate then rises again. The checkpoint has this number, whatever the code says. For another schedule, "
+        "begin a new experiment with the weights of the checkpoint"
+    ]
+
+
 def test_test_mode_does_everything_once(store: TrackingStore) -> None:
     trial = train(max_length=Epoch(100), validation_period=Batch(1), test_mode=True)
     assert steps(store, "training") == steps(store, "validation") == list(checkpoints(store)) == [1]

@@ -73,8 +73,8 @@ def check_tensor_classes(context: PyTorchTrialContext) -> None:
                 kind = type(value)
                 if wraps_tensors(value) and kind not in safe:
                     raise InvalidTrial(
-                        f"models[{number}].{name} is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot "
-                        "load again safely; if you trust this class, call "
+                        f"models[{number}].{name} is a {kind.__module__}.{kind.__qualname__}, which does not load "
+                        "safely from a checkpoint; if you trust this class, call "
                         f"torch.serialization.add_safe_globals([{kind.__qualname__}]) in the module of the trial"
                     )
 
