@@ -18,9 +18,11 @@ from det_core.core.rank_agreement import all_ranks_group
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
+from det_torch._batch_order import iterate_samplers
 from det_torch._batch_reduction import reduce_metrics
 from det_torch._callback import PyTorchCallbackList
 from det_torch._checkpoints import _reader, _training_state
+from det_torch._checkpoints._left_out_state import LeftOutState, describe_left_out_state
 from det_torch._checkpoints._packing import pack_state
 from det_torch._checkpoints._slot_state import (
     SLOT_PARTS,
@@ -105,6 +107,7 @@ class PyTorchAdapter(TrialAdapter):
             context._bare_models
         )  # initial flags, because checkpoints store flags only if they changed
         context._initial_batch = first_batch
+        self._left_out: LeftOutState | None = None
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
         self._batches: Iterator[Any] | None = None
@@ -136,6 +139,8 @@ class PyTorchAdapter(TrialAdapter):
     def started(self) -> None:
         self._context.backend.begin()
         self._callbacks.call("on_training_start")
+        if self._left_out:
+            self._left_out.note_values()
         if self._rng_state:  # last, because setup code and callbacks may draw random numbers
             set_rng_state(self._rng_state)
         if self._context._profiler is not None:
@@ -145,6 +150,7 @@ class PyTorchAdapter(TrialAdapter):
         context, train_batch, profiler = self._context, self._train_batch(), self._context._profiler
         data, moved, call = self._batches or self._begin_reading(None), self._moved, self._callbacks.call
         epoch_len = context._epoch_len or sys.maxsize
+        left_out = self._left_out if context._batch_idx == 0 else None
         rows: list[dict[str, Any]] = []
         with self._noting_errors("training"):
             for _ in range(batches):
@@ -154,6 +160,9 @@ class PyTorchAdapter(TrialAdapter):
                     call("on_training_epoch_start", epoch)
                 rows.append(training_metrics(train_batch(batch, epoch, context._batch_idx)))
                 context._end_batch()
+                if left_out is not None:
+                    left_out.note_tensors()
+                    left_out = None
                 if index == epoch_len - 1:
                     call("on_training_epoch_end", epoch)
                 if profiler is not None:
@@ -199,6 +208,7 @@ class PyTorchAdapter(TrialAdapter):
         return {name: metric_to_json(name, value) for name, value in metrics.items()}  # callbacks may have changed them
 
     def snapshot(self) -> Callable[[Path], None]:
+        self._warn_of_left_out_state()
         self._context.backend.share_buffers()
         own = {
             **_training_state.collect_slot_state(self._context),
@@ -244,6 +254,7 @@ class PyTorchAdapter(TrialAdapter):
         if "reducers" in state:  # the original reported before each checkpoint, and did not save them
             self._context._reducers.load_state_dict(state["reducers"], self._context.device)
         self._context._batch_idx = self._context._initial_batch = batches_trained
+        self._left_out = None  # the first run has named it
         if self._context.distributed.rank == 0:
             self._compare_data_lengths(state.get("data_lengths", {}))
             self._warn_of_schedules(state.get("training_length"))
@@ -276,6 +287,8 @@ class PyTorchAdapter(TrialAdapter):
         training = self._trial.build_training_data_loader()
         validation = self._trial.build_validation_data_loader()
         self._data_lengths = {"training": dataset_length(training), "validation": dataset_length(validation)}
+        if self._context.distributed.rank == 0:
+            self._left_out = self._make_left_out_state(training, validation)
         if self._context._data_as_is:
             return UnmanagedStream(training), validation
         rank, size = self._context.distributed.rank, self._context.distributed.size
@@ -285,6 +298,24 @@ class PyTorchAdapter(TrialAdapter):
         seed = self._seed("validation data")
         batches, _ = validation_data(validation, rank=rank, size=size, seed=seed, whole=whole)
         return stream, batches
+
+    def _make_left_out_state(self, training: Any, validation: Any) -> LeftOutState | None:
+        """Return the state whose changes a warning names, None if a callback may save anything."""
+        if self._callbacks.has("on_checkpoint_save_start"):
+            return None
+        dataset = getattr(training, "dataset", None)
+        owners: dict[str, Any] = {} if self._callbacks.state_dict() else {"trial": self._trial}
+        if not hasattr(dataset, "state_dict"):
+            owners["dataset"] = dataset
+        parts = [part for loader in (training, validation) for part in (loader, *iterate_samplers(loader))]
+        return LeftOutState(self._context, owners, [getattr(part, "generator", None) for part in parts])
+
+    def _warn_of_left_out_state(self) -> None:
+        if self._left_out is None or self._context._batch_idx < 2:
+            return
+        changed, self._left_out = self._left_out.changed(), None
+        if changed:
+            _log.warning("%s", describe_left_out_state(changed))
 
     def _warn_of_schedules(self, before: int | None) -> None:
         """Name schedules that end before the training does, because it was extended after the checkpoint."""

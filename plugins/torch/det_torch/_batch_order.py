@@ -92,11 +92,13 @@ class NumberedBatchSampler:
         return len(self._yielded())
 
     def __iter__(self) -> Iterator[Any]:
-        current = -1
+        drawn = range(0)
         for number in self._yielded():
-            epoch, index = self._locate(number // self._shares)
-            if epoch != current:
-                current, batch = epoch, self._epoch(epoch)
+            own = number // self._shares
+            if own not in drawn:
+                epoch, drawn = self._locate(own)
+                batch = self._epoch(epoch)
+            index = own - drawn.start
             # The number also distinguishes the ranks, because each batch belongs to one rank.
             yield (
                 _ForWorker(derive_seed(self._seed, number), batch(index)) if self._loader.num_workers else batch(index)
@@ -114,15 +116,17 @@ class NumberedBatchSampler:
             self._epoch(0)
         return self._ends[1]
 
-    def _locate(self, number: int) -> tuple[int, int]:
-        """Return the pass of a batch, and the index of the batch in it."""
+    def _locate(self, number: int) -> tuple[int, range]:
+        """Return the pass of a batch, and the numbers of all batches of that pass."""
         if not (self._foreign and self._has_own_batches):
-            return divmod(number, self._first_pass_len())
+            pass_len = self._first_pass_len()
+            epoch = number // pass_len
+            return epoch, range(epoch * pass_len, (epoch + 1) * pass_len)
         self._log_drawing((number - self._ends[-1]) // len(self._loader))
         while self._ends[-1] <= number:
             self._epoch(len(self._ends) - 1)
         epoch = bisect_right(self._ends, number) - 1
-        return epoch, number - self._ends[epoch]
+        return epoch, range(self._ends[epoch], self._ends[epoch + 1])
 
     def _epoch(self, epoch: int) -> Callable[[int], Any]:
         """Return a function from the index of a batch within the epoch to the indices for the dataset."""
