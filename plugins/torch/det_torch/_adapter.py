@@ -48,7 +48,7 @@ from det_torch._metrics import (
     training_metrics,
     validation_metrics,
 )
-from det_torch._module_flags import collect_flags, evaluation_mode, restore_flags
+from det_torch._module_flags import collect_flags, evaluation_mode, list_frozen_modules, restore_flags
 from det_torch._random import forked, set_rng_state
 from det_torch._trial import PyTorchTrial
 from det_torch._trial_steps import build_trial_steps
@@ -101,6 +101,12 @@ class PyTorchAdapter(TrialAdapter):
         self._steps = build_trial_steps(trial, context, self._callbacks)
         context.backend.ready()
         _training_state.check_tensor_classes(context)
+        if frozen := list_frozen_modules(context._bare_models):
+            _log.warning(
+                "__init__ put %s into evaluation mode, but training begins with all modules in training mode; call "
+                "eval() in on_training_start() of a callback to keep a module in evaluation mode",
+                ", ".join(frozen),
+            )
         for model in context.models:
             model.train()
         self._flags = collect_flags(
