@@ -103,7 +103,7 @@ class PyTorchAdapter(TrialAdapter):
         _training_state.check_tensor_classes(context)
         if frozen := list_frozen_modules(context._bare_models):
             _log.warning(
-                "__init__ put %s into evaluation mode, but training begins with all modules in training mode; call "
+                "the trial put %s into evaluation mode, but training begins with all modules in training mode; call "
                 "eval() in on_training_start() of a callback to keep a module in evaluation mode",
                 ", ".join(frozen),
             )

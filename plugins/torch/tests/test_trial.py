@@ -178,7 +178,7 @@ class TestTraining:
         adapter.train(1, never), adapter.validate(never), adapter.train(1, never)
         assert modes == [(True, True), *[(False, False)] * 3, (True, True)]
 
-    def test_modules_that_init_put_into_evaluation_mode_are_named(
+    def test_modules_that_the_trial_put_into_evaluation_mode_are_named(
         self, make_context: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A model that is in evaluation mode as a whole was probably loaded so by a library."""
@@ -194,7 +194,7 @@ class TestTraining:
         adapter = adapter_of(Frozen, make_context())
         assert all(module.training for model in adapter._context.models for module in model.modules())
         assert caplog.messages == [
-            "__init__ put models[1].1 into evaluation mode, but training begins with all modules in training mode; call "
+            "the trial put models[1].1 into evaluation mode, but training begins with all modules in training mode; call "
             "eval() in on_training_start() of a callback to keep a module in evaluation mode"
         ]
 
