@@ -310,10 +310,11 @@ class PyTorchAdapter(TrialAdapter):
         if self._callbacks.has("on_checkpoint_save_start"):
             return None
         dataset = getattr(training, "dataset", None)
-        owners: dict[str, Any] = {} if self._callbacks.state_dict() else {"trial": self._trial}
+        owners: dict[str, Any] = {} if self._callbacks.have_state() else {"trial": self._trial}
         if not hasattr(dataset, "state_dict"):
             owners["dataset"] = dataset
-        parts = [part for loader in (training, validation) for part in (loader, *iterate_samplers(loader))]
+        loaders = [one for one in (training, validation) if isinstance(one, torch.utils.data.DataLoader)]
+        parts = [part for loader in loaders for part in (loader, *iterate_samplers(loader))]
         return LeftOutState(self._context, owners, [getattr(part, "generator", None) for part in parts])
 
     def _warn_of_left_out_state(self) -> None:

@@ -197,6 +197,10 @@ class PyTorchCallbackList:
         """Return whether any callback overrides a hook."""
         return bool(self._hooks[hook])
 
+    def have_state(self) -> bool:
+        """Return whether any callback has a state."""
+        return any(_overrides(callback, "state_dict") for callback in self._callbacks.values())
+
     def call(self, hook: str, *args: Any) -> None:
         """Run a hook of all callbacks that override it.
 
