@@ -18,11 +18,11 @@ from det_core.core.rank_agreement import all_ranks_group
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
-from det_torch._batch_order import iterate_samplers
 from det_torch._batch_reduction import reduce_metrics
 from det_torch._callback import PyTorchCallbackList
 from det_torch._checkpoints import _reader, _training_state
-from det_torch._checkpoints._left_out_state import LeftOutState, describe_left_out_state
+from det_torch._checkpoints._continuation_warnings import warn_of_ending_schedules, warn_of_other_data
+from det_torch._checkpoints._left_out_state import LeftOutState, watch_left_out_state
 from det_torch._checkpoints._packing import pack_state
 from det_torch._checkpoints._slot_state import (
     SLOT_PARTS,
@@ -214,7 +214,9 @@ class PyTorchAdapter(TrialAdapter):
         return {name: metric_to_json(name, value) for name, value in metrics.items()}  # callbacks may have changed them
 
     def snapshot(self) -> Callable[[Path], None]:
-        self._warn_of_left_out_state()
+        if self._left_out and self._context._batch_idx > 1:
+            self._left_out.warn_of_changes()
+            self._left_out = None
         self._context.backend.share_buffers()
         own = {
             **_training_state.collect_slot_state(self._context),
@@ -262,8 +264,8 @@ class PyTorchAdapter(TrialAdapter):
         self._context._batch_idx = self._context._initial_batch = batches_trained
         self._left_out = None  # the first run has named it
         if self._context.distributed.rank == 0:
-            self._compare_data_lengths(state.get("data_lengths", {}))
-            self._warn_of_schedules(state.get("training_length"))
+            warn_of_other_data(state.get("data_lengths", {}), self._data_lengths)
+            warn_of_ending_schedules(self._context, state.get("training_length"))
         self._begin_reading(state.get("data"))
         self._rng_state = state.get("rng_state")
         if self._rng_state:
@@ -294,7 +296,7 @@ class PyTorchAdapter(TrialAdapter):
         validation = self._trial.build_validation_data_loader()
         self._data_lengths = {"training": dataset_length(training), "validation": dataset_length(validation)}
         if self._context.distributed.rank == 0:
-            self._left_out = self._make_left_out_state(training, validation)
+            self._left_out = watch_left_out_state(self._context, self._trial, self._callbacks, (training, validation))
         if self._context._data_as_is:
             return UnmanagedStream(training), validation
         rank, size = self._context.distributed.rank, self._context.distributed.size
@@ -304,58 +306,6 @@ class PyTorchAdapter(TrialAdapter):
         seed = self._seed("validation data")
         batches, _ = validation_data(validation, rank=rank, size=size, seed=seed, whole=whole)
         return stream, batches
-
-    def _make_left_out_state(self, training: Any, validation: Any) -> LeftOutState | None:
-        """Return the state whose changes a warning names, None if a callback may save anything."""
-        if self._callbacks.has("on_checkpoint_save_start"):
-            return None
-        dataset = getattr(training, "dataset", None)
-        owners: dict[str, Any] = {} if self._callbacks.have_state() else {"trial": self._trial}
-        if not hasattr(dataset, "state_dict"):
-            owners["dataset"] = dataset
-        loaders = [one for one in (training, validation) if isinstance(one, torch.utils.data.DataLoader)]
-        parts = [part for loader in loaders for part in (loader, *iterate_samplers(loader))]
-        return LeftOutState(self._context, owners, [getattr(part, "generator", None) for part in parts])
-
-    def _warn_of_left_out_state(self) -> None:
-        if self._left_out is None or self._context._batch_idx < 2:
-            return
-        changed, self._left_out = self._left_out.changed(), None
-        if changed:
-            _log.warning("%s", describe_left_out_state(changed))
-
-    def _warn_of_schedules(self, before: int | None) -> None:
-        """Name schedules that end before the training does, because it was extended after the checkpoint."""
-        context = self._context
-        if before is None or context.training_length is None:
-            return
-        for scheduler in context.lr_schedulers:
-            for end in scheduler._ends_within(
-                before,
-                context.training_length,
-                trained=context._batch_idx,
-                aggregation=context.aggregation_frequency,
-                epoch_len=context._epoch_len,
-            ):
-                _log.warning(
-                    "the training was extended from %d to %d batches, but %s. The checkpoint has this number, whatever "
-                    "the code says. For another schedule, begin a new experiment with the weights of the checkpoint",
-                    before,
-                    context.training_length,
-                    end,
-                )
-
-    def _compare_data_lengths(self, saved: Mapping[str, int | None]) -> None:
-        for name, length in self._data_lengths.items():
-            before = saved.get(name)
-            if None not in (length, before) and length != before:
-                _log.warning(
-                    "the %s data has %d records, but had %d when the checkpoint was saved, so its batches differ from "
-                    "those of an uninterrupted training; restore the data, or begin a new experiment",
-                    name,
-                    length,
-                    before,
-                )
 
     def _evaluate(self) -> Iterator[dict[str, Any]]:
         evaluate, may_be_empty = self._steps.evaluate, bool(self._context._reducers)

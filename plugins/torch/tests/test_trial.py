@@ -194,8 +194,8 @@ class TestTraining:
         adapter = adapter_of(Frozen, make_context())
         assert all(module.training for model in adapter._context.models for module in model.modules())
         assert caplog.messages == [
-            "the trial put models[1].1 into evaluation mode, but training begins with all modules in training mode; call "
-            "eval() in on_training_start() of a callback to keep a module in evaluation mode"
+            "the trial put models[1].1 into evaluation mode, but training begins with all modules in training mode; "
+            "call eval() in on_training_start() of a callback to keep a module in evaluation mode"
         ]
 
     def test_a_report_reduces_the_values_since_the_previous_one(self, make_context: Any) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from det_torch._amp import optimizer_parameters
+from det_torch._batch_order import iterate_samplers
+from det_torch._callback import PyTorchCallbackList
 from det_torch._checkpoints._slot_state import tensor_digest
 from det_torch._checkpoints._staging import wraps_tensors
+from det_torch._checkpoints._training_state import saved_tensors
 from det_torch._compiled import uncompiled_models
 from det_torch._context import PyTorchTrialContext
+from det_torch._trial import PyTorchTrial
 
 _Fingerprint: TypeAlias = tuple[Any, Any]
 """Kind of a value and its content. Only fingerprints of the same kind can be compared."""
@@ -31,6 +37,8 @@ _GENERATORS: dict[type, Callable[[Any], Any]] = {
     random.Random: lambda generator: generator.getstate(),
 }
 _MOST_NAMED = 8
+
+_log = logging.getLogger("det.torch")
 
 
 class LeftOutState:
@@ -60,8 +68,21 @@ class LeftOutState:
         """Note tensors. To be called after the first batch, in which many modules compute tables that stay."""
         self._noted.update(self._tensors())
 
-    def changed(self) -> list[str]:
-        """Return the names of all values that have changed since they were noted."""
+    def warn_of_changes(self) -> None:
+        """Name all values that have changed since they were noted."""
+        if not (changed := self._changed()):
+            return
+        more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+        _log.warning(
+            "checkpoints leave out %s%s, which changed during training, so a resumed training begins with other "
+            "values. If it depends on them, make tensors persistent buffers (register_buffer), return other values from "
+            "get_extra_state() of the module (with set_extra_state()), and states of generators from state_dict() of a "
+            "callback (with load_state_dict())",
+            ", ".join(changed[:_MOST_NAMED]),
+            more,
+        )
+
+    def _changed(self) -> list[str]:
         now = dict(chain(self._values(), self._tensors()))
         noted = {name: self._noted[name] for name in now if name in self._noted}
         return [name for name, (kind, content) in noted.items() if now[name][0] == kind and now[name][1] != content]
@@ -74,7 +95,9 @@ class LeftOutState:
                 yield name, (type(value), _GENERATORS[type(value)](value))
 
     def _tensors(self) -> Iterator[tuple[str, _Fingerprint]]:
-        saved = set(map(_memory, self._saved_tensors()))
+        of_models = (tensor for model in self._context._bare_models for _, tensor in saved_tensors(model))
+        of_optimizers = chain.from_iterable(map(optimizer_parameters, self._context.optimizers))
+        saved = set(map(_memory, filter(_is_plain, chain(of_models, of_optimizers))))
         for name, value in self._attributes():
             if _is_plain(value) and _memory(value) not in saved:
                 if value.numel() <= _MOST_HASHED:
@@ -91,30 +114,31 @@ class LeftOutState:
                 if type(value) in _GENERATORS:
                     yield f"{owner}.{name}", value
 
-    def _saved_tensors(self) -> Iterator[torch.Tensor]:
-        """Yield the tensors that checkpoints hold, to which attributes may refer."""
-        for model in self._context._bare_models:
-            yield from filter(_is_plain, model.parameters())
-            for module in model.modules():
-                persistent = module._buffers.keys() - module._non_persistent_buffers_set
-                yield from filter(_is_plain, map(module._buffers.get, persistent))
-        for optimizer in self._context.optimizers:
-            yield from filter(_is_plain, optimizer_parameters(optimizer))
 
-
-def describe_left_out_state(changed: list[str]) -> str:
-    """Return the warning about state that changes although checkpoints leave it out.
+def watch_left_out_state(
+    context: PyTorchTrialContext, trial: PyTorchTrial, callbacks: PyTorchCallbackList, loaders: Sequence[Any]
+) -> LeftOutState | None:
+    """Return the left-out state of a trial, or None if a callback may save anything.
 
     Args:
-        changed: names of the values, at least one.
+        context: context of the trial, with all wrapped models.
+        trial: the trial. Its generators do not count if a callback has a state, which may contain theirs.
+        callbacks: callbacks of the trial.
+        loaders: training loader and validation loader.
     """
-    more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
-    return (
-        f"checkpoints leave out {', '.join(changed[:_MOST_NAMED])}{more}, which changed during training, so a resumed "
-        "training begins with other values. If it depends on them, make tensors persistent buffers "
-        "(register_buffer), return other values from get_extra_state() of the module (with set_extra_state()), and "
-        "states of generators from state_dict() of a callback (with load_state_dict())"
-    )
+    if callbacks.has("on_checkpoint_save_start"):
+        return None
+    dataset = getattr(loaders[0], "dataset", None)
+    owners: dict[str, Any] = {} if callbacks.have_state() else {"trial": trial}
+    if not hasattr(dataset, "state_dict"):
+        owners["dataset"] = dataset
+    seeded = [
+        getattr(part, "generator", None)
+        for loader in loaders
+        if isinstance(loader, DataLoader)
+        for part in (loader, *iterate_samplers(loader))
+    ]
+    return LeftOutState(context, owners, seeded)
 
 
 def _module_attributes(place: str, module: nn.Module) -> Iterator[tuple[str, Any]]:

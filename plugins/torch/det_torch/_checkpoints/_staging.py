@@ -36,9 +36,9 @@ def tensor_identity(tensor: torch.Tensor) -> tuple[Any, ...]:
     )
 
 
-def wraps_tensors(value: Any) -> bool:
-    """Return whether a value is a tensor that consists of others and has no memory of its own, as if quantized."""
-    return isinstance(value, torch.Tensor) and hasattr(value, "__tensor_flatten__")
+def wraps_tensors(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor consists of others and has no memory of its own, like many quantized tensors."""
+    return hasattr(tensor, "__tensor_flatten__")
 
 
 class HostStaging:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,15 @@ def collect_slot_state(context: PyTorchTrialContext) -> dict[str, Any]:
     return {"gradients": list(map(_gradients, [*named, *_loose_parameters(context)])), "rng_state": rng_state()}
 
 
+def saved_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters and persistent buffers of a model, by name."""
+    yield from model.named_parameters()
+    for place, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield f"{place}.{name}" if place else name, buffer
+
+
 def check_tensor_classes(context: PyTorchTrialContext) -> None:
     """Check that the tensors of all models can be loaded again.
 
@@ -69,9 +78,9 @@ def check_tensor_classes(context: PyTorchTrialContext) -> None:
     safe = {entry[0] if isinstance(entry, tuple) else entry for entry in get_safe_globals()}
     with uncompiled_models(context._bare_models) as models:
         for number, model in enumerate(models):
-            for name, value in model.state_dict().items():
-                kind = type(value)
-                if wraps_tensors(value) and kind not in safe:
+            for name, tensor in saved_tensors(model):
+                kind = type(tensor)
+                if wraps_tensors(tensor) and kind not in safe:
                     raise InvalidTrial(
                         f"models[{number}].{name} is a {kind.__module__}.{kind.__qualname__}, which does not load "
                         "safely from a checkpoint; if you trust this class, call "
