@@ -72,14 +72,14 @@ class LeftOutState:
         """Name all values that have changed since they were noted."""
         if not (changed := self._changed()):
             return
-        more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+        if more := changed[_MOST_NAMED:]:
+            changed = [*changed[:_MOST_NAMED], f"{len(more)} more"]
         _log.warning(
-            "checkpoints leave out %s%s, which changed during training, so a resumed training begins with other "
-            "values. If it depends on them, make tensors persistent buffers (register_buffer), return other values from "
-            "get_extra_state() of the module (with set_extra_state()), and states of generators from state_dict() of a "
-            "callback (with load_state_dict())",
-            ", ".join(changed[:_MOST_NAMED]),
-            more,
+            "checkpoints leave out %s, which changed during training, so a resumed training begins with other values. "
+            "If it depends on them, make tensors persistent buffers (register_buffer), return other values from "
+            "get_extra_state() of the module (with set_extra_state()), and states of generators from state_dict() of "
+            "a callback (with load_state_dict())",
+            ", ".join(changed),
         )
 
     def _changed(self) -> list[str]:
