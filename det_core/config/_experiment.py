@@ -62,7 +62,7 @@ class ExperimentConfig(Block):
     scheduling_unit: Positive = Field(default=100, examples=[50], json_schema_extra={"unit": "batches"})
     """Maximum number of batches between two reports of training metrics."""
     records_per_epoch: Count = Field(default=0, examples=[60000], json_schema_extra={"unit": "records"})
-    """Number of records in one epoch, or 0 to use the length of the training data."""
+    """Number of records in one epoch of training data that has no length, or 0 if the data has one."""
     min_validation_period: Length = Field(default=Length(0, Unit.BATCHES), examples=[{"epochs": 1}, {"batches": 500}])
     """Length of training between two validations, or 0 to validate only at the end."""
     min_checkpoint_period: Length = Field(default=Length(0, Unit.BATCHES), examples=[{"batches": 1000}, {"epochs": 1}])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from det_core import LOG_FORMAT, core
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
@@ -43,7 +45,7 @@ def main(entrypoint: str | None = None) -> int:
             trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)
             framework = framework_of(trial_class)
             backends.check_slots(framework, context.distributed.size, os.environ.get(backends.BACKEND_VARIABLE))
-            with name_stuck_workers(distributed, timeout):
+            with refused_exits(), name_stuck_workers(distributed, timeout):
                 plugin_registry().call_target(framework, trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -57,6 +59,20 @@ def main(entrypoint: str | None = None) -> int:
         _failure_notes.write_failure_note(rank, 1, f"{type(error).__name__}: {error}")
         raise
     return 0
+
+
+@contextmanager
+def refused_exits() -> Iterator[None]:
+    """Raise InvalidTrial if code within the block ends the process as if everything was done."""
+    try:
+        yield
+    except SystemExit as stop:
+        if stop.code:
+            raise
+        raise InvalidTrial(
+            "the code of the trial called sys.exit() during training, which looks like its end; to end early, call "
+            "context.set_stop_requested(True)"
+        ) from stop
 
 
 if __name__ == "__main__":

@@ -42,7 +42,10 @@ class TrialContext:
     Attributes:
         config: config of the experiment.
         distributed: workers of the trial.
+        training_length: number of batches of the whole training, or None before the training loop exists.
     """
+
+    training_length: int | None = None
 
     def __init__(
         self,

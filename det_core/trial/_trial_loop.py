@@ -124,6 +124,8 @@ class TrialLoop:
         self._ranks = all_ranks_group(core.distributed)
         self._saver = CheckpointSaver(core.checkpoint, adapter.saved, self._ranks)
         self._schedule = Schedule.of(self._plan, adapter)
+        context.training_length = self._schedule.length
+        self._warn_of_epoch_length(adapter.batches_per_epoch)
 
     def run(self) -> None:
         """Train to the end."""
@@ -253,6 +255,18 @@ class TrialLoop:
                     name,
                     value,
                 )
+
+    def _warn_of_epoch_length(self, batches: int | None) -> None:
+        records, size = self._core.config.records_per_epoch, self._context.get_hparams().get("global_batch_size")
+        # The data may end with an incomplete batch.
+        if records and batches and isinstance(size, int) and size and abs(records // size - batches) > 1:
+            _log.warning(
+                "records_per_epoch is %d, which is %d batches, but the training data has %d batches; an epoch is one "
+                "pass over the data",
+                records,
+                records // size,
+                batches,
+            )
 
     def _stopped(self) -> bool:
         """End the trial for good if it requested to stop and all trained batches are reported."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +105,13 @@ def test_a_worker_that_fails_leaves_a_note(
         with pytest.raises(type(error)):
             worker.main("m:T")
     assert read_note() == note
+
+
+@pytest.mark.parametrize(("code", "error"), [(0, InvalidTrial), (None, InvalidTrial), (3, SystemExit)])
+def test_an_exit_of_the_code_during_training_is_not_its_end(code: int | None, error: type[BaseException]) -> None:
+    said = r"sys\.exit\(\).*set_stop_requested" if error is InvalidTrial else "3"
+    with pytest.raises(error, match=said), worker.refused_exits():
+        sys.exit(code)
 
 
 @pytest.fixture

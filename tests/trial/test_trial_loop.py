@@ -45,6 +45,17 @@ def test_preemption_is_acknowledged_unless_the_trial_is_done(asked_after: int, t
         assert core._store.run(core.trial.trial_id, 1).preemption_acknowledged is left_early
 
 
+@pytest.mark.parametrize(("records", "named"), [(0, False), (20, False), (23, False), (60, True)])
+def test_an_epoch_that_the_config_gives_another_length_is_named(
+    records: int, named: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"records_per_epoch": records, "hyperparameters": {"global_batch_size": 4}, "searcher": {"max_length": 1}}
+    with det.core.init(config=config) as core:
+        context = TrialContext.from_core(core)
+        TrialLoop(Share(context, lambda _: None, lambda: None), core, context)
+    assert ["records_per_epoch is 60, which is 15 batches" in message for message in caplog.messages] == [True] * named
+
+
 @pytest.mark.parametrize(
     "state",
     [

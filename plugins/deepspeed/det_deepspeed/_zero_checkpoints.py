@@ -65,15 +65,14 @@ def restore_zero_checkpoint(
     *,
     continues: bool,
 ) -> None:
-    """Restore models and optimizers from a checkpoint.
+    """Restore models, and optimizers if the same trial continues, from a checkpoint.
 
     Args:
         path: the directory of the checkpoint.
         state: the state of the checkpoint, used if it was saved without shards.
         models: the models, in the order of `save_zero_checkpoint`.
         parts: the engines, in the order of `save_zero_checkpoint`.
-        continues: whether the same trial continues. Otherwise, learning rates, other options and gradients are not
-            restored.
+        continues: whether the same trial continues. Otherwise only the weights are restored.
 
     Raises:
         InvalidTrial: the models or optimizers differ from those of the checkpoint.
@@ -81,15 +80,10 @@ def restore_zero_checkpoint(
     if (path / SHARD_DIRECTORY).is_dir():
         state = read_sharded_state(path)
     check_count("models", models, state["models_state_dict"])
-    check_count("optimizers", parts, state["optimizers_state_dict"])
     for model, saved in zip(models, state["models_state_dict"], strict=True):
         _put_model(model, saved)
-    for part, saved in zip(parts, state["optimizers_state_dict"], strict=True):
-        part.set_states(saved["state"])
-        if continues:
-            for group, options in zip(part.optimizer.param_groups, saved["param_groups"], strict=True):
-                group.update({key: value for key, value in options.items() if key != "params"})
     if continues:
+        _put_optimizers(parts, state["optimizers_state_dict"])
         _put_gradients(path, state, models, parts)
         _put_values(path, parts)
 
@@ -161,6 +155,14 @@ def _put_model(model: WrappedModel, saved: Mapping[str, Any]) -> None:
             model.part.set_weight(value, saved[name])
         elif isinstance(value, torch.Tensor):
             value.copy_(saved[name])
+
+
+def _put_optimizers(parts: Sequence[ZeroEngine], states: Sequence[Mapping[str, Any]]) -> None:
+    check_count("optimizers", parts, states)
+    for part, saved in zip(parts, states, strict=True):
+        part.set_states(saved["state"])
+        for group, options in zip(part.optimizer.param_groups, saved["param_groups"], strict=True):
+            group.update({key: value for key, value in options.items() if key != "params"})
 
 
 def _put_gradients(

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -174,19 +175,18 @@ def check(way: Way, path: Path) -> None:
 
 
 def check_another_trials(path: Path) -> None:
-    """Check that a warm start restores weights and optimizer states, but no learning rates and gradients."""
+    """Check that a warm start restores the weights only."""
     for way in (WAYS["stage 1"], WAYS["stage 3"]):
         continued, begun = Engines(way).restore(path), Engines(way)
         parts = list(begun.parts.values())
         for part in parts:
             part.optimizer.param_groups[0]["lr"] = 0.5
+        before = deepcopy([[state for _, state in part.states()] for part in parts])
         _zero_checkpoints.restore_zero_checkpoint(path, {}, begun.models, parts, continues=False)
         torch.testing.assert_close(begun.weights(), continued.weights(), atol=0, rtol=0)
-        for part, other in zip(parts, continued.parts.values(), strict=True):
+        for part, states in zip(parts, before, strict=True):
             assert part.optimizer.param_groups[0]["lr"] == 0.5
-            states, expected = ([state for _, state in of.states()] for of in (part, other))
-            assert states and any(states)
-            torch.testing.assert_close(states, expected, atol=0, rtol=0)
+            torch.testing.assert_close([state for _, state in part.states()], states, atol=0, rtol=0)
 
 
 class Evil:

@@ -24,6 +24,7 @@ from det_keras._dataset_stream import END_OF_DATA, DatasetStream
 from det_keras._epochs import Epochs
 from det_keras._metrics import metrics_to_json, reduce_over_slots, with_arrays
 from det_keras._random import Generators
+from det_keras._recurrent_states import RecurrentStates
 from det_keras._trial import TFKerasTrial
 
 _log = logging.getLogger("det.keras")
@@ -65,6 +66,7 @@ class KerasAdapter(TrialAdapter):
         self._reported = True
         """Whether no batch was trained since the last report."""
         self._generators = Generators(self._model)
+        self._recurrent = RecurrentStates(self._model)
         self._seed_slot()
 
     @property
@@ -113,8 +115,9 @@ class KerasAdapter(TrialAdapter):
             stop = _never
         self._share_buffers()
         states = self._callbacks.state()
-        # Separate generators, so that the number of validations does not affect training.
-        with self._generators.forked(self._seed("validation")), self._noting_errors("validation", self._validation):
+        # Separate generators and states, so that the number of validations does not affect training.
+        apart = self._generators.forked(self._seed("validation"))
+        with apart, self._recurrent.kept(), self._noting_errors("validation", self._validation):
             logs = self._evaluate(stop)
             if logs is None:
                 self._callbacks.load(states)
@@ -128,7 +131,8 @@ class KerasAdapter(TrialAdapter):
     def snapshot(self) -> Callable[[Path], None]:
         self._share_buffers()
         self._context.share_aggregated()
-        slots = self._context.distributed.gather(self._generators.state())
+        own = {**self._generators.state(), "recurrent": self._recurrent.state()}
+        slots = self._context.distributed.gather(own)
         state = {
             "batches": self._batch,
             "slots": slots,
@@ -153,7 +157,10 @@ class KerasAdapter(TrialAdapter):
         self._stream.load(state["data"])
         self._seed_slot()
         if len(state["slots"]) == self._context.distributed.size:
-            self._generators.load(state["slots"][self._context.distributed.rank])
+            own = state["slots"][self._context.distributed.rank]
+            self._generators.load(own)
+            if "recurrent" in own:  # the first release did not save them
+                self._recurrent.load(own["recurrent"])
 
     def metadata(self) -> Mapping[str, Any]:
         return {"framework": f"tensorflow-{tf.__version__}", "format": "tf_checkpoint", "trial_framework": "keras"}

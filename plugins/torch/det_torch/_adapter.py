@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import takewhile
@@ -21,7 +21,9 @@ from det_core.trial.random_generators import derive_seed
 from det_torch._batch_reduction import reduce_metrics
 from det_torch._callback import PyTorchCallbackList
 from det_torch._checkpoints import _reader, _training_state
-from det_torch._checkpoints._packing import pack_state, unpack_state
+from det_torch._checkpoints._continuation_warnings import warn_of_ending_schedules, warn_of_other_data
+from det_torch._checkpoints._left_out_state import LeftOutState, watch_left_out_state
+from det_torch._checkpoints._packing import pack_state
 from det_torch._checkpoints._slot_state import (
     SLOT_PARTS,
     gather_slot_parts,
@@ -31,7 +33,14 @@ from det_torch._checkpoints._slot_state import (
 )
 from det_torch._checkpoints._staging import HostStaging
 from det_torch._context import PyTorchTrialContext
-from det_torch._data import TrainingStream, UnmanagedStream, to_device, training_data, validation_data
+from det_torch._data import (
+    TrainingStream,
+    UnmanagedStream,
+    dataset_length,
+    to_device,
+    training_data,
+    validation_data,
+)
 from det_torch._metrics import (
     materialize_metrics,
     metric_to_json,
@@ -39,7 +48,7 @@ from det_torch._metrics import (
     training_metrics,
     validation_metrics,
 )
-from det_torch._module_flags import collect_flags, evaluation_mode, restore_flags
+from det_torch._module_flags import collect_flags, evaluation_mode, list_frozen_modules, restore_flags
 from det_torch._random import forked, set_rng_state
 from det_torch._trial import PyTorchTrial
 from det_torch._trial_steps import build_trial_steps
@@ -91,18 +100,27 @@ class PyTorchAdapter(TrialAdapter):
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
         self._steps = build_trial_steps(trial, context, self._callbacks)
         context.backend.ready()
+        _training_state.check_tensor_classes(context)
+        if frozen := list_frozen_modules(context._bare_models):
+            _log.warning(
+                "the trial put %s into evaluation mode, but training begins with all modules in training mode; call "
+                "eval() in on_training_start() of a callback to keep a module in evaluation mode",
+                ", ".join(frozen),
+            )
         for model in context.models:
             model.train()
         self._flags = collect_flags(
             context._bare_models
         )  # initial flags, because checkpoints store flags only if they changed
         context._initial_batch = first_batch
+        self._left_out: LeftOutState | None = None
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
         self._batches: Iterator[Any] | None = None
         self._rng_state: Mapping[str, Any] | None = None
         self._loss_was_nan = False
-        self._names: Collection[str] = ()
+        self._names: set[str] = set()
+        """Names of the metrics of all batches since the last report."""
         self._moved = partial(to_device, device=context.device) if context._moves_batches else _as_is
         self._staging = HostStaging()
         context._epoch_len = self._training.batches_per_epoch
@@ -127,6 +145,8 @@ class PyTorchAdapter(TrialAdapter):
     def started(self) -> None:
         self._context.backend.begin()
         self._callbacks.call("on_training_start")
+        if self._left_out:
+            self._left_out.note_values()
         if self._rng_state:  # last, because setup code and callbacks may draw random numbers
             set_rng_state(self._rng_state)
         if self._context._profiler is not None:
@@ -136,6 +156,7 @@ class PyTorchAdapter(TrialAdapter):
         context, train_batch, profiler = self._context, self._train_batch(), self._context._profiler
         data, moved, call = self._batches or self._begin_reading(None), self._moved, self._callbacks.call
         epoch_len = context._epoch_len or sys.maxsize
+        left_out = self._left_out if context._batch_idx == 0 else None
         rows: list[dict[str, Any]] = []
         with self._noting_errors("training"):
             for _ in range(batches):
@@ -145,6 +166,9 @@ class PyTorchAdapter(TrialAdapter):
                     call("on_training_epoch_start", epoch)
                 rows.append(training_metrics(train_batch(batch, epoch, context._batch_idx)))
                 context._end_batch()
+                if left_out is not None:
+                    left_out.note_tensors()
+                    left_out = None
                 if index == epoch_len - 1:
                     call("on_training_epoch_end", epoch)
                 if profiler is not None:
@@ -153,13 +177,14 @@ class PyTorchAdapter(TrialAdapter):
                     break
         materialize_metrics(rows)
         self._watch_for_nan(rows)
-        self._names = rows[-1].keys()
+        self._names.update(*rows)
         return rows
 
     def reduced(self) -> Metrics:
         reducers, distributed = self._context._reducers, self._context.distributed
         metrics = reducers.reduce(distributed, training=True, taken=self._names)
         reducers.reset(training=True)
+        self._names.clear()
         return metrics
 
     def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
@@ -189,6 +214,9 @@ class PyTorchAdapter(TrialAdapter):
         return {name: metric_to_json(name, value) for name, value in metrics.items()}  # callbacks may have changed them
 
     def snapshot(self) -> Callable[[Path], None]:
+        if self._left_out and self._context._batch_idx > 1:
+            self._left_out.warn_of_changes()
+            self._left_out = None
         self._context.backend.share_buffers()
         own = {
             **_training_state.collect_slot_state(self._context),
@@ -199,7 +227,12 @@ class PyTorchAdapter(TrialAdapter):
         others = gather_slot_parts(own, self._context.distributed, self._staging.copy)
         if others is None:
             return self._context.backend.save
-        state = {**_training_state.collect_training_state(self._context), **own}
+        state = {
+            **_training_state.collect_training_state(self._context),
+            **own,
+            "data_lengths": self._data_lengths,
+            "training_length": self._context.training_length,
+        }
         if (changed := collect_flags(self._context._bare_models)) != self._flags:
             state["flags"] = changed
         self._callbacks.call("on_checkpoint_save_start", state)
@@ -215,7 +248,7 @@ class PyTorchAdapter(TrialAdapter):
         return _reader.read_batches_trained(path, trust=self._trust)
 
     def load(self, path: Path, *, batches_trained: int) -> None:
-        state = unpack_state(_reader.read_checkpoint(path, trust=self._trust, shards=not self.sharded))
+        state: Mapping[str, Any] = _reader.read_checkpoint(path, trust=self._trust, shards=not self.sharded)
         self._callbacks.call("on_checkpoint_load_start", state)
         if batches_trained == 0:  # checkpoint of another trial
             _training_state.restore_warm_start(self._context, state, path)
@@ -226,8 +259,13 @@ class PyTorchAdapter(TrialAdapter):
         if "flags" in state:
             restore_flags(self._context._bare_models, state["flags"])
         self._callbacks.load_state_dict(state.get("callbacks", {}))
-        self._context._reducers.load_state_dict(state.get("reducers", []))
+        if "reducers" in state:  # the original reported before each checkpoint, and did not save them
+            self._context._reducers.load_state_dict(state["reducers"], self._context.device)
         self._context._batch_idx = self._context._initial_batch = batches_trained
+        self._left_out = None  # the first run has named it
+        if self._context.distributed.rank == 0:
+            warn_of_other_data(state.get("data_lengths", {}), self._data_lengths)
+            warn_of_ending_schedules(self._context, state.get("training_length"))
         self._begin_reading(state.get("data"))
         self._rng_state = state.get("rng_state")
         if self._rng_state:
@@ -256,6 +294,9 @@ class PyTorchAdapter(TrialAdapter):
     def _data(self) -> tuple[TrainingStream, Iterable[Any]]:
         training = self._trial.build_training_data_loader()
         validation = self._trial.build_validation_data_loader()
+        self._data_lengths = {"training": dataset_length(training), "validation": dataset_length(validation)}
+        if self._context.distributed.rank == 0:
+            self._left_out = watch_left_out_state(self._context, self._trial, self._callbacks, (training, validation))
         if self._context._data_as_is:
             return UnmanagedStream(training), validation
         rank, size = self._context.distributed.rank, self._context.distributed.size

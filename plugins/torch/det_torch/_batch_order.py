@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
@@ -19,6 +20,8 @@ from det_torch.samplers import RepeatSampler
 
 _STATELESS = ("torch.utils.data.", "torchdata.", "det_torch.")
 """Prefixes of modules whose samplers depend on the seed and the epoch only. Others may keep state between passes."""
+_MOST_LENGTHS = 10
+"""Number of batches that a batch sampler may yield in an epoch, as a multiple of its length."""
 _MIN_LOGGED_EPOCHS = 100
 """Minimum number of epochs to draw again that is logged."""
 
@@ -61,7 +64,7 @@ class NumberedBatchSampler:
     """Batch sampler over numbered batches.
 
     With one share, batch ``number`` is batch ``number % n`` of pass ``number // n``. A pass has ``n = len(loader)``
-    batches. If the loader's own batch sampler yields one batch more or less than its length, ``n`` is what it yields.
+    batches, or what the loader's own batch sampler yields, which may differ between passes.
 
     Args:
         loader: source of the batches.
@@ -75,8 +78,13 @@ class NumberedBatchSampler:
         self._numbers = numbers
         self._seed = seed
         self._shares = shares
-        self._pass_len: int | None = None
-        """Number of batches of each pass of a batch sampler that is not torch's own, once a pass was drawn."""
+        self._parts = list(iterate_samplers(loader))
+        foreign = (type(part) for part in self._parts if not type(part).__module__.startswith(_STATELESS))
+        self._foreign = next(foreign, None)
+        """Class of a sampler that may have its own state."""
+        self._has_own_batches = type(loader.batch_sampler) not in (BatchSampler, type(None))
+        self._ends = [0]
+        """Number of batches until the end of each drawn pass of a batch sampler that is not torch's own, after 0."""
         self._batches: dict[int, Callable[[int], Any]] = {}
         """Mapping of the last drawn epoch to its batches, empty unless a sampler may have its own state."""
 
@@ -84,11 +92,13 @@ class NumberedBatchSampler:
         return len(self._yielded())
 
     def __iter__(self) -> Iterator[Any]:
-        current, pass_len = -1, self._measure_pass()
+        drawn = range(0)
         for number in self._yielded():
-            epoch, index = divmod(number // self._shares, pass_len)
-            if epoch != current:
-                current, batch = epoch, self._epoch(epoch)
+            own = number // self._shares
+            if own not in drawn:
+                epoch, drawn = self._locate(own)
+                batch = self._epoch(epoch)
+            index = own - drawn.start
             # The number also distinguishes the ranks, because each batch belongs to one rank.
             yield (
                 _ForWorker(derive_seed(self._seed, number), batch(index)) if self._loader.num_workers else batch(index)
@@ -97,34 +107,47 @@ class NumberedBatchSampler:
     def _yielded(self) -> range:
         if isinstance(self._numbers, range):
             return self._numbers
-        return range(self._measure_pass() * self._shares)[self._numbers]
+        return range(self._first_pass_len() * self._shares)[self._numbers]
 
-    def _measure_pass(self) -> int:
-        """Return the number of batches of a pass."""
-        if type(self._loader.batch_sampler) in (BatchSampler, type(None)):
+    def _first_pass_len(self) -> int:
+        if not self._has_own_batches:
             return len(self._loader)
-        if self._pass_len is None:
+        if len(self._ends) == 1:
             self._epoch(0)
-        assert self._pass_len is not None
-        return self._pass_len
+        return self._ends[1]
+
+    def _locate(self, number: int) -> tuple[int, range]:
+        """Return the pass of a batch, and the numbers of all batches of that pass."""
+        if not (self._foreign and self._has_own_batches):
+            pass_len = self._first_pass_len()
+            epoch = number // pass_len
+            return epoch, range(epoch * pass_len, (epoch + 1) * pass_len)
+        self._log_drawing((number - self._ends[-1]) // len(self._loader))
+        while self._ends[-1] <= number:
+            self._epoch(len(self._ends) - 1)
+        epoch = bisect_right(self._ends, number) - 1
+        return epoch, range(self._ends[epoch], self._ends[epoch + 1])
 
     def _epoch(self, epoch: int) -> Callable[[int], Any]:
         """Return a function from the index of a batch within the epoch to the indices for the dataset."""
         if epoch in self._batches:  # each validation iterates again
             return self._batches[epoch]
-        parts = list(iterate_samplers(self._loader))
-        foreign = [type(part).__name__ for part in parts if not type(part).__module__.startswith(_STATELESS)]
-        if foreign:
+        if self._foreign:
             first = max(self._batches, default=-1) + 1
-            if epoch - first >= _MIN_LOGGED_EPOCHS:
-                _log.info("drawing %d earlier epochs of %s again, because it may have its own state", epoch, foreign[0])
+            self._log_drawing(epoch - first)
             for earlier in range(first, epoch):
-                self._draw(parts, earlier)
-        drawn = self._draw(parts, epoch)
-        self._batches = {epoch: drawn} if foreign else {}
+                self._draw(earlier)
+        drawn = self._draw(epoch)
+        self._batches = {epoch: drawn} if self._foreign else {}
         return drawn
 
-    def _draw(self, parts: Sequence[Any], epoch: int) -> Callable[[int], Any]:
+    def _log_drawing(self, epochs: int) -> None:
+        if self._foreign and epochs >= _MIN_LOGGED_EPOCHS:
+            name = self._foreign.__name__
+            _log.info("drawing about %d earlier epochs of %s again, because it may have its own state", epochs, name)
+
+    def _draw(self, epoch: int) -> Callable[[int], Any]:
+        parts = self._parts
         seed, sampler = derive_seed(self._seed, "epoch", epoch), self._loader.batch_sampler
         if sampler is None:
             order = _order(parts, epoch, seed)
@@ -132,8 +155,11 @@ class NumberedBatchSampler:
         if type(sampler) is BatchSampler:
             order, size = _order(parts[1:], epoch, seed), sampler.batch_size
             return lambda index: _as_list(order[index * size : (index + 1) * size])
-        drawn = _drawn_batches(parts, epoch, seed, self._pass_len)
-        self._pass_len = len(drawn)
+        drawn = _drawn_batches(parts, epoch, seed)
+        if not self._foreign and len(self._ends) > 1 and len(drawn) != self._ends[1]:
+            raise epoch_length_error(type(sampler).__name__, self._ends[1], len(drawn), epoch)
+        if epoch == len(self._ends) - 1:
+            self._ends.append(self._ends[-1] + len(drawn))
         return drawn.__getitem__
 
 
@@ -182,50 +208,45 @@ def epoch_length_error(what: str, expected: int, found: int, epoch: int) -> Inva
 
 def _drawn(parts: Sequence[Any], epoch: int, seed: int) -> Sequence[Any]:
     """Return everything that the first part yields in one epoch, which is as much as its length says."""
-    drawn, length = _draw(parts, epoch, seed)
+    drawn, length = _draw(parts, epoch, seed, most=1)
     if len(drawn) != length:
         raise epoch_length_error(type(parts[0]).__name__, length, len(drawn), epoch)
     return drawn
 
 
-def _drawn_batches(parts: Sequence[Any], epoch: int, seed: int, expected: int | None) -> Sequence[Any]:
-    """Return the batches of one epoch of a batch sampler, whose length may ignore the incomplete last batch.
-
-    Args:
-        parts: batch sampler, and all samplers that it wraps.
-        epoch: number of the epoch, from 0.
-        seed: seed of the epoch.
-        expected: number of batches of an earlier epoch, if one was drawn.
-    """
-    drawn, length = _draw(parts, epoch, seed)
+def _drawn_batches(parts: Sequence[Any], epoch: int, seed: int) -> Sequence[Any]:
+    """Return the batches of one epoch of a batch sampler, whose length may be an estimate."""
+    drawn, length = _draw(parts, epoch, seed, most=_MOST_LENGTHS)
     name = type(parts[0]).__name__
-    if not drawn or len(drawn) != (expected or len(drawn)) or abs(len(drawn) - length) > 1:
-        raise epoch_length_error(name, expected or length, len(drawn), epoch)
+    if not 0 < len(drawn) <= _MOST_LENGTHS * length:
+        raise epoch_length_error(name, length, len(drawn), epoch)
     if len(drawn) != length:
-        _warn_of_length(name, length, len(drawn))
+        _warn_of_length(name, length)
     return drawn
 
 
 @cache
-def _warn_of_length(name: str, length: int, found: int) -> None:
+def _warn_of_length(name: str, length: int) -> None:
     _log.warning(
-        "the length of %s is %d, but it yields %d batches, all of which are used; an epoch counts as %d batches. "
-        "Correct its __len__",
+        "the length of %s is %d, but it yields another number of batches; all of them are used, and an epoch counts as "
+        "%d batches. Correct its __len__",
         name,
         length,
-        found,
         length,
     )
 
 
-def _draw(parts: Sequence[Any], epoch: int, seed: int) -> tuple[list[Any], int]:
-    """Return what the first part yields in one epoch, but at most two items more than its length, and its length."""
+def _draw(parts: Sequence[Any], epoch: int, seed: int, *, most: int) -> tuple[list[Any], int]:
+    """Return what the first part yields in one epoch, and its length.
+
+    The draw ends after one item more than ``most`` times the length, because the first part may be endless.
+    """
     enter_epoch(parts, epoch, seed)
     sampler = parts[0]
     length = len(sampler)
     endless = any(isinstance(part, RepeatSampler) for part in parts)
     with forked(seed):
-        return list(islice(sampler, length if endless else length + 2)), length
+        return list(islice(sampler, length if endless else most * length + 1)), length
 
 
 def _as_list(indices: Any) -> list[Any]:

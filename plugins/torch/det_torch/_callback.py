@@ -197,6 +197,10 @@ class PyTorchCallbackList:
         """Return whether any callback overrides a hook."""
         return bool(self._hooks[hook])
 
+    def have_state(self) -> bool:
+        """Return whether any callback has a state."""
+        return any(_overrides(callback, "state_dict") for callback in self._callbacks.values())
+
     def call(self, hook: str, *args: Any) -> None:
         """Run a hook of all callbacks that override it.
 
@@ -246,12 +250,15 @@ class PyTorchCallbackList:
         """
         for name, state in states.items():
             callback = self._callbacks.get(name)
+            loads = callback is not None and _overrides(callback, "load_state_dict")
+            if isinstance(state, dict) and not state and not loads:  # the original saved one for each callback
+                continue
             if callback is None:
                 raise InvalidTrial(
                     f"the checkpoint has a state of the callback {name!r}, but build_callbacks() returned "
                     f"{sorted(self._callbacks)}; return a callback with this name"
                 )
-            if not _overrides(callback, "load_state_dict"):
+            if not loads:
                 raise InvalidTrial(
                     f"the checkpoint has a state of the callback {name!r}, which is a {type(callback).__name__} "
                     "without load_state_dict(); define it"

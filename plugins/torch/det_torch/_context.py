@@ -212,7 +212,8 @@ class PyTorchTrialContext(TrialContext):
             The reducer to update in ``train_batch`` or ``evaluate_batch``.
 
         Raises:
-            InvalidTrial: ``reducer`` is neither, or it is for training and its state cannot be saved in checkpoints.
+            InvalidTrial: ``reducer`` is neither, or it is for training and its ``state_dict()`` does not fit into
+                checkpoints.
         """
         return self._reducers.wrap(reducer, name, for_training, for_validation)
 

@@ -349,6 +349,14 @@ def _checked_length(loader: Any, method: str) -> int | None:
     return length
 
 
+def dataset_length(loader: Any) -> int | None:
+    """Return the number of records of a loader's dataset, or None if the dataset has no length."""
+    try:
+        return len(loader.dataset)
+    except (TypeError, AttributeError, NotImplementedError):
+        return None
+
+
 def _is_numbered(loader: Any) -> bool:
     return torch_iterates(loader) and not isinstance(loader.dataset, torch.utils.data.IterableDataset)
 

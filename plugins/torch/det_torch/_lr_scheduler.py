@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
+from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler as TorchScheduler
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -124,6 +126,28 @@ class LRScheduler:
         if count := now // self._frequency - before // self._frequency:
             self._step(count)
 
+    def _ends_within(
+        self, before: int, after: int, *, trained: int, aggregation: int, epoch_len: int | None
+    ) -> Iterator[str]:
+        """Yield the ends of schedules that lie within an extension of the training, as text.
+
+        Args:
+            before: number of batches of the training before the extension.
+            after: number of batches with the extension.
+            trained: number of batches that were trained, >= 1.
+            aggregation: number of batches per step of the optimizer.
+            epoch_len: number of batches per epoch, or None if unknown.
+        """
+
+        def steps(batches: int) -> float:
+            if self._occasions is None:  # the trial steps, and probably goes on at this rate
+                return max(self._seen(), default=0) * batches / trained
+            return self._occasions(batches, aggregation, epoch_len or sys.maxsize) // self._frequency
+
+        for number, text in _schedule_ends(self._scheduler):
+            if steps(before) <= number < steps(after):
+                yield text
+
     def _seen(self) -> list[int]:
         """Return the step counters of the wrapped scheduler."""
         return [clock.last_epoch for clock in self._clocks]
@@ -145,6 +169,27 @@ def _clocks(scheduler: Any) -> list[Any]:
     return own + [clock for part in getattr(scheduler, "_schedulers", ()) for clock in _clocks(part)]
 
 
+def _schedule_ends(scheduler: Any) -> Iterator[tuple[int, str]]:
+    """Yield the number of steps after which a scheduler or a component of it has ended, and its description."""
+    kind = type(scheduler)
+    if kind in _ENDS:
+        name, then = _ENDS[kind]
+        number = getattr(scheduler, name)
+        yield number, f"{kind.__name__} has {name}={number}, which ends before: {then}"
+    parts, first = getattr(scheduler, "_schedulers", ()), 0
+    if milestones := getattr(scheduler, "_milestones", ()):  # only the last part is in use from then on
+        parts, first = parts[-1:], milestones[-1]
+    for part in parts:
+        yield from ((first + number, text) for number, text in _schedule_ends(part))
+
+
+_ENDS: dict[type, tuple[str, str]] = {
+    lr_scheduler.OneCycleLR: ("total_steps", "the next step then fails"),
+    lr_scheduler.CosineAnnealingLR: ("T_max", "the learning rate then rises again"),
+    lr_scheduler.LinearLR: ("total_iters", "the learning rate then stays as it is"),
+    lr_scheduler.PolynomialLR: ("total_iters", "the learning rate is then 0"),
+}
+"""Schedulers that are made for a number of steps -> attribute with that number, and what happens afterwards."""
 _OCCASIONS: dict[LRScheduler.StepMode, Callable[[int, int, int], int]] = {
     # A step of the optimizer is the last one within an epoch if the next step falls into another epoch.
     LRScheduler.StepMode.STEP_EVERY_EPOCH: lambda batches, aggregation, epoch_len: (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,11 @@ import torch
 
 from det_core.core import DistributedContext
 from det_core.errors import InvalidTrial
-from det_torch._checkpoints._packing import pack_state, unpack_state
+from det_torch._checkpoints._packing import mark_accelerated, pack_state, unpack_state
 from det_torch._metrics import metric_to_json
 
 _NOTHING = object()
+_log = logging.getLogger("det.torch")
 
 
 class MetricReducer(ABC):
@@ -46,9 +48,9 @@ class MetricReducer(ABC):
                 right, seen = map(sum, zip(*per_slot_metrics))
                 return right / seen
 
-    A checkpoint between two reports includes the reducer's attributes, except functions and classes. They may be
-    tensors, numbers, strings, numpy values, and containers of them. For attributes of other types, define
-    ``state_dict()`` and ``load_state_dict(state)``.
+    A checkpoint between two reports includes the reducer's attributes that are tensors, numbers, strings, numpy values,
+    or containers of them. A warning names others, except functions and classes. If an update changes one of those,
+    define ``state_dict()`` and ``load_state_dict(state)``.
     """
 
     @abstractmethod
@@ -128,6 +130,8 @@ class ReducerSet:
 
     def __init__(self) -> None:
         self._wrapped: list[_Wrapped] = []
+        self._left_out: set[tuple[str, str]] = set()
+        """Labels of reducers and names of their attributes that checkpoints cannot hold."""
 
     def __bool__(self) -> bool:
         return bool(self._wrapped)
@@ -151,7 +155,8 @@ class ReducerSet:
             The reducer, which is a `FunctionReducer` if a function was passed.
 
         Raises:
-            InvalidTrial: ``reducer`` is neither, or it is for training and its state cannot be saved in checkpoints.
+            InvalidTrial: ``reducer`` is neither, or it is for training and its ``state_dict()`` does not fit into
+                checkpoints.
         """
         label = name or str(getattr(reducer, "__name__", type(reducer).__name__))
         if not isinstance(reducer, MetricReducer):
@@ -162,9 +167,9 @@ class ReducerSet:
                 )
             reducer = FunctionReducer(reducer)
         reducer.reset()
-        if for_training:
-            _packed_state(reducer, label)  # raises now instead of at the first checkpoint
         self._wrapped.append(_Wrapped(reducer, name, label, for_training, for_validation))
+        if for_training:
+            self._packed_state(self._wrapped[-1])  # raises or warns now instead of at the first checkpoint
         return reducer
 
     def reset(self, *, training: bool) -> None:
@@ -206,23 +211,25 @@ class ReducerSet:
         """Reset the reducers for validation, and after the block restore those that are also for training."""
         validated = {id(one.reducer) for one in self._distinct(training=False)}
         both = [one for one in self._distinct(training=True) if id(one.reducer) in validated]
-        aside = _to_bytes([_packed_state(one.reducer, one.label) for one in both]) if both else None
+        aside = _to_bytes([self._packed_state(one) for one in both]) if both else None
         self.reset(training=False)
         try:
             yield
         finally:
             if aside is not None:
+                self.reset(training=False)  # for attributes that were not put aside
                 _restore_all(both, _from_bytes(aside))
 
     def state_dict(self) -> list[Any]:
         """Return the states of the reducers for training, in types that can be loaded safely."""
-        return [_packed_state(one.reducer, one.label) for one in self._distinct(training=True)]
+        return [self._packed_state(one) for one in self._distinct(training=True)]
 
-    def load_state_dict(self, states: Sequence[Any]) -> None:
+    def load_state_dict(self, states: Sequence[Any], device: torch.device) -> None:
         """Restore states that `state_dict` returned.
 
         Args:
             states: the states, in the order in which the reducers were wrapped.
+            device: device for tensors that were on an accelerator when they were saved.
 
         Raises:
             InvalidTrial: the number of reducers has changed.
@@ -233,37 +240,43 @@ class ReducerSet:
                 f"the checkpoint has {len(states)} metric reducers for training, but the trial has {len(wrapped)}; "
                 "it can only continue with the code that saved it"
             )
-        _restore_all(wrapped, states)
+        _restore_all(wrapped, states, device)
 
     def _distinct(self, *, training: bool) -> list[_Wrapped]:
         """Return the reducers for training or for validation. A reducer with two names appears once."""
         return list({id(one.reducer): one for one in self._wrapped if one.serves(training=training)}.values())
 
+    def _packed_state(self, one: _Wrapped) -> Any:
+        reducer: Any = one.reducer
+        place = f"reducers.{one.label}"
+        if hasattr(reducer, "state_dict"):
+            return mark_accelerated(pack_state(reducer.state_dict(), place))
+        packed = {}
+        for name, value in vars(reducer).items():
+            if inspect.isroutine(value) or inspect.isclass(value):
+                continue
+            try:
+                packed[name] = pack_state(value, (place, name))
+            except InvalidTrial as error:
+                self._warn_of_left_out(one.label, name, error)
+        return mark_accelerated(packed)
 
-def _packed_state(reducer: Any, label: str) -> Any:
-    if hasattr(reducer, "state_dict"):
-        return pack_state(reducer.state_dict(), f"reducers.{label}")
-    return pack_state(
-        {name: value for name, value in vars(reducer).items() if not _is_code(value)}, f"reducers.{label}"
-    )
+    def _warn_of_left_out(self, label: str, name: str, why: InvalidTrial) -> None:
+        if (label, name) not in self._left_out:
+            self._left_out.add((label, name))
+            _log.warning(
+                "checkpoints leave out the attribute %r of the reducer %s; if it changes between two reports, define "
+                "state_dict() and load_state_dict() in the reducer: %s",
+                name,
+                label,
+                why,
+            )
 
 
-def _restore_all(wrapped: Sequence[_Wrapped], states: Sequence[Any]) -> None:
+def _restore_all(wrapped: Sequence[_Wrapped], states: Sequence[Any], accelerator: torch.device | None = None) -> None:
     for one, packed in zip(wrapped, states, strict=True):
-        _restore(one.reducer, unpack_state(packed))
-
-
-def _restore(reducer: Any, state: Any) -> None:
-    if hasattr(reducer, "load_state_dict"):
-        reducer.load_state_dict(state)
-        return
-    code = {name: value for name, value in vars(reducer).items() if _is_code(value)}
-    vars(reducer).clear()
-    vars(reducer).update(code | state)
-
-
-def _is_code(value: Any) -> bool:
-    return inspect.isroutine(value) or inspect.isclass(value)
+        load = getattr(one.reducer, "load_state_dict", vars(one.reducer).update)
+        load(unpack_state(packed, accelerator))
 
 
 def _to_bytes(packed: Any) -> bytes:

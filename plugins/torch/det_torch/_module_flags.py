@@ -26,6 +26,16 @@ def collect_flags(models: Sequence[torch.nn.Module]) -> Flags:
         ]
 
 
+def list_frozen_modules(models: Sequence[torch.nn.Module]) -> list[str]:
+    """Return the names of the outermost modules in evaluation mode within models that are in training mode."""
+    return [
+        f"models[{number}].{name}"
+        for number, flags in enumerate(collect_flags(models))
+        for name in flags["eval"]
+        if "" not in flags["eval"] and name.rpartition(".")[0] not in flags["eval"]
+    ]
+
+
 def restore_flags(models: Sequence[torch.nn.Module], saved: Sequence[Mapping[str, Sequence[str]]]) -> None:
     """Restore flags that `collect_flags` returned for the same models."""
     with uncompiled_models(models) as bare:

@@ -62,15 +62,17 @@ class TorchBackend:
         """Complete the setup after everything is wrapped. Next, the checkpoint is restored if there is one."""
 
     def restore(self, path: Path, state: Mapping[str, Any], *, continues: bool) -> None:
-        """Restore models and optimizers from a checkpoint of any number of slots. Called only if `sharded`.
+        """Restore models, and optimizers if the same trial continues, from a checkpoint of any number of slots.
+
+        Called only if `sharded`.
 
         Args:
             path: the checkpoint's directory. It has the files that `save` wrote on all slots, unless the adapter that
                 wrote the checkpoint was not `sharded`.
             state: the rest of the saved state. It includes ``models_state_dict`` and ``optimizers_state_dict`` if the
                 adapter that wrote the checkpoint was not `sharded`.
-            continues: whether the same trial continues. Otherwise the optimizers restore only their states and keep
-                their current learning rates and other options.
+            continues: whether the same trial continues. Otherwise only the weights are restored, and optimizers begin
+                anew.
         """
         raise NotImplementedError(f"{type(self).__name__} is sharded and must override restore()")
 

@@ -277,7 +277,8 @@ class _Inference:
             latest, core.DownloadMode.NoSharedDownload, selector=lambda name: name == wanted
         ) as path:
             content = (path / wanted).read_bytes()
-        self._context._reducers.load_state_dict(torch.load(io.BytesIO(content), weights_only=True))
+        states = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        self._context._reducers.load_state_dict(states, get_default_device(self._run))
         _log.info("continuing after %d batches", self._done)
 
     def _log_outputs(self) -> None:

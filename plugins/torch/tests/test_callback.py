@@ -236,6 +236,10 @@ class TestState:
         with pytest.raises(InvalidTrial, match=message):
             PyTorchCallbackList(callbacks).load_state_dict({"counts": {"count": 3}})
 
+    def test_an_empty_state_needs_no_callback(self) -> None:
+        """The original saved one for each callback without a state."""
+        PyTorchCallbackList({"idle": PyTorchCallback()}).load_state_dict({"idle": {}, "removed": {}})
+
     @pytest.mark.parametrize("state", [[1, (2.5, None)], "text", 0, None])
     def test_a_state_need_not_be_a_dict(self, state: Any) -> None:
         class Keeper(PyTorchCallback):

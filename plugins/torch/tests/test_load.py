@@ -24,11 +24,22 @@ OLD = Path(__file__).parent / "old"
 
 MODEL_DEF = """
 import det_torch
+import numpy as np
 import torch
 from scale_def import SCALE
 from torch.utils.data import TensorDataset, random_split
 
 DATA = TensorDataset(torch.rand(12, 2), torch.rand(12, 1))
+
+
+class Layer(torch.nn.Linear):
+    extra = None
+
+    def get_extra_state(self):
+        return {"kinds": {frozenset({"a"})}, "mean": np.float32(0.5)}
+
+    def set_extra_state(self, state):
+        self.extra = state
 
 
 class FrameworkDrives(det_torch.PyTorchTrial):
@@ -56,7 +67,7 @@ class UserDrives(FrameworkDrives):
     def __init__(self, context, bias=True):
         self.context = context
         self.training, self.held_out = random_split(DATA, [8, 4])
-        self.model = context.wrap_model(torch.nn.Linear(2, 3, bias=bias))
+        self.model = context.wrap_model(Layer(2, 3, bias=bias))
         self.sgd = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
 
     def train_batch(self, batch, epoch_idx, batch_idx):
@@ -105,7 +116,8 @@ def train(name: str, **trial_kwargs: Any) -> tuple[PyTorchTrial, Path]:
 
 
 def weights(trial: PyTorchTrial) -> dict[str, Any]:
-    return {name: value.tolist() for model in trial.context.models for name, value in model.state_dict().items()}
+    states = [model.state_dict() for model in trial.context.models]
+    return {key: value.tolist() for state in states for key, value in state.items() if hasattr(value, "tolist")}
 
 
 def change(path: Path, **description: Any) -> None:
@@ -137,6 +149,12 @@ def test_a_loaded_trial_draws_the_same_and_leaves_the_generators_unchanged() -> 
     assert loaded.held_out.indices == trained.held_out.indices  # type: ignore[attr-defined]
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
+
+
+def test_extra_state_of_modules_has_its_original_types() -> None:
+    trained, path = train("UserDrives")
+    (model,) = load(path).context.models
+    assert model.extra == trained.context.models[0].get_extra_state()  # type: ignore[operator]
 
 
 def test_arguments_of_the_class_and_of_torch_load_are_passed_on() -> None:

@@ -155,6 +155,46 @@ def test_a_wrong_frequency_is_refused(frequency: Any) -> None:
         LRScheduler(lr_scheduler.StepLR(optimizer(), 1), MODE.STEP_EVERY_BATCH, frequency)
 
 
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda sgd: lr_scheduler.OneCycleLR(sgd, 1.0, total_steps=10), ["OneCycleLR has total_steps=10"]),
+        (lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=12), ["CosineAnnealingLR has T_max=12"]),
+        (lambda sgd: lr_scheduler.PolynomialLR(sgd, total_iters=10), ["PolynomialLR has total_iters=10"]),
+        (lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=5), []),
+        (lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=20), []),
+        (lambda sgd: lr_scheduler.LinearLR(sgd, total_iters=3), []),
+        (lambda sgd: lr_scheduler.StepLR(sgd, 10), []),
+        (
+            lambda sgd: lr_scheduler.SequentialLR(
+                sgd,
+                [lr_scheduler.LinearLR(sgd, total_iters=11), lr_scheduler.CosineAnnealingLR(sgd, T_max=8)],
+                milestones=[2],
+            ),
+            ["CosineAnnealingLR has T_max=8"],
+        ),
+        (
+            lambda sgd: lr_scheduler.ChainedScheduler(
+                [lr_scheduler.ConstantLR(sgd), lr_scheduler.LinearLR(sgd, 1, 0.1, total_iters=10)], sgd
+            ),
+            ["LinearLR has total_iters=10"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("mode", [MODE.STEP_EVERY_BATCH, MODE.MANUAL_STEP])
+def test_a_schedule_that_ends_within_an_extension_is_named(make: Any, named: list[str], mode: Any) -> None:
+    """The training of 10 batches has a checkpoint after 8 batches and continues to 20."""
+    sgd = optimizer()
+    scheduler = LRScheduler(make(sgd), mode)
+    sgd.step()
+    for batch in range(8):
+        scheduler._after_update(batch, 1, None)
+        if mode is MODE.MANUAL_STEP:
+            scheduler.step()
+    found = scheduler._ends_within(10, 20, trained=8, aggregation=1, epoch_len=None)
+    assert [end.partition(",")[0] for end in found] == named
+
+
 def test_the_optimizer_of_a_scheduler_must_be_wrapped(make_context: Any) -> None:
     with pytest.raises(InvalidTrial, match="given a StepLR of an optimizer that is not wrapped"):
         make_context().wrap_lr_scheduler(lr_scheduler.StepLR(optimizer(), 1), MODE.STEP_EVERY_BATCH)

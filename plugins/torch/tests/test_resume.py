@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,13 @@ class ShuffledBatches(Sampler[list[int]]):
         return 6
 
 
+class VaryingBatches(ShuffledBatches):
+    """Batch sampler whose passes have 1 to 6 batches."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from islice(super().__iter__(), random.randint(1, 6))
+
+
 class MyBatchSampler(BatchSampler):
     """Batch sampler of a class that det does not know."""
 
@@ -131,6 +139,7 @@ LOADERS: dict[str, Callable[[Dataset[Any]], dict[str, Any]]] = {
     },
     "replacement": lambda data: {"batch_size": BATCH, "sampler": RandomSampler(data, True, 24)},
     "batch_sampler": lambda data: {"batch_sampler": ShuffledBatches()},
+    "varying_batch_sampler": lambda data: {"batch_sampler": VaryingBatches()},
     "shuffled_batch_sampler": lambda data: {
         "batch_sampler": MyBatchSampler(RandomSampler(data, generator=torch.Generator()), BATCH, False)
     },
@@ -400,6 +409,21 @@ def test_skipped_batches_are_not_read(make_context: Any, tmp_path: Path, monkeyp
     assert context.get_initial_batch() == 11
 
 
+@pytest.mark.parametrize("batches", [2, 0])
+def test_data_of_another_length_is_named(
+    batches: int, make_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start with the weights of another trial needs no data of the same length."""
+    checkpoint = Life(FrameworkDrives, make_context, tmp_path, data={"dataset": "still"}).live([2], ())
+    context = make_context(data={"dataset": "still"})
+    monkeypatch.setattr(Still, "__len__", lambda self: 19)
+    PyTorchAdapter(FrameworkDrives(context), context).load(checkpoint, batches_trained=batches)
+    assert caplog.messages == batches // 2 * [
+        "the training data has 19 records, but had 23 when the checkpoint was saved, so its batches differ from those "
+        "of an uninterrupted training; restore the data, or begin a new experiment"
+    ]
+
+
 def test_parameters_of_no_model_with_another_shape_are_an_error(make_context: Any, tmp_path: Path) -> None:
     class Others(Balances):
         def __init__(self, context: PyTorchTrialContext) -> None:
@@ -495,20 +519,31 @@ def test_groups_added_during_training_must_be_added_again(make_context: Any, fin
     assert fingerprint(whole) == fingerprint(pieces)
 
 
-class TestWarmStart:
-    """Tests of a start at batch 0 with the weights and momenta of another trial."""
+class OtherOptimizers(UserDrives):
+    """Trial with other optimizers, which have the parameters in another order."""
 
-    def test_a_warm_start_takes_weights_and_momenta_but_no_learning_rate(
-        self, make_context: Any, fingerprint: Any, tmp_path: Path
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super(UserDrives, self).__init__(context)
+        self.models = [context.wrap_model(self.network()) for _ in range(2)]
+        self.optimizers = [
+            context.wrap_optimizer(torch.optim.Adagrad([*model.parameters()][::-1], lr=0.01)) for model in self.models
+        ]
+
+
+class TestWarmStart:
+    """Tests of a start at batch 0 with the weights of another trial."""
+
+    @pytest.mark.parametrize("trial_class", [UserDrives, OtherOptimizers])
+    def test_a_warm_start_takes_the_weights_only(
+        self, trial_class: type[UserDrives], make_context: Any, fingerprint: Any, tmp_path: Path
     ) -> None:
         checkpoint = Life(UserDrives, make_context, tmp_path, data={"lr": "STEP_EVERY_BATCH"}).live([5], ())
         saved = torch.load(checkpoint / "state_dict.pth", weights_only=True)
         context = make_context(seed=12, data={"lr": "STEP_EVERY_BATCH"})
-        adapter = PyTorchAdapter(UserDrives(context), context)
+        adapter = PyTorchAdapter(trial_class(context), context)
+        begun = [fingerprint(optimizer.state_dict()) for optimizer in context.optimizers]
         adapter.load(checkpoint, batches_trained=0)
-        optimizer = context.optimizers[0]
         assert fingerprint([model.state_dict() for model in context.models]) == fingerprint(saved["models_state_dict"])
-        assert fingerprint(optimizer.state_dict()["state"]) == fingerprint(saved["optimizers_state_dict"][0]["state"])
-        assert optimizer.param_groups[0]["lr"] == 0.01 != saved["optimizers_state_dict"][0]["param_groups"][0]["lr"]
+        assert [fingerprint(optimizer.state_dict()) for optimizer in context.optimizers] == begun
         assert context.current_train_batch() == context.get_initial_batch() == 0
         assert len(adapter.train(1, never)) == 1

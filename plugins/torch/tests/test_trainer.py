@@ -409,6 +409,27 @@ def test_best_needs_a_metric(store: TrackingStore, caplog: pytest.LogCaptureFixt
         train(exp_conf=missing, max_length=Batch(1))
 
 
+class Cosine(Linear):
+    def create_lr_scheduler(self, optimizer: torch.optim.Optimizer) -> det_torch.LRScheduler:
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+        return det_torch.LRScheduler(schedule, det_torch.LRScheduler.StepMode.STEP_EVERY_EPOCH)
+
+
+def test_an_extension_beyond_the_end_of_a_schedule_is_named_before_training(
+    store: TrackingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(Cosine, max_length=Epoch(2), checkpoint_period=Epoch(1))
+    latest = checkpoints(store)
+    for at, length in [(5, 2), (10, 3), (5, 3)]:
+        train(Cosine, max_length=Epoch(length), latest_checkpoint=latest[at].name, checkpoint_policy="all")
+    named = [message for message in caplog.messages if "CosineAnnealingLR" in message]
+    assert named == 2 * [
+        "the training was extended from 10 to 15 batches, but CosineAnnealingLR has T_max=2, which ends before: the "
+        "learning rate then rises again. The checkpoint has this number, whatever the code says. For another schedule, "
+        "begin a new experiment with the weights of the checkpoint"
+    ]
+
+
 def test_test_mode_does_everything_once(store: TrackingStore) -> None:
     trial = train(max_length=Epoch(100), validation_period=Batch(1), test_mode=True)
     assert steps(store, "training") == steps(store, "validation") == list(checkpoints(store)) == [1]
@@ -473,7 +494,7 @@ def test_the_host_is_sampled_while_it_trains(way: str, store: TrackingStore) -> 
 
 
 class OfOldReleases(Linear):
-    """Trial with the model, optimizer and callback of ``old/make.py``."""
+    """Trial with the model, optimizer and callback of ``old/make.py``, and a metric reducer."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
@@ -483,12 +504,14 @@ class OfOldReleases(Linear):
         schedule = torch.optim.lr_scheduler.ExponentialLR(self.adam, 0.9)
         context.wrap_lr_scheduler(schedule, det_torch.LRScheduler.StepMode.STEP_EVERY_BATCH)
         self.trained: list[int] = []
+        self.count = context.wrap_reducer(len, "count")
 
     def build_callbacks(self) -> dict[str, Any]:
         return {"counter": Counter()}
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         self.trained.append(batch_idx)
+        self.count.update(batch_idx)
         loss = self.model(batch[0]).pow(2).mean()
         self.context.backward(loss)
         self.context.step_optimizer(self.adam)
@@ -527,6 +550,7 @@ def test_a_checkpoint_of_an_old_release_continues(release: str, home: Path, stor
     state = torch.load(last / "state_dict.pth", weights_only=True)
     assert state["callbacks"] == {"counter": {"counted": 3}}
     assert state["lr_schedulers_state_dict"][0]["_last_lr"] == [pytest.approx(0.01 * 0.9**8)]
+    assert [report.metrics["count"] for report in store.metrics(1, group="training")] == [3]
 
 
 def test_an_unknown_checkpoint_is_an_error(home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from det_torch import (
 from det_torch._adapter import PyTorchAdapter
 from det_torch._metrics import materialize_metrics
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.data import TensorDataset
 
 from det_core.errors import InvalidTrial
@@ -176,6 +178,26 @@ class TestTraining:
         adapter.train(1, never), adapter.validate(never), adapter.train(1, never)
         assert modes == [(True, True), *[(False, False)] * 3, (True, True)]
 
+    def test_modules_that_the_trial_put_into_evaluation_mode_are_named(
+        self, make_context: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A model that is in evaluation mode as a whole was probably loaded so by a library."""
+
+        class Frozen(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                block = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout())
+                self.other = context.wrap_model(nn.Sequential(nn.Linear(3, 3), block, nn.ReLU()))
+                block.eval()
+                self.model.eval()
+
+        adapter = adapter_of(Frozen, make_context())
+        assert all(module.training for model in adapter._context.models for module in model.modules())
+        assert caplog.messages == [
+            "the trial put models[1].1 into evaluation mode, but training begins with all modules in training mode; "
+            "call eval() in on_training_start() of a callback to keep a module in evaluation mode"
+        ]
+
     def test_a_report_reduces_the_values_since_the_previous_one(self, make_context: Any) -> None:
         class Counts(UserDrives):
             def __init__(self, context: PyTorchTrialContext) -> None:
@@ -190,6 +212,21 @@ class TestTraining:
         for batches in (3, 2):
             adapter.train(batches, never)
             assert adapter.reduced() == {"batches": batches}
+
+    def test_a_reducer_cannot_replace_a_metric_of_some_batches(self, make_context: Any) -> None:
+        class Replaces(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                context.wrap_reducer(len, "count")
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                return {**super().train_batch(batch, epoch_idx, batch_idx), **({"count": 1} if batch_idx == 1 else {})}
+
+        adapter = adapter_of(Replaces, make_context())
+        for batches in (2, 1):
+            adapter.train(batches, never)
+        with pytest.raises(InvalidTrial, match=r"'count' comes from train_batch\(\) and from the reducer count"):
+            adapter.reduced()
 
     def test_a_nan_loss_is_recorded_and_logged_once(self, make_context: Any, caplog: pytest.LogCaptureFixture) -> None:
         class Diverges(FrameworkDrives):
@@ -240,6 +277,28 @@ class TestTraining:
         context = make_context()
         adapter_of(Safe, context).load(tmp_path, batches_trained=2)
         assert all(map(torch.equal, context.models[0].parameters(), adapter._context.models[0].parameters()))
+
+    def test_tensors_that_wrap_others_are_saved_if_their_class_loads_safely(
+        self, make_context: Any, tmp_path: Any
+    ) -> None:
+        class Wraps(UserDrives):
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                weight = self.model.weight.detach()
+                self.model.register_buffer("pair", TwoTensor(weight.clone(), weight + 1))
+
+        with pytest.raises(
+            InvalidTrial, match=r"models\[0\]\.pair is a .*TwoTensor, .*add_safe_globals\(\[TwoTensor\]\)"
+        ):
+            adapter_of(Wraps, make_context())
+        with torch.serialization.safe_globals([TwoTensor]):
+            adapter = adapter_of(Wraps, make_context())
+            write = adapter.snapshot()
+            (kept,) = (model.pair.b.clone() for model in adapter._context.models)
+            adapter._context.models[0].pair.b.zero_()
+            write(tmp_path)
+            adapter.load(tmp_path, batches_trained=1)
+        assert torch.equal(adapter._context.models[0].pair.b, kept)
 
     def test_a_checkpoint_of_other_code_is_refused(self, make_context: Any, tmp_path: Any) -> None:
         class Two(UserDrives):
@@ -527,19 +586,19 @@ def test_every_trial_must_define_three_methods() -> None:
 
 
 def liar(name: str, yields: int) -> Any:
-    return type(name, (Liar,), {"__iter__": lambda self: iter([[number] for number in range(yields)])})()
+    return type(name, (Liar,), {"__iter__": lambda self: ([number] for number in range(yields))})()
 
 
-@pytest.mark.parametrize("sampler", [liar("Shorter", 0), liar("Longer", 4)])
-def test_a_sampler_with_a_wrong_length_is_refused(sampler: Any, make_context: Any) -> None:
+@pytest.mark.parametrize("sampler", [liar("Shorter", 0), liar("Longer", sys.maxsize)])
+def test_a_sampler_that_yields_nothing_or_does_not_end_is_refused(sampler: Any, make_context: Any) -> None:
     loader = DataLoader(DATASET, batch_sampler=sampler)
     lying = type("Lying", (UserDrives,), {"build_training_data_loader": lambda self: loader})
     with pytest.raises(InvalidTrial, match=r"length of (Shorter|Longer) is 2, but it yielded (0|more) in epoch 0"):
         adapter_of(lying, make_context()).train(1, never)
 
 
-@pytest.mark.parametrize("yields", [1, 3])
-def test_all_batches_of_a_sampler_that_miscounts_by_one_are_used(
+@pytest.mark.parametrize("yields", [1, 3, 7])
+def test_all_batches_of_a_sampler_that_miscounts_are_used(
     yields: int, make_context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Seen(UserDrives):
@@ -563,8 +622,8 @@ def test_all_batches_of_a_sampler_that_miscounts_by_one_are_used(
     assert seen[4:] == [(2, number % yields) for number in (4, 5)]
     warned = [record.getMessage() for record in caplog.records if "Correct its __len__" in record.getMessage()]
     assert warned == [
-        f"the length of Yields{yields} is 2, but it yields {yields} batches, all of which are used; an epoch counts "
-        "as 2 batches. Correct its __len__"
+        f"the length of Yields{yields} is 2, but it yields another number of batches; all of them are used, and an "
+        "epoch counts as 2 batches. Correct its __len__"
     ]
 
 

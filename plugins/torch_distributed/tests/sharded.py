@@ -227,10 +227,7 @@ def a_whole_checkpoint_is_restored_during_aggregation() -> None:
     other.backend.restore(Path("/nowhere"), saved, continues=False)
     assert other.optimizer.param_groups[0]["lr"] == 0.01
     assert all(weight.grad is None for weight in other.model.parameters())
-    (kept, *_) = other.optimizer.state.values()
-    assert isinstance(kept["exp_avg"], DTensor)
-    expected = saved["optimizers_state_dict"][0]["state"][0]["exp_avg"]
-    assert torch.equal(_whole(kept["exp_avg"]), expected)
+    assert not other.optimizer.state
 
 
 def a_saved_state_is_restored() -> None:

@@ -20,6 +20,7 @@ _Place: TypeAlias = str | tuple[Any, Any]
 """Name of a value, or the place of its container and its index or key there. Formatted as text only for errors."""
 
 _FORM, _VALUE, _ARGUMENT = "det.type", "value", "argument"
+_ON_ACCELERATOR = "tensor on an accelerator"
 _PLAIN = {type(None), bool, int, float, complex, str, bytes, bytearray, torch.Size, torch.dtype, torch.device}
 _DICTS: set[type] = {dict, OrderedDict, Counter}
 _FACTORIES: dict[str, type] = {
@@ -104,16 +105,29 @@ def pack_state(value: Any, where: _Place = "") -> Any:
     return _pack_form(value, where)
 
 
-def unpack_state(value: Any) -> Any:
-    """Return the value that `pack_state` was called with, in its original types."""
+def mark_accelerated(packed: Any) -> Any:
+    """Return packed state in which `unpack_state` recognizes the tensors that are on an accelerator now."""
+    return map_leaves(packed, lambda leaf, _: _marked(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def unpack_state(value: Any, accelerator: torch.device | None = None) -> Any:
+    """Return the value that `pack_state` was called with, in its original types.
+
+    Args:
+        value: the packed state.
+        accelerator: device for the tensors that `mark_accelerated` marked. None leaves them where they are.
+    """
     kind = type(value)
     if kind is list or kind is tuple:
-        unpacked = [unpack_state(item) for item in value]
+        unpacked = [unpack_state(item, accelerator) for item in value]
         return value if _same(unpacked, value) else kind(unpacked)
     if kind in _DICTS:
-        if _FORM in value:
-            return _FORMS[value[_FORM]].join(unpack_state(value[_VALUE]), value[_ARGUMENT])
-        return _with_values(value, {key: unpack_state(item) for key, item in value.items()})
+        if _FORM not in value:
+            return _with_values(value, {key: unpack_state(item, accelerator) for key, item in value.items()})
+        content = unpack_state(value[_VALUE], accelerator)
+        if value[_FORM] == _ON_ACCELERATOR:
+            return content if accelerator is None else content.to(accelerator)
+        return _FORMS[value[_FORM]].join(content, value[_ARGUMENT])
     return value
 
 
@@ -132,6 +146,10 @@ def map_leaves(value: Any, change: Callable[[Any, _Place], Any], where: _Place =
     if kind in _DICTS:
         return _with_values(value, {key: map_leaves(item, change, (where, key)) for key, item in value.items()})
     return change(value, where)
+
+
+def _marked(tensor: torch.Tensor) -> Any:
+    return tensor if tensor.is_cpu else {_FORM: _ON_ACCELERATOR, _VALUE: tensor, _ARGUMENT: None}
 
 
 def _are_plain(keys: Iterable[Any], where: _Place) -> bool:

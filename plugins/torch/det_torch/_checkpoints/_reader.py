@@ -12,6 +12,7 @@ from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.package_commands import package_command
 from det_torch._checkpoints._file_names import SHARD_DIRECTORY, STATE_FILE
 from det_torch._checkpoints._old_layouts import convert_old_layout
+from det_torch._checkpoints._packing import unpack_state
 from det_torch._checkpoints._unpickling import load_plain_pickle, load_torch_file
 
 # The newest place comes first. model.pth is not listed because it is a whole model as code.
@@ -20,7 +21,7 @@ _BATCH_COUNT_KEYS = ("steps_completed", "batches_trained", "latest_batch")
 
 
 def read_checkpoint(path: Path, *, trust: bool = False, shards: bool = True) -> dict[str, Any]:
-    """Return the state that a checkpoint holds, on the CPU and in det's layout.
+    """Return the state that a checkpoint holds, on the CPU, in det's layout and in its original types.
 
     Args:
         path: the checkpoint's directory.
@@ -54,7 +55,8 @@ def read_checkpoint(path: Path, *, trust: bool = False, shards: bool = True) -> 
             state |= _shards.read_shards(path, trust=trust)
     elif "models_state_dict" not in state:
         state["models_state_dict"] = _safetensors(path)
-    return state
+    unpacked: dict[str, Any] = unpack_state(state)
+    return unpacked
 
 
 def read_batches_trained(path: Path, *, trust: bool = False) -> int | None:

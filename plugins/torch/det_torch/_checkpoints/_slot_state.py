@@ -62,10 +62,10 @@ def gather_slot_parts(
         return []
     own = pack_state(own, "checkpoint")
     tensors, is_chief = _tensors(own), distributed.rank == 0
-    of_chief = {places: _digest(tensor) for places, tensor in tensors.items()} if is_chief else {}
+    of_chief = {places: tensor_digest(tensor) for places, tensor in tensors.items()} if is_chief else {}
     of_chief = distributed.broadcast(of_chief)
     if not is_chief:
-        alike = {places for places in tensors.keys() & of_chief if _digest(tensors[places]) == of_chief[places]}
+        alike = {places for places in tensors.keys() & of_chief if tensor_digest(tensors[places]) == of_chief[places]}
         left_out = set(chain.from_iterable(alike))
         distributed.gather(copy(map_leaves(own, lambda leaf, at: _Mark.AS_CHIEF if at in left_out else leaf)))
         return None
@@ -88,7 +88,7 @@ def _tensors(state: Any) -> dict[tuple[Any, ...], torch.Tensor]:
     return {tuple(places): tensor for tensor, places in found.values()}
 
 
-def _digest(tensor: torch.Tensor) -> bytes:
+def tensor_digest(tensor: torch.Tensor) -> bytes:
     digest = hashlib.blake2b(repr((tensor.dtype, tensor.shape, tensor.stride())).encode(), digest_size=16)
     values = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     digest.update(values.view(torch.uint8).numpy().data)

@@ -36,6 +36,11 @@ def tensor_identity(tensor: torch.Tensor) -> tuple[Any, ...]:
     )
 
 
+def wraps_tensors(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor consists of others and has no memory of its own, like many quantized tensors."""
+    return hasattr(tensor, "__tensor_flatten__")
+
+
 class HostStaging:
     """Copier of states with reused buffers. A copy is valid until the next one, which overwrites it.
 
@@ -161,7 +166,7 @@ class _StagedCopy:
         return copy.copy(value) if isinstance(value, (set, bytearray)) else value
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided or wraps_tensors(tensor):
             return tensor.cpu().clone()
         key = tensor_identity(tensor)
         if tensor.numel() == 0 or key not in self._copies:

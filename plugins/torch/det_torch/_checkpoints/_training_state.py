@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.serialization import get_crc32_options, get_unsafe_globals_in_checkpoint, set_crc32_options
+from torch.serialization import (
+    get_crc32_options,
+    get_safe_globals,
+    get_unsafe_globals_in_checkpoint,
+    set_crc32_options,
+)
 
 from det_core.errors import InvalidTrial
 from det_core.package_commands import package_command
 from det_torch._amp import optimizer_parameters
 from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
+from det_torch._checkpoints._staging import wraps_tensors
 from det_torch._compiled import uncompiled_models
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import rng_state
@@ -50,6 +56,36 @@ def collect_slot_state(context: PyTorchTrialContext) -> dict[str, Any]:
         # Gradients exist only between the batches of an aggregation, or where the trial zeroes them itself.
         named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
     return {"gradients": list(map(_gradients, [*named, *_loose_parameters(context)])), "rng_state": rng_state()}
+
+
+def saved_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters and persistent buffers of a model, by name."""
+    yield from model.named_parameters()
+    for place, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield f"{place}.{name}" if place else name, buffer
+
+
+def check_tensor_classes(context: PyTorchTrialContext) -> None:
+    """Check that the tensors of all models can be loaded again.
+
+    Raises:
+        InvalidTrial: a tensor wraps others, and its class is not among those that torch loads safely.
+    """
+    if context.backend.sharded:  # slots hold parts, which are written as plain tensors
+        return
+    safe = {entry[0] if isinstance(entry, tuple) else entry for entry in get_safe_globals()}
+    with uncompiled_models(context._bare_models) as models:
+        for number, model in enumerate(models):
+            for name, tensor in saved_tensors(model):
+                kind = type(tensor)
+                if wraps_tensors(tensor) and kind not in safe:
+                    raise InvalidTrial(
+                        f"models[{number}].{name} is a {kind.__module__}.{kind.__qualname__}, which does not load "
+                        "safely from a checkpoint; if you trust this class, call "
+                        f"torch.serialization.add_safe_globals([{kind.__qualname__}]) in the module of the trial"
+                    )
 
 
 def write_training_state(state: dict[str, Any], path: Path, *, safetensors: bool = False) -> None:
@@ -94,7 +130,7 @@ def restore_training_state(context: PyTorchTrialContext, state: Mapping[str, Any
 
 
 def restore_warm_start(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path) -> None:
-    """Restore weights and optimizer state of another trial. Learning rates and other options are this trial's.
+    """Restore the weights of another trial. Optimizers and everything else begin anew.
 
     Args:
         context: context whose wrapped objects are restored.
@@ -120,32 +156,23 @@ def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> No
 
 
 def restore_models_and_optimizers(context: PyTorchTrialContext, state: Mapping[str, Any], *, continues: bool) -> None:
-    """Restore models and optimizers.
+    """Restore models, and optimizers and gradients if the same trial continues.
 
     Args:
         context: context whose wrapped objects are restored.
         state: state from the checkpoint.
-        continues: whether the state is from the same trial. If so, gradients and the options of optimizers, such as
-            learning rates, are restored too.
+        continues: whether the state is from the same trial. Otherwise only weights are restored.
 
     Raises:
         InvalidTrial: the state does not fit the wrapped objects.
     """
     restore_models(context, state)
-    check_count("optimizers", context.optimizers, state["optimizers_state_dict"])
-    for optimizer, saved in zip(context.optimizers, state["optimizers_state_dict"], strict=True):
-        _load(optimizer, saved if continues else {**optimizer.state_dict(), "state": saved["state"]})
+    if continues:
+        _restore_optimizers(context.optimizers, state["optimizers_state_dict"])
     loose = _loose_parameters(context)
     _restore_loose_parameters(loose, state.get(_LOOSE_PARAMETERS, ()))
-    if not continues:
-        return
-    with uncompiled_models(context._bare_models) as models:
-        named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
-    named += loose
-    for own, gradients in zip(named, state.get("gradients", ()), strict=False):  # old checkpoints have no gradients
-        for name, parameter in own.items():
-            gradient = gradients.get(name)
-            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+    if continues:
+        _restore_gradients(context, loose, state.get("gradients", ()))  # old checkpoints have no gradients
 
 
 def _restore_training(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path, *, continues: bool) -> None:
@@ -173,6 +200,25 @@ def _loose_parameters(context: PyTorchTrialContext) -> list[dict[str, torch.Tens
         for optimizer in context.optimizers
     ]
     return loose if any(loose) else []
+
+
+def _restore_optimizers(optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[Any]) -> None:
+    check_count("optimizers", optimizers, saved)
+    for optimizer, state in zip(optimizers, saved, strict=True):
+        _load(optimizer, state)
+
+
+def _restore_gradients(
+    context: PyTorchTrialContext,
+    loose: Sequence[Mapping[str, torch.Tensor]],
+    saved: Sequence[Mapping[str, torch.Tensor]],
+) -> None:
+    with uncompiled_models(context._bare_models) as models:
+        named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
+    for own, gradients in zip([*named, *loose], saved, strict=False):
+        for name, parameter in own.items():
+            gradient = gradients.get(name)
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
 
 
 def _load(optimizer: torch.optim.Optimizer, state: Any) -> None:
