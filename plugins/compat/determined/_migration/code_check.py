@@ -100,7 +100,8 @@ def explain_name(path: str) -> str | None:
             module = name
             continue
         if module in _old_names.OLD_MODULES:
-            return _explain_member(module, parts[end - 1], name)
+            message = _explain_member(module, parts[end - 1], name)
+            return message or (_old_names.explain_missing(path) if path != name else None)
         if module == "determined.launch":
             return _old_names.explain_missing(name) or f"det has no {name}"
         return None  # an attribute of a module that is a file of det-compat
