@@ -13,7 +13,7 @@ from det_core.testing import is_soak
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 120,
+    "tests": 135,
     "tests/cli": 75,
     "tests/comm": 12,
     "tests/runner": 105,
