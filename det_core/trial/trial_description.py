@@ -69,7 +69,7 @@ def describe_trial(trial_class: type[Trial], core: Context) -> dict[str, Any]:
 
 def write_description(description: Mapping[str, Any], path: Path) -> None:
     """Add the description to the checkpoint at ``path``."""
-    (path / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2))
+    (path / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2), encoding="utf-8")
 
 
 def read_description(path: Path) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def _exported(home: str) -> list[str]:
     if spec is None:
         raise ModuleNotFoundError(f"No module named {home!r}", name=home)
     if spec.origin:
-        with open(spec.origin) as file:  # noqa: PTH123  # an archive is no path
+        with open(spec.origin, encoding="utf-8") as file:  # noqa: PTH123  # an archive is no path
             tree = ast.parse(file.read())
         for node in tree.body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
