@@ -1,6 +1,11 @@
-"""Paths, names, ids and numbers that break programs."""
+"""Paths, names, ids and numbers that break programs, and a time limit for calls with them."""
 
 from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 TEXTS = {
     "empty": "",
@@ -55,3 +60,21 @@ NUMBERS = {
     "not a number": float("nan"),
 }
 """Ids and numbers by what is special about them."""
+_SECONDS = 20
+"""Time after which a call is taken for one that waits. In the middle of other work, an interrupt may get lost."""
+
+
+@contextmanager
+def interrupted_after_seconds() -> Iterator[None]:
+    """Interrupt the block, as Ctrl-C does, if it waits for something."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import public_api
 import pytest
@@ -25,7 +24,7 @@ from det_core.interfaces.records import State
 from det_core.tracking import open_store
 from det_core.trial import Every, Trial
 
-from .nasty_values import NUMBERS, TEXTS
+from .nasty_values import NUMBERS, TEXTS, interrupted_after_seconds
 
 PACKAGES = {
     "det_core": ("", "config", "core", "experimental", "experimental.client", "tracking", "trial"),
@@ -66,8 +65,6 @@ NEED_PARTS = {
     *("reset_parameters", "sample_hyperparameters", "to_device"),
 }
 """Classes and functions that need objects which only det or a framework makes."""
-_SECONDS = 2.0
-"""Time after which a call that waits is interrupted."""
 
 
 def public_calls() -> Iterator[Callable[..., Any]]:
@@ -100,26 +97,11 @@ def nasty_values(parameter: inspect.Parameter) -> Iterator[Any]:
             yield value
 
 
-@contextmanager
-def interrupted() -> Iterator[None]:
-    """Interrupt the block if it takes too long, as Ctrl-C does."""
-
-    def interrupt(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def use(call: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
     """Call a class or function, and return what is wrong with its error, if anything is."""
     try:
-        with interrupted(), warnings.catch_warnings(action="ignore"):
+        with interrupted_after_seconds(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             result = call(**arguments)
             if isinstance(result, AbstractContextManager) and not isinstance(result, Path):
                 with result:
@@ -129,8 +111,8 @@ def use(call: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
     except (DetError, ValueError, TypeError, OSError) as error:
         unclear = isinstance(error, UnicodeError) or any(part in str(error) for part in INTERNAL)
         return repr(error) if unclear else ""
-    except KeyboardInterrupt:  # it waits for something
-        return ""
+    except KeyboardInterrupt:
+        return "it waits"
     except Exception as error:  # noqa: BLE001  (the outcome)
         return repr(error)
     return ""

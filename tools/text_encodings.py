@@ -59,7 +59,7 @@ def _is_bare_open(value: ast.expr | None) -> bool:
 
 
 def find_calls(file: Path) -> Iterator[str]:
-    """Yield the calls in a file without an encoding, as ``file:line: call``."""
+    """Yield a line about each call in a file that has no encoding."""
     nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     opens_no_file = set(filter(_is_bare_open, map(_unused_value, nodes)))
     for node in nodes:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -19,7 +17,7 @@ from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.plugins._registry import DISABLE_VARIABLE
 from det_core.testing import is_soak
 
-from ..nasty_values import NUMBERS, TEXTS
+from ..nasty_values import NUMBERS, TEXTS, interrupted_after_seconds
 from .conftest import Det, Record
 
 WORDS = {
@@ -41,8 +39,6 @@ INTERNAL = ("Traceback", "invalid literal", "object has no attribute", "NoneType
 """Parts of messages that are for programmers."""
 _EACH = 1 if is_soak() else 5
 """Each argument gets every fifth word, and in the soak all of them."""
-_SECONDS = 2.0
-"""Time after which a command that waits is interrupted."""
 
 
 @cache
@@ -92,19 +88,6 @@ def place(trained: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return directory
 
 
-@pytest.fixture
-def interrupted() -> Iterator[None]:
-    """Let an alarm be Ctrl-C."""
-
-    def interrupt(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    yield
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.usefixtures("interrupted")
 @pytest.mark.parametrize("command", commands())
 def test_a_nasty_argument_works_or_is_one_error(det: Det, place: Path, det_home: Path, command: str) -> None:
     kept = det_home.with_name("kept")
@@ -115,11 +98,8 @@ def test_a_nasty_argument_works_or_is_one_error(det: Det, place: Path, det_home:
     for number, action in enumerate(parser._actions):
         for name in [*WORDS][number % _EACH :: _EACH] if action.nargs != 0 else ():
             form = forms[len(name) % len(forms)]
-            signal.setitimer(signal.ITIMER_REAL, _SECONDS)
-            try:
+            with interrupted_after_seconds():
                 result = det(*command.split(), *form, *command_line(parser, action, WORDS[name]))
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
             said = result.out + result.err
             if result.code not in (0, 1, 2, 130) or any(part in said for part in INTERNAL):
                 found[action.dest, name] = said
