@@ -128,6 +128,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/prose.py det_core $(wildcard plugins/*/det*/) tools
 	$(BIN)/python tools/cycles.py det_core $(wildcard plugins/*/det*/)
 	$(BIN)/python tools/private_names.py
+	$(BIN)/python tools/text_encodings.py det_core tools $(wildcard plugins/*/det*/)
 	$(BIN)/python tools/release.py check
 	$(BIN)/mypy det_core $(dir $(wildcard $(PLUGINS:%=plugins/%/det*/__init__.py)))
 	$(BIN)/lint-imports

@@ -18,8 +18,8 @@ from det_core.tracking._wal_sync import WalSync
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 120,
-    "tests/cli": 55,
+    "tests": 135,
+    "tests/cli": 75,
     "tests/comm": 12,
     "tests/runner": 105,
     "tests/testing": 70,

@@ -66,7 +66,7 @@ def _installer() -> tuple[Mapping[str, str], str, str]:
         return _PIPX, shlex.quote(prefix.name), ""
     receipt = prefix / "uv-receipt.toml"
     if receipt.exists():
-        return _UV_TOOL, _uv_requirements(receipt.read_text()), python
+        return _UV_TOOL, _uv_requirements(receipt.read_text(encoding="utf-8")), python
     if (_metadata_file("INSTALLER") or "").strip() == "uv":
         return _PIP, "uv pip", "" if os.environ.get("VIRTUAL_ENV") == sys.prefix else python
     first = shutil.which("pip")

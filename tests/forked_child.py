@@ -11,11 +11,16 @@ import json
 import os
 import signal
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import is_dataclass
+from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from public_api import load_modules, public_names
 
 _SECONDS = 5
 """Time limit of a call, and of the way out of the blocks."""
@@ -36,6 +41,41 @@ def ending_children() -> Iterator[None]:
     finally:
         if os.getpid() != parent:
             os._exit(0)
+
+
+def public_classes(*modules: str) -> set[str]:
+    """Return the public classes of modules whose objects could depend on their process.
+
+    Those are all but enumerations, errors, records, and classes that users derive from.
+    """
+    return {
+        one.__name__
+        for _, one in _public_members(modules)
+        if isinstance(one, type)
+        and not issubclass(one, (BaseException, Enum, tuple))
+        and (hasattr(one, "__exit__") or not (is_dataclass(one) and one.__dataclass_params__.frozen))
+        and not inspect.isabstract(one)
+    }
+
+
+def public_blocks(*modules: str) -> set[str]:
+    """Return the public classes, functions and methods of modules that belong into a ``with`` statement."""
+    found = set()
+    for name, one in _public_members(modules):
+        methods = {f"{name}.{key}": value for key, value in vars(one).items()} if isinstance(one, type) else {}
+        if isinstance(one, type) and hasattr(one, "__exit__"):
+            found.add(name)
+        for path, function in {name: one, **methods}.items():
+            inner = getattr(function, "__wrapped__", None)
+            if inspect.isgeneratorfunction(inner) and not path.rpartition(".")[2].startswith("_"):
+                found.add(path)
+    return found
+
+
+def _public_members(modules: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    for path in modules:
+        for name in public_names(load_modules()[path.partition(".")[0]][path]):
+            yield name, getattr(import_module(path), name)
 
 
 def fork_before() -> bool:

@@ -13,6 +13,8 @@ import yaml
 from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
+from det_core.plugins._known_distributions import DISTRIBUTIONS
+
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORIES = [ROOT, *sorted(project.parent for project in ROOT.glob("plugins/*/pyproject.toml"))]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -63,6 +65,11 @@ class TestMetadata:
         assert (directory / "README.md").read_text().startswith(f"# {heading}\n")
         assert (directory / "CHANGELOG.md").read_text().startswith(f"# Changelog of {name}\n")
         assert f"| `{name}` |" in (ROOT / "README.md").read_text()
+
+
+def test_hints_name_distributions_that_exist() -> None:
+    named = {name for owners in DISTRIBUTIONS.values() for name in owners.values()}
+    assert named < {ProjectMetadata(str(directory), PluginManager()).core.name for directory in DIRECTORIES}
 
 
 class TestRelease:

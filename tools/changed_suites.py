@@ -31,7 +31,7 @@ def changed_files(root: Path, since: str) -> list[str]:
     """
 
     def git(*arguments: str) -> str:
-        ran = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+        ran = subprocess.run(["git", *arguments], cwd=root, capture_output=True, encoding="utf-8", check=False)
         if ran.returncode:
             raise SystemExit(
                 f"{ran.stderr.strip()}\nexpected a revision to compare with, such as: make check SINCE=main"

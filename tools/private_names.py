@@ -56,7 +56,7 @@ class Distribution:
     @cached_property
     def nodes(self) -> dict[Path, list[ast.AST]]:
         """Return the nodes of the syntax tree of each file."""
-        return {file: list(ast.walk(ast.parse(file.read_text()))) for file in self.files}
+        return {file: list(ast.walk(ast.parse(file.read_text(encoding="utf-8")))) for file in self.files}
 
     @cached_property
     def names(self) -> dict[Path, list[tuple[int, str]]]:

@@ -33,7 +33,7 @@ _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s")
 
 def summaries(file: Path) -> Iterator[tuple[int, str]]:
     """Yield the line number and the first sentence of every docstring, those of attributes included."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         body = getattr(node, "body", None)
         if not isinstance(body, list):
             continue

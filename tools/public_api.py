@@ -143,7 +143,7 @@ def public_names(module: Any) -> list[str]:
     """
     if module.exports and "_EXPORTS" not in module.members:
         return sorted(str(name) for name in module.exports)
-    tree = ast.parse(Path(str(module.filepath)).read_text())
+    tree = ast.parse(Path(str(module.filepath)).read_text(encoding="utf-8"))
     aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
     names = {alias.name for alias in aliases if alias.asname == alias.name}
     names |= {name for name, member in module.members.items() if not member.is_alias and not member.is_module}
@@ -245,11 +245,11 @@ def main(arguments: list[str]) -> int:
     if "--check" not in arguments:
         RECORDS.mkdir(exist_ok=True)
         for file, now in records.items():
-            file.write_text(now)
+            file.write_text(now, encoding="utf-8")
         return 0
     different = False
     for file, now in records.items():
-        before = file.read_text() if file.exists() else ""
+        before = file.read_text(encoding="utf-8") if file.exists() else ""
         if now != before:
             different = True
             print(*difflib.unified_diff(before.splitlines(), now.splitlines(), str(file), "now", lineterm=""), sep="\n")

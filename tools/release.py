@@ -86,14 +86,14 @@ def set_version(version: str, date: str) -> None:
     names = {each.name for each in found}
     for each in found:
         _rewrite(each.version_file, _ASSIGNED_VERSION, f'__version__ = "{version}"')
-        each.changelog.write_text(_dated(each.changelog.read_text(), version, date))
+        each.changelog.write_text(_dated(each.changelog.read_text(encoding="utf-8"), version, date), encoding="utf-8")
 
     def adapt_range(match: re.Match[str]) -> str:
         return f"{match[1]}{match[2]}{compatible_range(version)}" if match[1] in names else match[0]
 
     for pattern in ("pyproject.toml", "plugins/*/pyproject.toml", "examples/*/pyproject.toml", "docs/**/*.md"):
         for file in Path().glob(pattern):
-            file.write_text(_REQUIREMENT.sub(adapt_range, file.read_text()))
+            file.write_text(_REQUIREMENT.sub(adapt_range, file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def find_problems(tag: str | None = None) -> Iterator[str]:
@@ -107,14 +107,14 @@ def find_problems(tag: str | None = None) -> Iterator[str]:
     if tag not in (None, f"v{version}"):
         yield f"{found[0].version_file}: the version is {version}, but the tag is {tag}; expected v{version}"
     for each in found:
-        text = each.project.read_text()
+        text = each.project.read_text(encoding="utf-8")
         if each.version != version:
             yield f"{each.version_file}: the version is {each.version}, expected {version} as {found[0].name}"
         for name, extras, versions in _REQUIREMENT.findall(text):
             if name in names and versions != compatible_range(version):
                 yield f"{each.project}: {name}{extras}{versions}: expected the range {compatible_range(version)}"
         if tag:
-            newest, date = _HEADING.findall(each.changelog.read_text())[0]
+            newest, date = _HEADING.findall(each.changelog.read_text(encoding="utf-8"))[0]
             if (newest, bool(date)) != (version, True):
                 yield f"{each.changelog}: the first section is {newest!r}, expected '{version} (DATE)'"
             if "\n[project.urls]\n" not in text:
@@ -145,11 +145,11 @@ def build(directory: Path) -> None:
 def source_date() -> str:
     """Return the time of the newest commit in seconds, which archives give to all their files."""
     command = ["git", "log", "-1", "--format=%ct"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout.strip()
 
 
 def _first(pattern: re.Pattern[str], file: Path) -> str:
-    match = pattern.search(file.read_text())
+    match = pattern.search(file.read_text(encoding="utf-8"))
     if match is None:
         raise ValueError(f"{file}: expected a match of {pattern.pattern!r}, found none")
     return match[1]
@@ -160,7 +160,7 @@ def _parts(version: str) -> tuple[int, ...]:
 
 
 def _rewrite(file: Path, pattern: re.Pattern[str], text: str) -> None:
-    file.write_text(pattern.sub(text, file.read_text(), count=1))
+    file.write_text(pattern.sub(text, file.read_text(encoding="utf-8"), count=1), encoding="utf-8")
 
 
 def _dated(changelog: str, version: str, date: str) -> str:

@@ -142,7 +142,7 @@ def take_pictures(directory: Path) -> None:
         ):
             written = run_in_terminal(command, work, environment)
             svg = picture_of(command, written, re.compile(pattern).search)
-            (directory / f"{name}.svg").write_text(svg)
+            (directory / f"{name}.svg").write_text(svg, encoding="utf-8")
         plot = ["det", "experiment", "plot", "2", "--metric", "validation_error", "-o", str(directory / "plot.svg")]
         subprocess.run(plot, cwd=work, env=environment, check=True)
 

@@ -18,6 +18,8 @@ HUNG_UP = 129
 """Exit code after SIGHUP, which a closed terminal sends."""
 TERMINATED = 143
 """Exit code after SIGTERM."""
+_MOST_DIGITS = 18
+"""Length of the longest numbers that all fit into 64 bits."""
 
 
 class UsageError(DetError):
@@ -181,10 +183,12 @@ def parse_count(text: str) -> int:
     """Parse a non-negative integer from the command line.
 
     Raises:
-        argparse.ArgumentTypeError: the text is not a non-negative integer.
+        argparse.ArgumentTypeError: the text is not a non-negative integer below 10**18.
     """
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"expected a non-negative integer, got {text!r}")
+    if len(text) > _MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"expected an integer of at most {_MOST_DIGITS} digits, got {text:.40}")
     return int(text)
 
 

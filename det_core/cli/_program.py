@@ -44,14 +44,15 @@ class TerminationSignal(BaseException):
 def run_program(argv: Sequence[str]) -> int:
     """Run the command and return the exit code. Errors that a user can act on are reported in one message."""
     _open_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name of any bytes must not stop the command
     with sanitize_streams():
         return _run(argv)
 
 
 def _run(argv: Sequence[str]) -> int:
     try:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # output of a trial must not stop the command
         with _terminable():
             args = parser_for(argv).parse_args(argv)
             if args.det_master:

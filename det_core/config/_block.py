@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic_core import PydanticCustomError
 
 from det_core.config._secrets import mask_secrets
 
@@ -16,11 +17,19 @@ T = TypeVar("T")
 
 Flag = Annotated[bool, Strict()]
 """Type of a field that takes true or false."""
-Whole = Annotated[int, Strict()]
+
+
+def _fits_64_bits(number: int) -> int:
+    if not -(1 << 63) <= number < 1 << 63:
+        raise PydanticCustomError("integer", "expected an integer of at most 64 bits, as databases and frameworks have")
+    return number
+
+
+Whole = Annotated[int, Strict(), AfterValidator(_fits_64_bits)]
 """Type of a field that takes an integer."""
-Count = Annotated[int, Strict(), Field(ge=0)]
+Count = Annotated[Whole, Field(ge=0)]
 """Type of a field that takes an integer >= 0."""
-Positive = Annotated[int, Strict(), Field(ge=1)]
+Positive = Annotated[Whole, Field(ge=1)]
 """Type of a field that takes an integer >= 1."""
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 """Type of a field that takes a finite number."""

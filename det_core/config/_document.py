@@ -98,6 +98,8 @@ def document_from_mapping(source: Mapping[str, Any], file: str) -> Document:
     """
     try:
         return Document(file, to_jsonable_python(source))
+    except UnicodeEncodeError as error:
+        raise config_error(file, f"{error.object!r:.100} has half of a surrogate pair; remove it") from None
     except (PydanticSerializationError, ValueError) as error:
         raise config_error(file, f"{error}; expected plain values: text, numbers, lists and mappings") from None
 

@@ -85,6 +85,8 @@ class _Range(Block):
             raise PydanticCustomError(
                 "range", "expected maxval >= minval, which is {minval}; swap or correct them", {"minval": minval}
             )
+        if math.isinf(maxval - minval):
+            raise PydanticCustomError("range", "expected maxval - minval to be a number, but it is more than 1.7e308")
         return maxval
 
     def _spread(self, count: int) -> Sequence[float]:
@@ -164,15 +166,16 @@ class Log(_Range):
 
     @field_validator("base")
     @classmethod
-    def _not_too_big(cls, base: float, info: ValidationInfo) -> float:
-        maxval = info.data.get("maxval", 0.0)
-        if math.log(base) * maxval > math.log(sys.float_info.max):
-            raise PydanticCustomError(
-                "range",
-                "expected base ** maxval to be a number, but {base} ** {maxval} is too big; "
-                "minval and maxval are exponents, so lower maxval",
-                {"base": base, "maxval": maxval},
-            )
+    def _has_powers(cls, base: float, info: ValidationInfo) -> float:
+        for limit in ("minval", "maxval"):
+            exponent = info.data.get(limit, 0.0)
+            if not _is_normal_power(base, exponent):
+                raise PydanticCustomError(
+                    "range",
+                    "expected base ** {limit} between 1e-307 and 1e+308, but it is {base} ** {exponent}; minval and "
+                    "maxval are exponents, such as -4 and -1",
+                    {"limit": limit, "base": base, "exponent": exponent},
+                )
         return base
 
     def sample(self, rng: random.Random) -> float:
@@ -191,6 +194,13 @@ class Log(_Range):
             pydantic_core.PydanticCustomError: ``count`` is missing.
         """
         return [float(self.base**exponent) for exponent in self._spread(_counted(self))]
+
+
+def _is_normal_power(base: float, exponent: float) -> bool:
+    try:
+        return bool(base**exponent >= sys.float_info.min)
+    except OverflowError:
+        return False
 
 
 def _counted(choice: _Range) -> int:

@@ -102,7 +102,10 @@ def to_float(value: Any) -> float:
     except (TypeError, ValueError) as error:
         raise TypeError(f"{error}; expected one number") from error
     if isinstance(converted, (int, float)) and not isinstance(converted, bool):
-        return float(converted)
+        try:
+            return float(converted)
+        except OverflowError:
+            raise TypeError("is an integer above 1.7e308; expected one number") from None
     raise TypeError(f"is a {_kind(value)}; expected one number")
 
 

@@ -76,7 +76,7 @@ class SearcherOperation:
                 "report the length trained since the start of the trial"
             )
         if not self._completed:
-            self._report_progress(min(float(length) / self._length, 1.0))
+            self._report_progress(float(min(length, self._length)) / self._length)
 
     def report_completed(self, searcher_metric: Any) -> None:
         """Complete the operation by reporting the value of ``searcher.metric`` of the config.

@@ -35,7 +35,8 @@ def context_files(directory: Path) -> Iterator[str]:
             "give a directory that contains only your code, or set DET_HOME to another directory"
         )
     ignore_file = directory / IGNORE_FILE
-    patterns = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
+    text = ignore_file.read_text(encoding="utf-8", errors="surrogateescape") if ignore_file.is_file() else ""
+    patterns = text.splitlines()
     ignored = GitIgnoreSpec.from_lines([*_ALWAYS_IGNORED, *patterns]).match_file
     brings_back = any(pattern.startswith("!") for pattern in patterns)  # may apply inside an ignored directory
 

@@ -79,7 +79,9 @@ def create(
         return _submit(store, code.config(whole), directory, local=local, test=test)
     here = TrialSource(f"session:{trial_def.__name__}").config(whole)
     if local and test:
-        return _in_process.train_one_batch(trial_def, here, directory)
+        return _in_process.train_one_batch(
+            trial_def, here, directory, needs_metric=bool((config or {}).get("searcher"))
+        )
     if local:
         return ExperimentReference(*_in_process.train_in_process(trial_def, here, directory))
     raise InvalidExperimentException(

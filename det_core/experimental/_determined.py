@@ -67,7 +67,7 @@ class Determined(StoredObject):
             parsed = parse_config(config)
             text = config_to_yaml(parsed)
         else:
-            parsed, text = load_config(config), Path(config).read_text()
+            parsed, text = load_config(config), Path(config).read_text(encoding="utf-8")
         with ExitStack() as ending:
             nothing = ending.enter_context(scratch_directory("empty"))
             directory = Path(nothing if model_dir is None else model_dir)

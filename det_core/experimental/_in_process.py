@@ -22,11 +22,19 @@ _ELSEWHERE = ("checkpoint_storage", "distributed", "resources")
 """Config keys that do not apply to a test in this process."""
 
 
-def train_one_batch(trial_def: type[Trial], config: Mapping[str, Any], directory: Path) -> None:
-    """Train one batch, validate, save a checkpoint and remove everything. Errors of the trial propagate unchanged."""
+def train_one_batch(trial_def: type[Trial], config: Mapping[str, Any], directory: Path, *, needs_metric: bool) -> None:
+    """Train one batch, validate, save a checkpoint and remove everything. Errors of the trial propagate unchanged.
+
+    Args:
+        trial_def: trial class.
+        config: config of the experiment.
+        directory: directory with the code.
+        needs_metric: whether the validation must return the metric of the searcher.
+    """
     kept = {key: value for key, value in parse_config(config).dump().items() if key not in _ELSEWHERE}
+    policy = "best" if needs_metric else "all"
     with temporary_home():
-        experiment_id, _ = _train(trial_def, one_batch_config(kept), directory)
+        experiment_id, _ = _train(trial_def, one_batch_config(kept) | {"checkpoint_policy": policy}, directory)
         with open_store() as store:
             reports = [report for trial in store.trials(experiment_id) for report in store.metrics(trial.id)]
             saved = store.checkpoints(experiment_id=experiment_id)

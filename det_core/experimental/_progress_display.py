@@ -11,11 +11,11 @@ from numbers import Real
 from typing import Any
 
 from det_core.core._notebook_panel import NotebookPanel
+from det_core.core._progress_line import format_metric
 from det_core.core._python_session import in_notebook
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import MetricsReport
 from det_core.tracking import open_store
-from det_core.tracking.printable import printable_text
 
 _POLL_SECONDS = 0.5
 """Polling interval of the tracking store in seconds."""
@@ -86,9 +86,7 @@ def _watch(url: str, experiment_id: int, display: _Display, over: threading.Even
 
 
 def _format_report(report: MetricsReport) -> str:
-    values = [
-        f"{printable_text(name)}={value:.4g}" for name, value in report.metrics.items() if isinstance(value, Real)
-    ]
+    values = [format_metric(name, value) for name, value in report.metrics.items() if isinstance(value, Real)]
     return f"trial {report.trial_id}: batch {report.steps_completed} validation {' '.join(values)}"
 
 

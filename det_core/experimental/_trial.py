@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -184,8 +185,11 @@ class TrialReference(StoredObject):
             tail: maximum number of lines from the present end. Not allowed with ``head`` or ``follow``.
 
         Raises:
-            ValueError: ``tail`` is given together with ``head`` or ``follow``.
+            ValueError: ``tail`` is given together with ``head`` or ``follow``, or one of them is no number of lines.
         """
+        for name, count in {"head": head, "tail": tail}.items():
+            if count is not None and not 0 <= count <= sys.maxsize:
+                raise ValueError(f"{name} is {count}; expected a number of lines >= 0")
         if tail is not None and (follow or head is not None):
             raise ValueError("tail cannot be combined with head or follow; pass one of them")
         lines = log_lines(self._store, self.experiment_id, self.id, follow=follow)

@@ -61,7 +61,7 @@ def mark_worker_present(rank: int) -> Iterator[None]:
         yield
         return
     mark = Path(directory, f"{os.getpid()}.present")
-    mark.write_text(str(rank))
+    mark.write_text(str(rank), encoding="utf-8")
     try:
         yield
     finally:
@@ -73,7 +73,7 @@ def poll_worker_failures(directory: Path) -> bool:
     for mark in directory.glob("*.present"):
         if process_has_ended(int(mark.stem)):
             with suppress(FileNotFoundError, ValueError):  # removed since, or not written yet
-                _write(directory, int(mark.stem), int(mark.read_text()), 1, DIED)
+                _write(directory, int(mark.stem), int(mark.read_text(encoding="utf-8")), 1, DIED)
                 mark.unlink()
     return any(directory.glob("*.json"))
 
@@ -83,7 +83,7 @@ def read_first_failure(directory: Path) -> WorkerFailure | None:
 
     Failures that follow from the failure of another worker count only if there are no others.
     """
-    failures = [WorkerFailure(**json.loads(path.read_text())) for path in directory.glob("*.json")]
+    failures = [WorkerFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in directory.glob("*.json")]
     return min(failures, key=lambda one: (bool(_CONSEQUENCE.search(one.error)), one.time), default=None)
 
 
@@ -91,5 +91,5 @@ def _write(directory: Path, pid: int, rank: int | None, code: int, error: str) -
     line = "; ".join(filter(None, map(str.strip, error.splitlines())))
     failure = WorkerFailure(rank=rank, code=code, error=line, time=time.monotonic_ns())
     partial = directory / f"{pid}"
-    partial.write_text(json.dumps(asdict(failure)))
+    partial.write_text(json.dumps(asdict(failure)), encoding="utf-8")
     partial.rename(partial.with_suffix(".json"))

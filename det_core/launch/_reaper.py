@@ -110,7 +110,7 @@ def _kill_descendants() -> None:
     children = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # ended meanwhile
-            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+            parent = stat.read_text(errors="replace", encoding="utf-8").rpartition(")")[2].split()[1]
             children[int(parent)].append(int(stat.parent.name))
     if not children:  # processes cannot be listed here, so end the whole group, this process included
         os.killpg(0, signal.SIGKILL)

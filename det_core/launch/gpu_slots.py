@@ -102,7 +102,7 @@ def _devices() -> list[_Device]:
 def _read_device(path: Path) -> _Device:
     """Read a description of the driver, lines such as ``Device Minor: \\t 0``."""
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        lines = path.read_text(errors="replace", encoding="utf-8").splitlines()
     except OSError:  # the GPU was removed
         lines = []
     facts = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}

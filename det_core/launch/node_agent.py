@@ -223,7 +223,7 @@ def _write_files(contents: Mapping[str, str], directory: Path) -> None:
     for name, content in contents.items():
         path = directory / name
         path.touch(0o600)
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
 
 
 def _short_parent() -> Path:

@@ -44,7 +44,7 @@ def process_start_time(pid: int) -> str:
 def count_memory_kills() -> int:
     """Return how many processes the kernel has killed for lack of memory since boot. 0 where it does not tell."""
     with suppress(OSError):
-        for line in (_PROC / "vmstat").read_text().splitlines():
+        for line in (_PROC / "vmstat").read_text(encoding="utf-8").splitlines():
             name, _, count = line.partition(" ")
             if name == "oom_kill":
                 return int(count)
@@ -57,7 +57,7 @@ def pid_namespace_name() -> str:
     Several hosts and containers may share a host name. If Linux offers nothing more specific, the name is unique.
     """
     try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         namespace = (_PROC / "self/ns/pid").readlink()
     except OSError:
         return f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
@@ -83,7 +83,7 @@ def _lock_holders(path: Path) -> set[int]:
         process = descriptor.parent.parent
         with suppress(OSError):  # ended meanwhile, or another user's
             is_open = process.stat().st_uid == os.getuid() and os.path.samestat(descriptor.stat(), file)
-            if is_open and "FLOCK" in (process / "fdinfo" / descriptor.name).read_text():
+            if is_open and "FLOCK" in (process / "fdinfo" / descriptor.name).read_text(encoding="utf-8"):
                 found.add(int(process.name))
     return found - {os.getpid()}
 

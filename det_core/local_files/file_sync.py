@@ -86,7 +86,7 @@ def _file_system(path: Path) -> str | None:
         return None
     device = path.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in mounts.read_text().splitlines():
+    for line in mounts.read_text(encoding="utf-8").splitlines():
         mount, _, source = line.partition(" - ")
         if mount.split()[2] == wanted:
             return source.split()[0]

@@ -47,7 +47,7 @@ def measure_import(module: str) -> ImportCost:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", _SCRIPT, module]
     try:
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT)
+        ran = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=_TIMEOUT)
         milliseconds, modules = json.loads(ran.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         raise PluginError(f"the import of {module} takes more than {_TIMEOUT} s") from None

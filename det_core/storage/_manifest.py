@@ -135,7 +135,7 @@ def sign_copy(directory: Path, storage_id: str, metadata: Mapping[str, Any]) -> 
     path = directory / METADATA_FILE
     ours = read_object(path).get(KEY) or {}
     signed = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    signed.write_text(json.dumps({**metadata, KEY: {**ours, "uuid": storage_id}}, indent=2))
+    signed.write_text(json.dumps({**metadata, KEY: {**ours, "uuid": storage_id}}, indent=2), encoding="utf-8")
     signed.replace(path)
 
 

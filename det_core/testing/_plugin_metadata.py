@@ -17,5 +17,5 @@ def write_plugin_metadata(site: Path, name: str, module: str = "", version: str 
     stem = name.replace("-", "_")
     info = site / f"{stem}-{version}.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text(f"[det]\n{name} = {module or stem}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[det]\n{name} = {module or stem}\n", encoding="utf-8")

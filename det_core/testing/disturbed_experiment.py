@@ -89,7 +89,7 @@ class DisturbedExperiment:
         self.code = code = directory / "code"
         """Directory with the code."""
         code.mkdir()
-        (code / "main.py").write_text(_SCRIPT)
+        (code / "main.py").write_text(_SCRIPT, encoding="utf-8")
         config = {
             "entrypoint": "python3 main.py",
             "hyperparameters": {"release": str(self.release)},

@@ -32,7 +32,7 @@ def begin_run(store: TrackingStore, trial_id: int, directory: Path, *, latest: s
     info = build_run_info(store, store.experiment(trial.experiment_id).config, trial, run, start)
     info["cluster.json"]["slot_ids"] = []
     for name, content in info.items():
-        (directory / name).write_text(json.dumps(content))
+        (directory / name).write_text(json.dumps(content), encoding="utf-8")
 
 
 @contextmanager

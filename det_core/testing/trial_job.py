@@ -147,7 +147,7 @@ class TrialJob:
 
     def output(self) -> str:
         """Return the end of what all runs printed."""
-        return (self._directory / "output").read_text(errors="replace")[-20_000:]
+        return (self._directory / "output").read_text(errors="replace", encoding="utf-8")[-20_000:]
 
     def checkpoints(self) -> list[CheckpointRecord]:
         """Return the completed checkpoints, oldest first."""

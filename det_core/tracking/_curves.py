@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, BindParameter, ColumnElement, ScalarSelect, bindparam, false, select, union
 
-from det_core.interfaces.records import MAX_STEPS
+from det_core.interfaces.records import MAX_STEPS, require_writable
 from det_core.tracking._rows import StoreMixin, get_trial
 from det_core.tracking._schema import metrics, trials
 
@@ -54,6 +54,7 @@ class CurvesMixin(StoreMixin):
     ) -> dict[int, list[tuple[int, float]]]:
         if points < 1:
             raise ValueError(f"points is {points}; expected at least 1")
+        require_writable(metric)
         found: dict[int, list[tuple[int, float]]] = {trial_id: [] for trial_id in trial_ids}
         of_long = self._extremes(metric) if extremes else self._sampled(metric)
         remaining = iter(found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError, StatementError
 
+from det_core.errors import RecordNotFound
 from det_core.tracking import _fork_safety
 from det_core.tracking._outage import Outage, Unavailable
 from det_core.tracking._transaction_scope import current_scope
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _ROWS = 5000
 """Number of rows that are in memory at the same time."""
+TOO_LARGE = "ids and counts in the tracking store are integers of at most 64 bits"
+"""Message about a number that is none of a record."""
 
 
 class Database(ABC):
@@ -140,5 +143,7 @@ class Database(ABC):
             yield
         except DBAPIError as error:
             raise self.explain(error) from error
+        except OverflowError as error:
+            raise RecordNotFound(TOO_LARGE) from error
         except StatementError as error:  # a value cannot be stored
             raise (error.orig or error) from None

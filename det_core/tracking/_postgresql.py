@@ -9,15 +9,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from det_core.errors import StoreBusy, TrackingError
+from det_core.errors import RecordNotFound, StoreBusy, TrackingError
 from det_core.extras import explain_missing_extra
 from det_core.tracking._column_types import FINITE
-from det_core.tracking._database import Database
+from det_core.tracking._database import TOO_LARGE, Database
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import metrics
 
 _KEY = 0x646574  # key of the advisory lock, "det" in ASCII
 _LOCK_NOT_AVAILABLE = "55P03"
+_OUT_OF_RANGE = "22003"
 _AWAY = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
 """Prefixes of the SQLSTATEs of lost connections and deadlocks, after which a transaction can be repeated."""
 _FOR_GOOD = (
@@ -105,7 +106,10 @@ class Postgresql(Database):
 
     def explain(self, error: DBAPIError) -> TrackingError:
         where = repr(self._readers.url)  # without the password
-        if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        state = getattr(error.orig, "sqlstate", None)
+        if state == _OUT_OF_RANGE:
+            return RecordNotFound(TOO_LARGE)
+        if state == _LOCK_NOT_AVAILABLE:
             return StoreBusy(
                 f"{where}: another session held a lock for {self._wait:g} s. pg_stat_activity shows which."
             )

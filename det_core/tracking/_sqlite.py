@@ -234,4 +234,4 @@ def _file_system(path: Path, mounts: str) -> str:
 
 def _mounts() -> str:
     table = Path("/proc/self/mountinfo")  # psutil has the same, but its import would add 16 ms to every command
-    return table.read_text(errors="replace") if table.exists() else ""
+    return table.read_text(errors="replace", encoding="utf-8") if table.exists() else ""

@@ -109,7 +109,7 @@ def is_meant(url: str) -> bool:
 def _changed_tokens() -> Iterator[dict[str, str]]:
     """Return the saved tokens, and save the changed ones at the end of the block."""
     path = _file()
-    with path.with_suffix(".lock").open("a") as lock:
+    with path.with_suffix(".lock").open("a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = _read(path)
         tokens = dict(before)
@@ -120,7 +120,7 @@ def _changed_tokens() -> Iterator[dict[str, str]]:
 
 def _read(path: Path) -> Mapping[str, str]:
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -267,7 +267,7 @@ def _run_tool(program: str, url: sa.URL, *arguments: str, to: str = "--dbname") 
             [found, f"{to}={address}", "--no-password", *arguments],
             env={**os.environ, **password},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=_TOOL_SECONDS,
         )
     except subprocess.TimeoutExpired as error:

@@ -30,6 +30,8 @@ def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial
     """
     module_name, _, class_name = entrypoint.partition(":")
     expected = "expected 'module:Class', where the class derives from a framework's trial such as PyTorchTrial"
+    if module_name[:1] in ("", "."):
+        raise InvalidTrial(f"entrypoint {entrypoint!r} names no module; {expected}")
     try:
         with _class_from_script.importing_script(module_name, command):
             trial_class = getattr(importlib.import_module(module_name), class_name, None)

@@ -63,7 +63,8 @@ class TrainingPlan:
             checkpoint=config.min_checkpoint_period,
             checkpoint_policy=config.checkpoint_policy,
             initial_validation=config.perform_initial_validation,
-            metric=searcher.metric,
+            # Without a search, nothing but the best checkpoint needs the metric.
+            metric=searcher.metric if ordered or config.checkpoint_policy == "best" else None,
             smaller_is_better=searcher.smaller_is_better,
             checkpoint_code=config.checkpoint_code,
         )

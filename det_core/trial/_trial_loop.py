@@ -366,7 +366,7 @@ class TrialLoop:
 
 def _write(write: Callable[[Path], None], state: str, source: Path, code: Sequence[str], path: Path) -> None:
     write(path)
-    (path / STATE_FILE).write_text(state)
+    (path / STATE_FILE).write_text(state, encoding="utf-8")
     for name in code:
         copy = path / CODE / name
         copy.parent.mkdir(parents=True, exist_ok=True)

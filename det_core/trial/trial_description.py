@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.core import Context
-from det_core.errors import InvalidTrial, UntrustedCheckpoint
+from det_core.errors import CheckpointCorrupt, InvalidTrial, UntrustedCheckpoint
 from det_core.storage import read_object
 from det_core.trial._class_lookup import load_trial_class
 from det_core.trial._trial_class import Trial
@@ -27,6 +27,8 @@ DESCRIPTION_FILE = "load_data.json"
 """File within a checkpoint that holds the description."""
 _DOWNLOADED = "metadata.json"
 """File that downloads of releases without `DESCRIPTION_FILE` wrote, with the config and the hyperparameters."""
+_OBJECTS = ("hparams", "experiment_config")
+"""Keys of a description whose values are objects or null."""
 
 RecordedCode = Callable[[bool], Path | None]
 """Function that returns a directory with the recorded code of an experiment, or None if it must not run.
@@ -67,7 +69,7 @@ def describe_trial(trial_class: type[Trial], core: Context) -> dict[str, Any]:
 
 def write_description(description: Mapping[str, Any], path: Path) -> None:
     """Add the description to the checkpoint at ``path``."""
-    (path / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2))
+    (path / DESCRIPTION_FILE).write_text(json.dumps(description, indent=2), encoding="utf-8")
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -77,7 +79,14 @@ def read_description(path: Path) -> dict[str, Any]:
         CheckpointCorrupt: the file is damaged.
     """
     files = (path / name for name in (DESCRIPTION_FILE, _DOWNLOADED))
-    return next((read_object(file) for file in files if file.exists()), {})
+    file = next((file for file in files if file.exists()), None)
+    description = read_object(file) if file else {}
+    for key in _OBJECTS:
+        if not isinstance(description.get(key), Mapping | None):
+            raise CheckpointCorrupt(
+                f"{file} is damaged: expected {key} to be an object, found {description[key]!r:.100}"
+            )
+    return description
 
 
 def find_trial_class(

@@ -7,6 +7,7 @@ import io
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -153,6 +154,7 @@ def test_the_live_area_prints_no_control_characters(evil: Record, kind: str) -> 
 def test_notebook_output_has_no_control_characters(evil: Record) -> None:
     (report,) = evil.store.metrics(2, group="validation")
     assert not _OBEYED.findall(_format_report(report))
+    assert _format_report(replace(report, metrics={"loss": 10**400})).endswith("0")
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from det_core.config import parse_config, sample_hyperparameters
+from det_core.config._hyperparameters import space_of
 from det_core.errors import ConfigError
 
 
@@ -84,3 +85,42 @@ def test_a_hyperparameter_without_a_name_is_rejected(hyperparameters: dict[str, 
     }
     with pytest.raises(ConfigError, match="expected a name such as learning_rate, got an empty one"):
         parse_config({**config, "hyperparameters": hyperparameters})
+
+
+@pytest.mark.parametrize(
+    ("hyperparameter", "words"),
+    [
+        ({"type": "double", "minval": -1e308, "maxval": 1e308}, "expected maxval - minval to be a number"),
+        ({"type": "log", "base": 10, "minval": 0, "maxval": 400}, r"base \*\* maxval.*between 1e-307 and 1e\+308"),
+        ({"type": "log", "base": 10, "minval": -1e9, "maxval": 0}, r"base \*\* minval.*between 1e-307 and 1e\+308"),
+        ({"type": "log", "base": 0.5, "minval": -1e9, "maxval": 0}, r"base \*\* minval.*between 1e-307 and 1e\+308"),
+        ({"type": "int", "minval": 0, "maxval": 1 << 63}, "expected an integer of at most 64 bits"),
+        ({"type": "int", "minval": -(10**400), "maxval": 0}, "expected an integer of at most 64 bits"),
+    ],
+)
+def test_ranges_whose_values_cannot_be_sampled_are_refused(hyperparameter: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_config(
+            {
+                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+                "hyperparameters": {"x": hyperparameter},
+            }
+        )
+
+
+@pytest.mark.parametrize(
+    ("hyperparameter", "least", "greatest"),
+    [
+        ({"type": "double", "minval": -8e307, "maxval": 8e307}, -8e307, 8e307),
+        ({"type": "double", "minval": 1.5e308, "maxval": 1.7e308}, 1.5e308, 1.7e308),
+        ({"type": "log", "base": 10, "minval": -307, "maxval": 308}, 1e-307, 1e308),
+        ({"type": "log", "base": 0.1, "minval": -308, "maxval": 307}, 1e-307, 1e308),
+        ({"type": "int", "minval": -(1 << 63), "maxval": (1 << 63) - 1}, -(1 << 63), (1 << 63) - 1),
+    ],
+)
+def test_the_values_of_extreme_ranges_are_numbers(
+    hyperparameter: dict[str, Any], least: float, greatest: float
+) -> None:
+    space = space_of({"x": {**hyperparameter, "count": 3}})["x"]
+    for value in (*draw(hyperparameter), *space.points(), space.scale(greatest, 1.2), space.scale(least, 0.8)):
+        assert least <= value <= greatest

@@ -100,7 +100,7 @@ WRONG = [
         "checkpoint_storage: {type: azure, container: c}",
         2,
         "checkpoint_storage.type",
-        package_command("install", "det-storage-azure"),
+        "mount the container on all hosts and set type: shared_fs",
     ),
     ("checkpoint_storage: {type: hdfs}", 2, "checkpoint_storage.type", "mount it on all hosts and set type: shared_fs"),
     ("launcher: {type: slurm}", 2, "launcher.type", package_command("install", "det-slurm")),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import det_core
 from det_core import core
 from det_core.core import DistributedContext
 from det_core.experimental import Determined
@@ -12,7 +14,7 @@ from det_core.tracking import open_store
 from det_core.trial import TrialContext
 
 from ..comm import job
-from ..forked_child import call_in_child, ending_children, fork_before
+from ..forked_child import call_in_child, ending_children, fork_before, public_blocks, public_classes
 
 PARTS = ("train", "preempt", "checkpoint", "searcher", "profiler", "distributed", "experimental")
 CONFIG = {
@@ -70,6 +72,8 @@ def test_each_method_works_in_a_child_or_says_where_to_call_it(tmp_path: Path) -
             "checkpoint.upload.ckpt_dir": tmp_path / "missing",  # which would be noticed before the first byte
         }
         outcomes = call_in_child(objects, arguments)
+    walked = {type(one).__name__ for one in objects.values()}
+    assert public_classes("det_core", "det_core.core") - {"Trial"} <= walked
     assert {name for name, outcome in outcomes.items() if "belongs to process" in outcome} == REFUSED
     assert {name: outcome for name, outcome in outcomes.items() if outcome and name not in REFUSED} == {}
 
@@ -87,11 +91,16 @@ def test_a_child_that_leaves_the_blocks_of_its_parent_changes_nothing(tmp_path: 
             with context.checkpoint.restore_path(storage_id) as path:
                 fork_before()
                 assert (path / "weights").read_text() == "w"
+            with det_core.import_from_path(tmp_path):
+                fork_before()
+                assert str(tmp_path) in sys.path
             assert board.is_dir()
             assert store.experiment(1).state is State.ACTIVE
             context.train.report_training_metrics(2, {"loss": 0.4})
         assert store.experiment(1).state is State.COMPLETED
         assert [report.steps_completed for report in store.metrics(1)] == [1, 2]
+    blocks = {"Context", "CheckpointContext.restore_path", "CheckpointContext.store_path", "import_from_path"}
+    assert public_blocks("det_core", "det_core.core", "det_core.experimental") == blocks
 
 
 def test_a_child_cannot_talk_to_the_other_workers() -> None:

@@ -112,12 +112,12 @@ def test_nan_completes_an_operation(store: TrackingStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "metric", [None, "0.5", {"loss": 0.5}, True, [1.0], 1j, Decimal(1), np.array([1.0, 2.0])], ids=str
+    "metric", [None, "0.5", {"loss": 0.5}, True, [1.0], 1j, Decimal(1), np.array([1.0, 2.0]), 10**400], ids=repr
 )
 def test_metrics_that_are_not_numbers_leave_the_operation_open(metric: Any) -> None:
     with searching() as context:
         for op in context.searcher.operations():
-            with pytest.raises(TypeError, match=r"searcher\.metric; its argument is a .*expected one number"):
+            with pytest.raises(TypeError, match=r"searcher\.metric; its argument is an? .*expected one number"):
                 op.report_completed(metric)
             op.report_completed(1.0)
 
@@ -136,6 +136,7 @@ def test_progress_beyond_the_length_counts_as_all_of_it(store: TrackingStore, co
     with searching() as context:
         for op in context.searcher.operations():
             op.report_progress(12.5)
+            op.report_progress(10**400)
             if completed:
                 op.report_completed(1.0)
                 op.report_progress(3)

@@ -212,8 +212,17 @@ def test_errors_of_a_local_test_propagate_unchanged(define: Define, context_dir:
     with pytest.raises(InvalidExperimentException, match=r"ended the process \(3\)"):
         create(leaving, local=True, test=True, context_dir=str(context_dir))
     wanting = {**SHORT, "searcher": SHORT["searcher"] | {"metric": "f1"}}
-    with pytest.raises(InvalidTrial, match="searcher.metric is 'f1'"):
-        create(define(), wanting, local=True, test=True, context_dir=str(context_dir))
+    for config in (wanting, {**wanting, "checkpoint_policy": "none"}):
+        with pytest.raises(InvalidTrial, match="searcher.metric is 'f1'"):
+            create(define(), config, local=True, test=True, context_dir=str(context_dir))
+
+
+def test_training_in_this_process_without_a_searcher_needs_no_metric(in_session: Any, context_dir: Path) -> None:
+    in_session.evaluate = lambda self: {"accuracy": self.weight}
+    for config in (None, {"checkpoint_policy": "best"}):
+        assert create(in_session, config, local=True, test=True, context_dir=str(context_dir)) is None
+    experiment = create(in_session, {"scheduling_unit": 50}, local=True, context_dir=str(context_dir))
+    assert experiment.state is State.COMPLETED
 
 
 def test_a_class_of_a_notebook_trains_in_its_process(

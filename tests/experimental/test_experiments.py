@@ -61,6 +61,9 @@ def test_logs_of_trials_and_experiments_are_lines(trained: Record) -> None:
     assert list(client.get_experiment(1).logs(follow=True)) == list(trial.iter_logs())
     with pytest.raises(ValueError, match="tail cannot be combined with head or follow"):
         trial.logs(head=1, tail=1)
+    for arguments in ({"head": -1}, {"head": 10**20}, {"tail": -1}, {"tail": 10**20}):
+        with pytest.raises(ValueError, match="expected a number of lines >= 0"):
+            trial.logs(**arguments)
 
 
 def test_experiments_are_archived_and_unarchived(trained: Record) -> None:

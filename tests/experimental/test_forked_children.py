@@ -5,7 +5,7 @@ from __future__ import annotations
 from det_core.experimental import Determined
 
 from ..cli.conftest import Record
-from ..forked_child import call_in_child, ending_children
+from ..forked_child import call_in_child, ending_children, public_classes
 
 REFUSED = {
     *(f"experiment.{name}" for name in ("activate", "cancel", "kill", "pause")),
@@ -45,4 +45,6 @@ def test_each_method_works_in_a_forked_child(trained: Record) -> None:
     }
     with ending_children():
         outcomes = call_in_child(objects, arguments)
+    walked = {type(one).__name__ for one in objects.values()}
+    assert public_classes("det_core.experimental", "det_core.experimental.client") <= walked
     assert {name for name, outcome in outcomes.items() if outcome} == REFUSED, outcomes

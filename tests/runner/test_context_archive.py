@@ -124,6 +124,12 @@ def test_files_in_detignore_are_left_out(code: Path, patterns: str, expected: se
     assert set(names) - {".detignore"} == expected
 
 
+def test_names_in_detignore_may_have_any_bytes(code: Path) -> None:
+    (code / ".detignore").write_bytes(b"\xff.bin\n")
+    (code / os.fsdecode(b"\xff.bin")).touch()
+    assert os.fsdecode(b"\xff.bin") not in context_files(code)
+
+
 def test_an_ignored_directory_is_not_read(code: Path, tmp_path: Path) -> None:
     link(code / "data", tmp_path / "data")
     (tmp_path / "data").mkdir()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import UnwritableText
+from det_core.errors import RecordNotFound, UnwritableText
 from det_core.interfaces.records import MetricsReport, Run, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
@@ -25,6 +25,7 @@ def test_text_that_no_database_can_store_is_rejected(store: TrackingStore, run: 
         lambda: store.set_runner_state(run.trial_id, run.run_id, text),
         lambda: store.create_model(text),
         lambda: store.checkpoint(text),
+        lambda: store.curves([run.trial_id], text, group="training", points=10),
         lambda: store.report_metrics([report(run, 1, {text: 1.0})]),
         lambda: store.report_metrics([report(run, 1, {"words": [text]})]),
     ]
@@ -37,6 +38,18 @@ def test_text_that_no_database_can_store_is_rejected(store: TrackingStore, run: 
 def test_json_values_may_contain_any_text(store: TrackingStore, trial: TrialRecord) -> None:
     config = {"labels": ["\N{GRINNING FACE}"], "data": {"note": "a\0b \ud800"}}
     assert store.experiment(store.create_experiment(config=config).id).config == config
+
+
+def test_an_id_that_no_database_has_is_unknown(store: TrackingStore, run: Run) -> None:
+    reads: list[Callable[[int], Any]] = [
+        store.experiment,
+        store.trial,
+        store.trials,
+        lambda one: list(store.metrics(one)),
+    ]
+    for read in reads:
+        with pytest.raises(RecordNotFound, match="integers of at most 64 bits"):
+            read(10**20)
 
 
 def test_characters_that_json_writes_as_surrogate_pairs_are_stored(store: TrackingStore, run: Run) -> None:

@@ -19,6 +19,8 @@ from det_core.trial import load_trial_class
         ("pathlib:Pth", "the module 'pathlib' has no 'Pth'.*did you mean 'Path'"),
         ("no_such_module:A", "there is no module 'no_such_module' in the context directory"),
         ("pathlib.missing:A", "there is no module 'pathlib.missing'"),
+        (":A", "':A' names no module; expected 'module:Class'"),
+        (".a:A", "'.a:A' names no module; expected 'module:Class'"),
     ],
 )
 def test_an_entrypoint_that_is_no_trial_is_an_error(entrypoint: str, message: str) -> None:

@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 
 import det_core as det
-from det_core.errors import InvalidTrial, UntrustedCheckpoint
+from det_core.errors import CheckpointCorrupt, InvalidTrial, UntrustedCheckpoint
 from det_core.trial import Trial
-from det_core.trial.trial_description import find_trial_class, loading_as, make_trial
+from det_core.trial.trial_description import (
+    find_trial_class,
+    loading_as,
+    make_trial,
+    read_description,
+    write_description,
+)
 
 
 @pytest.fixture
@@ -46,6 +52,16 @@ def test_two_versions_of_a_module_can_be_imported_side_by_side(today: Path, tmp_
 def test_importing_from_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), det.import_from_path(tmp_path / "nowhere"):
         pass
+
+
+@pytest.mark.parametrize("key", ["hparams", "experiment_config"])
+@pytest.mark.parametrize("value", ["text", [1], 3, False])
+def test_a_description_with_other_types_is_damaged(tmp_path: Path, key: str, value: object) -> None:
+    write_description({key: value}, tmp_path)
+    with pytest.raises(CheckpointCorrupt, match=f"load_data.json is damaged: expected {key} to be an object, found "):
+        read_description(tmp_path)
+    write_description({key: None}, tmp_path)
+    assert read_description(tmp_path) == {key: None}
 
 
 EVIL = "raise SystemExit('code of the checkpoint runs')"

@@ -69,12 +69,12 @@ def locate(suites: Sequence[str]) -> int:
 
 def read_sample() -> dict[Mutant, str]:
     """Return the mutants of the sample, with the best of `RESULTS_BY_RANK` that was accepted for each."""
-    return {Mutant(**entry["mutant"]): entry["best"] for entry in json.loads(SAMPLE.read_text())}
+    return {Mutant(**entry["mutant"]): entry["best"] for entry in json.loads(SAMPLE.read_text(encoding="utf-8"))}
 
 
 def _write_sample(mutants: Mapping[Mutant, str]) -> None:
     lines = [json.dumps({"best": best, "mutant": asdict(mutant)}) for mutant, best in mutants.items()]
-    SAMPLE.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    SAMPLE.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
 
 
 def trace(suites: Sequence[str]) -> int:
@@ -143,14 +143,14 @@ def _work(number: int, work: Any, costs: Any) -> None:
     worker = MutantWorker(make_environment(tree, WORK / f"venv-{number}"), tree, costs)
     while item := work.get():
         result = worker.test_mutant(*item)
-        with RESULTS.open("a") as results:
+        with RESULTS.open("a", encoding="utf-8") as results:
             results.write(json.dumps(result) + "\n")
         print(f"{result['key']}: {result['result']} by {result['by']}, {result['cpu']} s", flush=True)
 
 
 def _results() -> dict[str, str]:
     """Return the results so far by the keys of the mutants."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
     return {entry["key"]: entry["result"] for entry in map(json.loads, lines)}
 
 

@@ -52,8 +52,8 @@ def make_environment(tree: Path, target: Path) -> Path:
     libraries = Path(sysconfig.get_path("purelib"))
     lines = [*map(str, distributions(tree)), str(libraries), str(Path(__file__).parent), "import _trace_process"]
     for file in sorted(libraries.glob("*.pth")):  # also what libraries run at start, but not the paths of this tree
-        lines += [line for line in file.read_text().splitlines() if line.startswith("import ")]
-    (site / "mutants.pth").write_text("\n".join(lines) + "\n")
+        lines += [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("import ")]
+    (site / "mutants.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return target / "bin" / "python"
 
 

@@ -90,7 +90,7 @@ class MutantWorker:
     def _failing(self, suite: str, tests: list[str]) -> tuple[str, float]:
         """Return the first test that fails, a word for another failure, or ``""``, and the CPU seconds."""
         chosen, costs, log = (self._tree.with_suffix(suffix) for suffix in (".tests", ".costs", ".log"))
-        chosen.write_text(json.dumps(tests))
+        chosen.write_text(json.dumps(tests), encoding="utf-8")
         costs.unlink(missing_ok=True)
         before = os.times()
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
@@ -106,7 +106,7 @@ class MutantWorker:
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
         if process.returncode in (0, 5):
             return "", cpu
-        ran = map(json.loads, costs.read_text().splitlines()) if costs.exists() else ()
+        ran = map(json.loads, costs.read_text(encoding="utf-8").splitlines()) if costs.exists() else ()
         return next((entry["test"] for entry in ran if entry["outcome"] == "failed"), "collection"), cpu
 
     def _end_descendants(self) -> None:

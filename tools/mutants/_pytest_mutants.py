@@ -39,7 +39,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         }
         _trace_process.switch_test("")
         if file := os.environ.get("DET_MUTANT_COSTS"):
-            with Path(file).open("a") as costs:
+            with Path(file).open("a", encoding="utf-8") as costs:
                 costs.write(json.dumps(cost) + "\n")
 
 
@@ -55,6 +55,6 @@ def pytest_runtest_logreport(report: Any) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if file := os.environ.get("DET_MUTANT_TESTS"):
         by_name = {item.nodeid: item for item in items}
-        chosen = [by_name[name] for name in json.loads(Path(file).read_text()) if name in by_name]
+        chosen = [by_name[name] for name in json.loads(Path(file).read_text(encoding="utf-8")) if name in by_name]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen

@@ -24,7 +24,7 @@ class TestCost:
 
 def read_costs(file: Path) -> dict[str, TestCost]:
     """Return the costs of the tests of a suite that passed, by the tests' names."""
-    entries = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
+    entries = map(json.loads, file.read_text(encoding="utf-8").splitlines()) if file.exists() else ()
     return {
         entry["test"]: TestCost(entry["cpu"], entry["seconds"], entry["unit"])
         for entry in entries

@@ -7,7 +7,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from det_core.cli._command_table import FILTERS, JSON, LIMIT, OUTPUT, REVERSE, YES, Command, add_commands, make_argument
+from det_core.cli._command_table import (
+    FILTERS,
+    JSON,
+    LIMIT,
+    OUTPUT,
+    REVERSE,
+    YES,
+    Command,
+    UsageError,
+    add_commands,
+    make_argument,
+)
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import (
     format_count,
@@ -69,14 +80,17 @@ def _versions(args: argparse.Namespace) -> int:
 
 def _create(args: argparse.Namespace) -> int:
     with open_store() as store:
-        model = store.create_model(
-            args.name,
-            description=args.description or "",
-            metadata=dict(args.metadata),
-            labels=args.labels,
-            notes=args.notes or "",
-            owner=user_name(),
-        )
+        try:
+            model = store.create_model(
+                args.name,
+                description=args.description or "",
+                metadata=dict(args.metadata),
+                labels=args.labels,
+                notes=args.notes or "",
+                owner=user_name(),
+            )
+        except ValueError as error:  # a name with a slash, for example
+            raise UsageError(str(error)) from error
     return _tell(args, model, f"Created model {model.name}")
 
 

@@ -105,7 +105,7 @@ def announce_config_file(config: ExperimentConfig, path: Path, directory: Path, 
         print(f"det: note: {hook} is not run; run its commands, such as pip install, once yourself", file=sys.stderr)
     for notice in check_code(config, directory):
         print(f"det: note: {notice}", file=sys.stderr)
-    return "".join(f"# --config {each}\n" for each in changes) + path.read_text()
+    return "".join(f"# --config {each}\n" for each in changes) + path.read_text(encoding="utf-8")
 
 
 def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:

@@ -145,5 +145,5 @@ def _sizes(files: Mapping[str, Path]) -> dict[str, int]:
 def _identity(directory: Path) -> tuple[str, int, int]:
     """Return the identity of a directory, which is the same for all processes and containers of a host."""
     status = directory.stat()
-    host = _BOOT_ID.read_text() if _BOOT_ID.exists() else socket.gethostname()
+    host = _BOOT_ID.read_text(encoding="utf-8") if _BOOT_ID.exists() else socket.gethostname()
     return host, status.st_dev, status.st_ino

@@ -78,4 +78,7 @@ class BackendSuite(PluginSuite):
 
 def reported_values(launch: LaunchedScript) -> list[Any]:
     """Return the values that workers wrote, in the order of their ranks."""
-    return [json.loads(path.read_text()) for path in sorted(launch.out.glob("*.json"), key=lambda one: int(one.stem))]
+    return [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(launch.out.glob("*.json"), key=lambda one: int(one.stem))
+    ]

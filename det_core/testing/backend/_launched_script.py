@@ -70,7 +70,7 @@ class LaunchedScript:
         self.out = Path(env.get("OUT", self.directory / "out"))
         self.out.mkdir(parents=True, exist_ok=True)
         (self.directory / "code").mkdir(parents=True)
-        (self.directory / "code" / "script.py").write_text(SCRIPT_HEAD + script)
+        (self.directory / "code" / "script.py").write_text(SCRIPT_HEAD + script, encoding="utf-8")
         given = [f"--option={key}={json.dumps(value)}" for key, value in options.items()]
         command = ["-m", "det_core.launch", name, f"--slots={slots}", *given, *node, "--", "script.py", *arguments]
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background jobs, inherited by children
@@ -114,7 +114,9 @@ class LaunchedScript:
 
     def output(self) -> str:
         """Return everything that was printed, for messages."""
-        return "\n".join(f"{name}:\n{(self.directory / name).read_text()}" for name in ("stdout", "stderr"))
+        return "\n".join(
+            f"{name}:\n{(self.directory / name).read_text(encoding='utf-8')}" for name in ("stdout", "stderr")
+        )
 
     def left(self) -> list[str]:
         """Return descriptions of the processes of this launch that are still alive."""

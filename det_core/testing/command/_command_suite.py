@@ -80,7 +80,7 @@ class CommandSuite(ComplianceSuite):
                 env={**environment, **more},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
                 timeout=60,
             )
 

@@ -79,4 +79,4 @@ def _imported(directory: Path, environment: dict[str, str]) -> set[str]:
     names = directory / "modules.json"
     command = [sys.executable, "-c", _IMPORTED, str(names)]
     subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, timeout=60)
-    return set(json.loads(names.read_text()))
+    return set(json.loads(names.read_text(encoding="utf-8")))

@@ -60,7 +60,7 @@ class CommandRunTests(CommandSuite):
             pytest.skip("the attribute `waiting` is not set")
         command = [sys.executable, "-m", "det_core.cli", self.name, *self.waiting]
         with subprocess.Popen(
-            command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
         ) as process:
             try:
                 assert process.stdout is not None

@@ -38,6 +38,6 @@ class FrameworkRegistrationTests(FrameworkSuite, PluginRegistrationTests):
         for arguments in (["init", "--framework", spec.name], ["config", "check", "const.yaml"]):
             assert main(arguments) == 0, arguments
         command = [sys.executable, "-m", "det_core.cli", "run", "const.yaml"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=240)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "best checkpoint" in done.stdout

@@ -42,7 +42,7 @@ def main(request: dict[str, Any]) -> None:
         run_trial(trial_class, context)
     if "records" in request:
         records = [values["records"] for values in recorders[-1].values if "records" in values]
-        Path(request["records"]).write_text(json.dumps(records))
+        Path(request["records"]).write_text(json.dumps(records), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ class TrialHarness:
             ]
             for code, said in threads.map(self._run_process, slots):
                 assert code == 0, said
-        return [json.loads(file.read_text()) for file in files]
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
     def _run_process(self, request: Mapping[str, Any]) -> tuple[int, str]:
         """Run the trial in a process in the present environment, and return its exit code and output."""
@@ -158,7 +158,7 @@ class TrialHarness:
             input=json.dumps({**trial, **request}),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=_LIMIT,
         )
         return ran.returncode, ran.stdout + ran.stderr

@@ -91,7 +91,7 @@ class LaunchEndTests(LauncherSuite):
         except OSError as error:
             pytest.skip(f"cannot limit memory with cgroups of version 1: {error}")
         try:
-            (group / "memory.limit_in_bytes").write_text(str(64 << 20))
+            (group / "memory.limit_in_bytes").write_text(str(64 << 20), encoding="utf-8")
             one = launch(_ALLOCATE.format(procs=str(group / "cgroup.procs")))
             end = one.ended()
         finally:

@@ -59,7 +59,7 @@ class LaunchedExperimentTests(LauncherSuite):
         """A worker is killed, the experiment is paused and resumed, and no step is lost or trained twice."""
         context_dir = tmp_path / "code"
         context_dir.mkdir()
-        (context_dir / "main.py").write_text(_TRAIN)
+        (context_dir / "main.py").write_text(_TRAIN, encoding="utf-8")
         storage = {"type": "directory", "container_path": str(tmp_path / "checkpoints"), "save_trial_latest": 10}
         config = self.experiment_config(checkpoint_storage=storage, max_restarts=1)
         experiment = submit_experiment(store, parse_config(config), context_dir)

@@ -172,8 +172,8 @@ class _Holder:
         """Wait for the first value that the script reports, and return it."""
         end = time.monotonic() + self._limit
         while True:
-            for line in self._output.read_text().splitlines(keepends=True):
+            for line in self._output.read_text(encoding="utf-8").splitlines(keepends=True):
                 if line.startswith(REPORT) and line.endswith("\n"):
                     return json.loads(line.removeprefix(REPORT))
-            assert time.monotonic() < end, f"the holder printed {self._output.read_text()[-5000:]!r}"
+            assert time.monotonic() < end, f"the holder printed {self._output.read_text(encoding='utf-8')[-5000:]!r}"
             time.sleep(0.02)

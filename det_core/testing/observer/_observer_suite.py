@@ -91,7 +91,7 @@ class ObserverSuite(ComplianceSuite):
         """Return checkpoint storage that contains the checkpoints and the artifacts of the events."""
         manager = DirectoryStorage(DirectoryConfig(container_path=tmp_path / "det-storage"))
         weights = tmp_path / "weights"
-        weights.write_text("0.5")
+        weights.write_text("0.5", encoding="utf-8")
         files = {"weights": weights}
         for storage_id in (CHECKPOINT, UNLOCATED_CHECKPOINT):
             storage.save_checkpoint(manager, storage_id, files, {"steps_completed": 7})

@@ -59,7 +59,7 @@ def _play_in_another_process(searches: Any, hash_seed: str) -> Any:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-m", "det_core.testing.search_method._search_player"]
     ran = subprocess.run(
-        command, input=json.dumps(searches), env=environment, capture_output=True, text=True, timeout=120
+        command, input=json.dumps(searches), env=environment, capture_output=True, encoding="utf-8", timeout=120
     )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)

@@ -17,7 +17,7 @@ def check_no_conflict() -> None:
     for package, pattern in _PATTERNS.items():
         for directory in _HERE.glob(pattern):
             record = directory / "RECORD"
-            if record.exists() and f"{package}/__init__.py," in record.read_text():
+            if record.exists() and f"{package}/__init__.py," in record.read_text(encoding="utf-8"):
                 from det_core.package_commands import package_command
 
                 remove = package_command("uninstall", package.replace("_", "-"))

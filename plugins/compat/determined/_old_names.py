@@ -149,7 +149,10 @@ OLD_MODULES.update(
 for _module in ("determined._train_context", "determined._trial_context"):
     OLD_MODULES[_module] = OldModule("det_core", {"DistributedContext": "det_core.core:DistributedContext"})
 
-PREPARATIONS: Final = {"det_keras": "det_tensorflow.old_arguments:accept_old_arguments"}
+PREPARATIONS: Final = {
+    "det_core.core": "determined._missing_methods:explain_missing_methods",
+    "det_keras": "det_tensorflow.old_arguments:accept_old_arguments",
+}
 """New module -> function to call when old code uses one of its names, as ``module:attribute``."""
 
 _AUTOMATIC_TENSORBOARD = "reported metrics are written for TensorBoard automatically"
@@ -157,6 +160,7 @@ _BY_FACTORY = "create contexts with core.init() and from_config(), which do not 
 _CONTROLLER = "write a trial of a framework, or use the Core API (determined.core) in a script"
 _CORE_API = "use the Core API (determined.core) in a script, which works with any library"
 _INTERNAL = "it was an internal part of the old platform; remove the import"
+_MULTI_WORKER = "write a TFKerasTrial, and set distributed: {backend: horovod} for several slots"
 _NATIVE = "write a trial class, and pass it to determined.experimental.create"
 _NEVER_RAISED = "det never raises it; remove the import and its handler"
 _NO_MASTER = "there is no master; experiments, trials, checkpoints and models are in determined.experimental.client"
@@ -203,6 +207,7 @@ UNSUPPORTED_NAMES: Final = {
     "determined.common.storage.*": _STORAGE_BLOCK,
     "determined.common.storage.SharedFSStorageManager": "pass the directory to core.init(checkpoint_storage=…)",
     "determined.common.util.*": "it was a helper of the old command line; use a function of your own",
+    "determined.core.DistributedContext.from_tf_config": _MULTI_WORKER,
     "determined.core._heartbeat": _BY_FACTORY,
     "determined.core._log_shipper": _BY_FACTORY,
     "determined.deploy": "no deployment is needed; det run CONFIG trains on this machine",
@@ -239,7 +244,7 @@ UNSUPPORTED_NAMES: Final = {
     "determined.horovod": "import horovod.torch or horovod.tensorflow as hvd; det initializes it",
     "determined.keras.TFKerasTrialController": _CONTROLLER,
     **_each("determined.keras", "get_rng_state set_rng_state", "checkpoints contain the state; remove the calls"),
-    "determined.launch.tensorflow": "write a TFKerasTrial, and set distributed: {backend: horovod} for several slots",
+    "determined.launch.tensorflow": _MULTI_WORKER,
     "determined.lightning": _CORE_API,
     "determined.profiler": "set profiling: {enabled: true}, or call core_context.profiler.on()",
     "determined.pytorch.CheckpointLoadContext": "PyTorchTrialContext.from_config(config) makes one without training",

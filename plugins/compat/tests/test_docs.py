@@ -83,8 +83,14 @@ def test_missing_names_are_those_of_the_table(heading: str) -> None:
 def test_a_missing_name_is_an_error_with_the_advice_of_the_table(name: str) -> None:
     advice = {**_old_names.PLANNED_NAMES, **_old_names.UNSUPPORTED_NAMES}[name]
     module, _, attribute = name.replace("*", "anything").rpartition(".")
-    with pytest.raises(ImportError) as error:
-        exec(f"from {module} import {attribute}")
+    package, _, last = module.rpartition(".")
+    code = (
+        f"from {package} import {last}\n{last}.{attribute}"
+        if last[0].isupper()
+        else f"from {module} import {attribute}"
+    )
+    with pytest.raises((ImportError, AttributeError)) as error:
+        exec(code)
     assert str(error.value).endswith(advice)
 
 

@@ -142,7 +142,7 @@ class EstimatorAdapter(TrialAdapter):
             "exports": sorted(exports),
             "generators": slots,
         }
-        (path / STATE_FILE).write_text(json.dumps(state))
+        (path / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         with random_generators.forked_generators(
             random_generators.derive_seed(self._context.get_trial_seed(), "export")
         ):

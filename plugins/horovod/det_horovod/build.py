@@ -164,17 +164,17 @@ def unpack_source(directory: Path) -> Path:
         packed.extractall(directory, filter="data")
     source = directory / archive.name.removesuffix(".tar.gz")
     for name, old, new in PATCHES:
-        text = (source / name).read_text()
+        text = (source / name).read_text(encoding="utf-8")
         if text.count(old) != 1:
             raise BuildError(f"{name} of {archive.name} has {old!r} {text.count(old)} times; expected once")
-        (source / name).write_text(text.replace(old, new))
+        (source / name).write_text(text.replace(old, new), encoding="utf-8")
     return source
 
 
 def _tools(scratch: Path) -> dict[str, str]:
     """Install the build tools in ``scratch``, and return the environment that selects them."""
     compiler, packages = scratch / "g++", scratch / "packages"
-    compiler.write_text(_COMPILER % os.environ.get("CXX", "g++"))
+    compiler.write_text(_COMPILER % os.environ.get("CXX", "g++"), encoding="utf-8")
     compiler.chmod(0o755)
     _pip("install", "--target", str(packages), *_BACKEND, limit=_INSTALL_TIMEOUT)
     return {
@@ -217,7 +217,12 @@ def _run_command(
     lines: list[str] = []
     environment = {**os.environ, **(env or {})}
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        start_new_session=True,
     ) as process:
         killer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
         killer.start()
@@ -229,7 +234,7 @@ def _run_command(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     if log:
-        log.write_text("".join(lines))
+        log.write_text("".join(lines), encoding="utf-8")
     if code:
         kept = f"; its whole output is in {log}" if log else ""
         last = "".join(lines[-_LAST_LINES:])

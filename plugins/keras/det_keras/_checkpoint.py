@@ -26,7 +26,7 @@ def write_checkpoint(context: TFKerasTrialContext, state: Mapping[str, Any], pat
     model = context._model
     _everything(context).write(str(path / VARIABLES))
     text = json.dumps({"format": FORMAT, "weights": _shapes(model), **state})
-    (path / STATE).write_text(text)
+    (path / STATE).write_text(text, encoding="utf-8")
 
 
 def read_state(path: Path) -> dict[str, Any]:

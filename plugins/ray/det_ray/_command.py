@@ -54,7 +54,7 @@ def submit_job(address: str, command: list[str], directory: Path) -> str:
 
         client = JobSubmissionClient(address)
         return str(client.submit_job(entrypoint=shlex.join(command), runtime_env={"working_dir": str(directory)}))
-    except (ImportError, RuntimeError, ConnectionError) as error:
+    except (ImportError, RuntimeError, ConnectionError, ValueError) as error:
         problem = " ".join(str(error).split())
         advice = "check --address, and that ray[default] is installed here and on the head node"
         raise LaunchError(f"cannot submit a job to Ray at {address}: {problem}; {advice}") from error

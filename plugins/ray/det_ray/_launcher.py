@@ -58,7 +58,9 @@ def _has_gpus(address: str) -> bool:
     """
     command = [sys.executable, "-m", "det_ray.driver", "describe", address]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_SECONDS, stdin=subprocess.DEVNULL)
+        ran = subprocess.run(
+            command, capture_output=True, encoding="utf-8", timeout=_LOOK_SECONDS, stdin=subprocess.DEVNULL
+        )
     except subprocess.TimeoutExpired:
         raise LaunchDelayed(f"the Ray cluster did not answer within {_LOOK_SECONDS:.0f} s") from None
     if ran.returncode:

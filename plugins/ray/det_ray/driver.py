@@ -246,7 +246,7 @@ def _amounts(resources: Mapping[str, float]) -> str:
 
 def _keep_stderr() -> None:
     """Keep stderr to this program. Ray's libraries write warnings to it, and errors are raised."""
-    sys.stderr = os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1)
+    sys.stderr = os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, encoding="utf-8")
     hidden = os.open(os.devnull, os.O_WRONLY)
     os.dup2(hidden, 2)
     os.close(hidden)

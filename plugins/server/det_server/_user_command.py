@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ROLES = ("admin", "user", "viewer")
 _SCOPES = ("read", "write", "admin")
+_MOST_DAYS = 36500
+"""Longest life of an access token."""
 _EXAMPLE = "example: det user create alice --role admin"
 
 
@@ -143,8 +145,8 @@ def _create_token(args: argparse.Namespace, store: ServerStore) -> int:
     from det_core.interfaces.account_records import TokenScope
     from det_server._access import AccountAccess, now
 
-    if args.days < 1:
-        raise DetError(f"--days {args.days}: expected at least 1")
+    if not 1 <= args.days <= _MOST_DAYS:
+        raise DetError(f"--days {args.days}: expected 1 to {_MOST_DAYS}")
     expires = now() + timedelta(days=args.days)
     scope = TokenScope[args.scope.upper()]
     create = partial(AccountAccess(store).create_api_token, args.name, scope, args.label, expires)

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from det_server import pages
@@ -157,6 +158,15 @@ def test_the_metrics_of_trials_are_listed(seeded: tuple[Seeded, Client]) -> None
     names = client.get(f"/data/metric-names?trials={ids.best_trial}").json["names"]
     assert names[0] == "validation.accuracy" and "training.loss" in names
     assert client.get("/data/metric-names?trials=").json == {"names": []}
+
+
+def test_a_metric_may_have_a_long_name(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    metric = quote("名" * 4000)
+    assert (
+        client.get(f"/data/curves?trials={ids.best_trial}&group=validation&metric={metric}").json["series"][0]["x"]
+        == []
+    )
 
 
 def test_a_part_of_a_curve_can_be_asked_for(seeded: tuple[Seeded, Client]) -> None:

@@ -83,7 +83,7 @@ def _submit(args: argparse.Namespace) -> int:
         os.environ[STORE_VARIABLE] = args.url  # all users could read an argument
     with open_store(args.url) as store:
         changed = "".join(f"# --config {each}\n" for each in args.changes)
-        text = changed + args.config.read_text()
+        text = changed + args.config.read_text(encoding="utf-8")
         experiment = submit_experiment(store, config, args.directory or args.config.parent, original_config=text)
         log = private_directory("runners") / f"{experiment.id}-of-{store.cluster_id}.log"
         mode = "steps" if args.slots else "jobs"

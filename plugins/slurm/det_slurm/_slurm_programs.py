@@ -31,7 +31,13 @@ def run_program(*command: str, given: str | None = None) -> str:
     """
     try:
         ran = subprocess.run(
-            command, input=given or "", capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=True
+            command,
+            input=given or "",
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS,
+            check=True,
         )
     except FileNotFoundError:
         raise LaunchError(explain_missing_program(command[0])) from None

@@ -42,7 +42,7 @@ class WithdrawalGuard:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    text=True,
+                    encoding="utf-8",
                     start_new_session=True,
                 )
             self._pids.add(pid)
@@ -112,7 +112,7 @@ def _terminate(processes: dict[int, str]) -> None:
 def _start_time(pid: int) -> str:
     """Return the start of a process since boot, or "" if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace", encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
         return ""
 

@@ -18,8 +18,11 @@ _TRANSIENT_CODES: Final = frozenset(
     [
         "BadDigest",
         "ConditionalRequestConflict",
+        "DependencyTimeoutException",
         "IncompleteBody",
         "InternalError",
+        "KMSInternalException",
+        "KeyUnavailableException",
         "OperationAborted",
         "RequestLimitExceeded",
         "RequestTimeout",
@@ -35,6 +38,9 @@ _TRANSIENT_CODES: Final = frozenset(
 """Codes of errors that are temporary regardless of their HTTP status, including those that botocore retries.
 
 Errors with status 429 or 5xx are temporary, too."""
+
+_KMS: Final = "KMS."
+"""Prefix of the codes of the service that encrypts objects, for which S3 answers with status 400."""
 
 _MISSING: Final = frozenset(["404", "NoSuchKey"])
 
@@ -158,7 +164,7 @@ class ErrorTranslator:
         status = meta.get("HTTPStatusCode", 0)
         if error.operation_name == "GetObject" and code in _MISSING:
             return FileNotFoundError(key)
-        if code in _TRANSIENT_CODES or ((status == 429 or status >= 500) and code not in _MESSAGES):
+        if code.removeprefix(_KMS) in _TRANSIENT_CODES or ((status == 429 or status >= 500) and code not in _MESSAGES):
             return TransientError(
                 f"{self._place['endpoint']} answered {code} to {error.operation_name}", _after(headers)
             )

@@ -160,11 +160,12 @@ def test_other_errors_are_not_translated() -> None:
 
 
 THROTTLED = [*ThrottledRetryableChecker._THROTTLED_ERROR_CODES, *TransientRetryableChecker._TRANSIENT_ERROR_CODES]
+KMS = ["ThrottlingException", "DependencyTimeoutException", "KMSInternalException", "KeyUnavailableException"]
 
 
-@pytest.mark.parametrize("code", THROTTLED)
+@pytest.mark.parametrize("code", [*THROTTLED, *(f"KMS.{name}" for name in KMS)])
 def test_errors_that_botocore_treats_as_throttling_are_transient(code: str) -> None:
-    """Such errors are transient even if their HTTP status is 400."""
+    """Such errors are transient even if their HTTP status is 400, also those of the service that encrypts objects."""
     assert isinstance(told(answer("PutObject", code)), TransientError)
 
 

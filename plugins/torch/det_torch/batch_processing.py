@@ -42,6 +42,7 @@ from det_core import core, storage
 from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import InvalidTrial
 from det_core.interfaces.storage import StorageManager
+from det_core.owner_process import OwnerProcess
 from det_core.scratch import scratch_directory
 from det_torch._data import DataLoader, to_device
 from det_torch._metric_reducer import MetricReducer, ReducerSet
@@ -115,11 +116,15 @@ class TorchBatchProcessorContext:
         """Yield an empty directory whose files are stored after the block, unless it raises.
 
         The files of each slot are in a directory of their own, and replace earlier files of the same names. At the
-        end, the location is logged. Call this in `TorchBatchProcessor.on_checkpoint_start` for files that exist
-        exactly once, because batches after the latest checkpoint are processed again after a restart.
+        end, the location is logged. A forked child that leaves the block stores nothing. Call this in
+        `TorchBatchProcessor.on_checkpoint_start` for files that exist exactly once, because batches after the latest
+        checkpoint are processed again after a restart.
         """
+        owner = OwnerProcess()
         with scratch_directory("output") as directory:
             yield directory
+            if not owner.is_here:
+                return
             files = {f"{self._output.folder}/{name}": path for name, path in storage.scan_directory(directory).items()}
             self._output.manager.put_files(self._output.storage_id, files)
             self._uploaded = True

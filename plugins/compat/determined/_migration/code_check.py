@@ -100,7 +100,8 @@ def explain_name(path: str) -> str | None:
             module = name
             continue
         if module in _old_names.OLD_MODULES:
-            return _explain_member(module, parts[end - 1], name)
+            message = _explain_member(module, parts[end - 1], name)
+            return message or (_old_names.explain_missing(path) if path != name else None)
         if module == "determined.launch":
             return _old_names.explain_missing(name) or f"det has no {name}"
         return None  # an attribute of a module that is a file of det-compat
@@ -140,7 +141,7 @@ def _exported(home: str) -> list[str]:
     if spec is None:
         raise ModuleNotFoundError(f"No module named {home!r}", name=home)
     if spec.origin:
-        with open(spec.origin) as file:  # noqa: PTH123  # an archive is no path
+        with open(spec.origin, encoding="utf-8") as file:  # noqa: PTH123  # an archive is no path
             tree = ast.parse(file.read())
         for node in tree.body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":

@@ -46,7 +46,7 @@ class IrisTrial(TFKerasTrial):
 
 def read_data() -> tuple[Any, Any]:
     """Return inputs and labels of 110 rows for training, and of 40 for validation."""
-    with Path(__file__).with_name("iris.csv").open() as file:
+    with Path(__file__).with_name("iris.csv").open(encoding="utf-8") as file:
         rows = list(csv.reader(file))[1:]  # the first line has the names of the columns
     inputs = np.array([[float(cell) for cell in row[:4]] for row in rows], np.float32)
     inputs = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)

@@ -18,7 +18,9 @@ from det_server._site import site_of
 from det_server.pages._series import series_keys, sorted_groups
 from det_server.pages._store_values import parse_ids, parse_number, store_of
 
-_MOST_TRIALS, _MOST_POINTS, _LONGEST_NAME = 100, 2000, 500
+_MOST_TRIALS, _MOST_POINTS = 100, 2000
+_LONGEST_NAME = 4000
+"""Maximum length of a group or metric, of which a URL of 64 KiB has room for one of any characters."""
 
 
 def send_curves(request: Request) -> Response:

@@ -48,7 +48,7 @@ class IrisTrial(PyTorchTrial):
 
 def read_data() -> tuple[TensorDataset, TensorDataset]:
     """Return 110 rows for training and 40 for validation. Each has the inputs and the number of the species."""
-    with Path(__file__).with_name("iris.csv").open() as file:
+    with Path(__file__).with_name("iris.csv").open(encoding="utf-8") as file:
         rows = list(csv.reader(file))[1:]  # the first line has the names of the columns
     inputs = torch.tensor([[float(cell) for cell in row[:4]] for row in rows])
     inputs = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0)

@@ -52,7 +52,9 @@ def _two_hosts(directory: Path) -> Iterator[list[NodeLaunch]]:
     addresses = {"localhost": "127.0.0.1", **dict(zip(names, _ADDRESSES, strict=True))}
     for own in names:
         hosts = {**addresses, own: "127.0.1.1"}
-        (directory / own).write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
+        (directory / own).write_text(
+            "".join(f"{address} {name}\n" for name, address in hosts.items()), encoding="utf-8"
+        )
     enter = ["unshare", "--mount", "--uts", "sh", "-c", _ENTER]
     try:
         _join(names)
@@ -83,4 +85,4 @@ def _join(names: list[str]) -> None:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, encoding="utf-8")

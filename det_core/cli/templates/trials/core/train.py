@@ -76,15 +76,15 @@ class Model:
         return [score / sum(scores) for score in scores]
 
     def save(self, directory: Path) -> None:
-        (directory / "weights.json").write_text(json.dumps(self.weights))
+        (directory / "weights.json").write_text(json.dumps(self.weights), encoding="utf-8")
 
     def load(self, directory: Path) -> None:
-        self.weights = json.loads((directory / "weights.json").read_text())
+        self.weights = json.loads((directory / "weights.json").read_text(encoding="utf-8"))
 
 
 def read_data() -> tuple[list[tuple[list[float], int]], list[tuple[list[float], int]]]:
     """Return 110 rows for training and 40 for validation. Each has the inputs and the number of the species."""
-    with Path(__file__).with_name("iris.csv").open() as file:
+    with Path(__file__).with_name("iris.csv").open(encoding="utf-8") as file:
         cells = list(csv.reader(file))[1:]  # the first line has the names of the columns
     rows = [([*(float(cell) / 10 for cell in row[:4]), 1.0], SPECIES.index(row[4])) for row in cells]
     return rows[40:], rows[:40]
