@@ -95,7 +95,7 @@ class CheckpointContext:
                 that several ranks have must be the same on all of them.
             selector: takes a path relative to the directory and returns whether to store it. Paths of directories
                 end in ``/``. The contents of a directory are stored if they are selected, even if it is not. The
-                checkpoint always gets a ``metadata.json``.
+                checkpoint always gets a ``metadata.json``, so one of your own at the top is an error.
 
         Returns:
             The checkpoint's storage id.
