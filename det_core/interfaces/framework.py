@@ -57,7 +57,8 @@ class TrialAdapter(ABC):
         Errors in the trial's code propagate after a log line that contains ``batch N``.
 
         Returns:
-            The metrics of each trained batch in order, for this worker's share, as JSON-compatible values.
+            The metrics of each trained batch in order, for this worker's share, as JSON-compatible values or as NumPy
+            arrays of float64, int64 or bool, which cost less than lists.
         """
         raise NotImplementedError(f"{type(self).__name__} must override train(), or call TrialLoop.chunks() itself")
 
