@@ -26,6 +26,7 @@ from det_core.tracking._rows import (
     update_trial,
 )
 from det_core.tracking._schema import checkpoints, experiments, runs, trials
+from det_core.tracking._searcher_operations import fetch_operation
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -116,8 +117,11 @@ class TrialsMixin(StoreMixin):
             run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id, start_time=utc_now())
             start = 0
             if trial.run_id:  # the first run has nothing to continue, archive or end
-                start, saved_by = _origin(connection, trial_id, trial.steps_completed)
-                archive_after(connection, trial_id, start, saved_by)
+                operation = fetch_operation(connection, trial_id)
+                start = trial.steps_completed
+                if not (operation and operation.completed):  # otherwise, what follows is not trained again
+                    start, saved_by = _origin(connection, trial_id, start)
+                    archive_after(connection, trial_id, start, saved_by)
                 _end_runs(connection, trial_id)
             connection.execute(runs.insert().values(vars(run)))
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="", placement="")
