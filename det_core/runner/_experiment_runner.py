@@ -9,6 +9,7 @@ from functools import cache
 from det_core import events
 from det_core.config import parse_config
 from det_core.core import open_storage_block
+from det_core.core.checkpoint_retention import remove_superfluous
 from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy
 from det_core.home import private_directory
@@ -20,7 +21,6 @@ from det_core.launch.launchers import open_launcher
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._lease import Lease
 from det_core.runner._recorded_search import RecordedSearch
-from det_core.runner._retention import remove_superfluous
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests
 from det_core.runner._trial_pool import TrialPool
