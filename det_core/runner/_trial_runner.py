@@ -324,7 +324,7 @@ class TrialRunner:
     def _classify(self, ended: Exit, reason: str, history: TrialHistory, start: StartingPoint) -> _RunEnd:
         """Return the end of a run whose processes have ended for the given reason."""
         run = self.store.run(history.run.trial_id, history.run.run_id)
-        kind = classify_exit(ended, run, is_command=is_command(self.config.entrypoint))
+        kind = classify_exit(ended, run, reason=reason, is_command=is_command(self.config.entrypoint))
         if kind in OWN_ENDS:
             return _RunEnd(kind, reason if ended.code else "")
         history.end_run()
