@@ -14,6 +14,9 @@ from typing import Any
 
 Metrics = Mapping[str, Any]
 """Metric names mapped to values."""
+SCHEDULE_END = "schedule_end"
+"""Key of a checkpoint's metadata for the number of batches after which the first schedule of the trial ends, such as
+that of its learning rate. ``det experiment continue`` names it before it trains longer."""
 
 
 class TrialAdapter(ABC):
@@ -119,7 +122,7 @@ class TrialAdapter(ABC):
         """Called after a checkpoint became complete, at the latest when the next one begins or training ends."""
 
     def metadata(self) -> Mapping[str, Any]:
-        """Return keys to add to every checkpoint's metadata, such as ``framework``."""
+        """Return keys to add to every checkpoint's metadata, such as ``framework`` and `SCHEDULE_END`."""
         return {}
 
     def close(self) -> None:

@@ -122,7 +122,7 @@ class TrialsMixin(StoreMixin):
                 if not (operation and operation.completed):  # otherwise, what follows is not trained again
                     start, saved_by = _origin(connection, trial_id, start)
                     archive_after(connection, trial_id, start, saved_by)
-                _end_runs(connection, trial_id)
+                _end_runs(connection, trial_id, "its runner ended first")
             connection.execute(runs.insert().values(vars(run)))
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="", placement="")
             return run
@@ -205,6 +205,6 @@ def _origin(connection: Connection, trial_id: int, reached: int) -> tuple[int, i
     return reached if row.steps_completed is None else int(row.steps_completed), int(row.run_id)
 
 
-def _end_runs(connection: Connection, trial_id: int) -> None:
+def _end_runs(connection: Connection, trial_id: int, reason: str = "") -> None:
     running = (runs.c.trial_id == trial_id, runs.c.end_time.is_(None))
-    connection.execute(update(runs).where(*running).values(end_time=utc_now()))
+    connection.execute(update(runs).where(*running).values(end_time=utc_now(), end_reason=reason))
