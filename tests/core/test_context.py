@@ -151,6 +151,18 @@ def test_checkpoints_are_stored_restored_and_recorded(store: TrackingStore, tmp_
         context.checkpoint.delete(storage_id)
 
 
+def test_checkpoints_in_another_storage_are_deleted_there(store: TrackingStore, tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path / "one") as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (_, storage_id):
+            pass
+        store.edit_checkpoint_metadata(storage_id, add={"note": "edited"})
+        assert context.checkpoint.get_metadata(storage_id) == {"steps_completed": 1, "note": "edited"}
+    with core.init(checkpoint_storage=tmp_path / "two") as context:
+        context.checkpoint.delete(storage_id)
+    assert not (tmp_path / "one" / storage_id).exists()
+    assert store.checkpoint(storage_id).state is CheckpointState.DELETED
+
+
 @pytest.mark.parametrize(
     ("policy", "error", "kept"),
     [
