@@ -66,7 +66,7 @@ class MetricConverter:
             TypeError: a value or name is not JSON-compatible. The message names the metric.
             ValueError: a name is empty or not unique in JSON.
         """
-        omitted: set[_Place] = set()
+        omitted: set[_Place] | None = None
         while True:
             room = _Room()
             try:
@@ -75,6 +75,9 @@ class MetricConverter:
                     return copied, None
                 return copied, [self._metrics(batch, room, omitted, in_batches=True) for batch in batch_metrics]
             except _TooLarge:
+                if omitted is None:
+                    omitted = set()  # from now on, the sizes of all metrics are counted
+                    continue
                 in_batches, name = largest = room.used.most_common(1)[0][0]
                 omitted.add(largest)
                 self._warn(name, f"{'of each batch ' if in_batches else ''}is left out, because its report {_limit()}")
@@ -86,12 +89,12 @@ class MetricConverter:
             TypeError: as in `copy`.
             ValueError: as in `copy`, or there are more than `MAX_REPORT_SIZE` numbers and characters.
         """
-        return self._metrics(values, _Room(), ())
+        return self._metrics(values, _Room(), None)
 
     def _metrics(
-        self, metrics: Mapping[str, Any], room: _Room, omitted: Collection[_Place], *, in_batches: bool = False
+        self, metrics: Mapping[str, Any], room: _Room, omitted: Collection[_Place] | None, *, in_batches: bool = False
     ) -> dict[str, Any]:
-        if type(metrics) is dict and not omitted and len(metrics) <= room.left and _is_flat(metrics):
+        if omitted is None and type(metrics) is dict and len(metrics) <= room.left and _is_flat(metrics):
             room.left -= len(metrics)
             return metrics.copy()
         if not isinstance(metrics, Mapping):
@@ -99,7 +102,7 @@ class MetricConverter:
         copied: dict[str, Any] = {}
         for key, value in metrics.items():
             place = (in_batches, key)
-            if place in omitted:
+            if omitted and place in omitted:
                 continue
             if isinstance(value, (bytes, bytearray)):
                 self._warn(key, "is bytes, which are not recorded; report a number, a string or a list")

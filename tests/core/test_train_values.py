@@ -194,10 +194,13 @@ def test_the_limit_counts_all_parts_of_a_report(
     assert MetricConverter().copy(many, rows) == (many, [{"loss": 0.5}] * 11)
     assert MetricConverter().copy(many, [{"number": 1, "text": "x" * 900}]) == (many, [{"number": 1}])
     assert len(MetricConverter().copy({str(number): 0 for number in range(1001)})[0]) == 1000
+    metrics, rows = MetricConverter().copy({"note": "short"}, [many] * 11)
+    assert (metrics, list(map(len, rows or ()))) == ({"note": "short"}, [90] * 11)
     assert [record.message.split(" is left out")[0] for record in caplog.records] == [
         "metric 'map' of each batch",
         "metric 'text' of each batch",
         "metric '0'",
+        *(f"metric 'metric {number}' of each batch" for number in range(10)),
     ]
 
 
