@@ -52,7 +52,8 @@ class Context:
     """Entry point to the parts of the Core API. `init` creates it, and a ``with`` block enters it.
 
     The end of the block writes everything that was reported. If `InvalidHP` leaves the block, it is recorded, and the
-    process exits with 0.
+    process exits with 0. A script without a runner that completes then removes the checkpoints that
+    ``checkpoint_storage.save_*`` of its config does not keep.
 
     A forked child of the process, such as a worker of a DataLoader, can read what is here, but not report, save
     checkpoints, or ask for requests to stop. Its end of the block changes nothing.
