@@ -25,9 +25,10 @@ from det_core.core._searcher_operations import SearcherContext
 from det_core.core._storage_block import make_storage_block, open_default_storage, open_storage_block
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
+from det_core.core.checkpoint_retention import remove_superfluous
 from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.errors import InvalidHP
-from det_core.interfaces.records import Run
+from det_core.interfaces.records import Run, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.owner_process import OwnerProcess
 from det_core.tracking import open_lazy_store, open_store
@@ -51,7 +52,8 @@ class Context:
     """Entry point to the parts of the Core API. `init` creates it, and a ``with`` block enters it.
 
     The end of the block writes everything that was reported. If `InvalidHP` leaves the block, it is recorded, and the
-    process exits with 0.
+    process exits with 0. A script without a runner that completes then removes the checkpoints that
+    ``checkpoint_storage.save_*`` of its config does not keep.
 
     A forked child of the process, such as a worker of a DataLoader, can read what is here, but not report, save
     checkpoints, or ask for requests to stop. Its end of the block changes nothing.
@@ -137,6 +139,8 @@ class Context:
                 if state.final:
                     self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
                 self._stream.experiment_finished(self._store, state, reason)
+                if state is State.COMPLETED:
+                    self._remove_superfluous_checkpoints()
                 if self._output:
                     self._output.finish(self._store, state, self.checkpoint._locate)
 
@@ -156,6 +160,18 @@ class Context:
                 self.train.report_early_exit(EarlyExitReason.INVALID_HP)
         if isinstance(error, InvalidHP):
             sys.exit(0)
+
+    def _remove_superfluous_checkpoints(self) -> None:
+        """Remove the checkpoints that the policy of a script does not keep, unless a stop is requested."""
+        policy = self.config.checkpoint_storage if self._store.checkpoints(trial_id=self.trial.trial_id) else None
+        if policy:
+            remove_superfluous(
+                self._store,
+                self.trial.experiment_id,
+                policy,
+                lambda: self.preempt._reason is None,
+                on_deleted=self._stream.checkpoint_deleted,
+            )
 
     def _announce_start(self) -> None:
         self._stream.open()

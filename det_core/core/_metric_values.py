@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from enum import Enum
 from numbers import Real
@@ -16,6 +17,9 @@ from det_core.interfaces.records import MAX_STEPS, require_writable
 MAX_REPORT_SIZE = 1_000_000
 """Maximum number of numbers and characters of text in one report, its batch metrics included."""
 _DEEPEST = 50
+
+_Place = tuple[bool, Any]
+"""Whether a metric is one of batches, and its name."""
 
 _log = logging.getLogger("det.core")
 _FLAT = frozenset((float, int, bool))
@@ -36,6 +40,7 @@ class MetricConverter:
     Enum                                                  its name
     date, datetime                                        ISO 8601 text
     bytes                                                 omitted, with one warning per name
+    more than `MAX_REPORT_SIZE` numbers and characters    omitted, with one warning per name
     anything else                                         TypeError
     ====================================================  =====================================
 
@@ -50,42 +55,73 @@ class MetricConverter:
     ) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
         """Return converted copies of the metrics of a report and of its batch metrics.
 
+        If they exceed `MAX_REPORT_SIZE`, the largest metric is omitted, or only its values in all batches if these are
+        the largest. This is repeated until the report is small enough.
+
         Args:
             metrics: values by name.
             batch_metrics: one mapping per batch, or None.
 
         Raises:
             TypeError: a value or name is not JSON-compatible. The message names the metric.
-            ValueError: there are more than `MAX_REPORT_SIZE` numbers and characters, or a name is empty or not
-                unique in JSON.
+            ValueError: a name is empty or not unique in JSON.
         """
-        room = _Room()
-        copied = self._metrics(metrics, room)
-        return copied, None if batch_metrics is None else [self._metrics(batch, room) for batch in batch_metrics]
+        omitted: set[_Place] | None = None
+        while True:
+            room = _Room()
+            try:
+                copied = self._metrics(metrics, room, omitted)
+                if batch_metrics is None:
+                    return copied, None
+                return copied, [self._metrics(batch, room, omitted, in_batches=True) for batch in batch_metrics]
+            except _TooLarge:
+                if omitted is None:
+                    omitted = set()  # from now on, the sizes of all metrics are counted
+                    continue
+                in_batches, name = largest = room.used.most_common(1)[0][0]
+                omitted.add(largest)
+                self._warn(name, f"{'of each batch ' if in_batches else ''}is left out, because its report {_limit()}")
 
-    def _metrics(self, metrics: Mapping[str, Any], room: _Room) -> dict[str, Any]:
-        if type(metrics) is dict and _is_flat(metrics) and len(metrics) <= room.left and _are_names(metrics):
+    def copy_all(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a converted copy of values that are not a report.
+
+        Raises:
+            TypeError: as in `copy`.
+            ValueError: as in `copy`, or there are more than `MAX_REPORT_SIZE` numbers and characters.
+        """
+        return self._metrics(values, _Room(), None)
+
+    def _metrics(
+        self, metrics: Mapping[str, Any], room: _Room, omitted: Collection[_Place] | None, *, in_batches: bool = False
+    ) -> dict[str, Any]:
+        if omitted is None and type(metrics) is dict and len(metrics) <= room.left and _is_flat(metrics):
             room.left -= len(metrics)
             return metrics.copy()
         if not isinstance(metrics, Mapping):
             raise TypeError(f"metrics are a {_kind(metrics)}; expected a mapping such as {{'loss': 0.5}}")
         copied: dict[str, Any] = {}
         for key, value in metrics.items():
-            if isinstance(value, (bytes, bytearray)):
-                self._warn(key)
+            place = (in_batches, key)
+            if omitted and place in omitted:
                 continue
+            if isinstance(value, (bytes, bytearray)):
+                self._warn(key, "is bytes, which are not recorded; report a number, a string or a list")
+                continue
+            left = room.left
             try:
                 if key == "":
                     raise ValueError("has no name; expected one such as 'loss'")
                 _put(copied, key, _plain(value, room, _DEEPEST))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"metric {key!r} {error}") from error
+            finally:
+                room.used[place] += left - room.left
         return copied
 
-    def _warn(self, name: str) -> None:
+    def _warn(self, name: Any, problem: str) -> None:
         if name not in self._warned:
             self._warned.add(name)
-            _log.warning("metric %r is bytes, which are not recorded; report a number, a string or a list", name)
+            _log.warning("metric %r %s", name, problem)
 
 
 def to_float(value: Any) -> float:
@@ -130,26 +166,35 @@ def to_steps(value: Any) -> int:
     return steps
 
 
-class _Room:
-    """Remaining part of the limit `MAX_REPORT_SIZE`."""
+class _TooLarge(ValueError):
+    """The limit `MAX_REPORT_SIZE` is exceeded."""
 
-    __slots__ = ("left",)
+
+class _Room:
+    """Remaining part of the limit `MAX_REPORT_SIZE`, and the parts that metrics use."""
+
+    __slots__ = ("left", "used")
 
     def __init__(self) -> None:
         self.left = MAX_REPORT_SIZE
+        self.used: Counter[_Place] = Counter()
 
     def take(self, count: int) -> None:
         """Subtract numbers or characters from the remaining part.
 
         Raises:
-            ValueError: the limit is exceeded.
+            _TooLarge: the limit is exceeded.
         """
-        if count > self.left:
-            raise ValueError(
-                f"exceeds the {MAX_REPORT_SIZE:,} numbers and characters that one report may hold; "
-                "report a summary of it, or save it in a checkpoint"
-            )
         self.left -= count
+        if self.left < 0:
+            raise _TooLarge(_limit())
+
+
+def _limit() -> str:
+    return (
+        f"exceeds the {MAX_REPORT_SIZE:,} numbers and characters that one report may hold; report a summary of it, or "
+        "save it in a checkpoint"
+    )
 
 
 def _plain(value: Any, room: _Room, levels: int) -> Any:
@@ -191,8 +236,8 @@ def _unwrapped(value: Any, room: _Room) -> Any:
     """
     if hasattr(value, "tolist") and hasattr(value, "shape"):
         size = math.prod(value.shape)
-        if size > room.left:  # before a list of this size is created
-            room.take(size)
+        if size > room.left:
+            room.take(size)  # raises an error before a list of this size is created
         inside = _asked(value, "item" if size == 1 else "tolist")
         return float(inside) if type(inside) is type(value) else inside  # item() does not convert NumPy's long double
     if isinstance(value, Real):
@@ -226,12 +271,11 @@ def _name(key: object) -> str:
 
 
 def _is_flat(metrics: Mapping[str, Any]) -> bool:
-    return _FLAT.issuperset(map(type, metrics.values())) and _STRING.issuperset(map(type, metrics))
-
-
-def _are_names(metrics: Mapping[str, Any]) -> bool:
-    text = "".join(metrics)
-    return "" not in metrics and text.isascii() and "\0" not in text
+    """Return whether all values are numbers, and all names are text that every database can store."""
+    if not (_FLAT.issuperset(map(type, metrics.values())) and _STRING.issuperset(map(type, metrics))):
+        return False
+    names = "".join(metrics)
+    return "" not in metrics and names.isascii() and "\0" not in names
 
 
 def _kind(value: object) -> str:

@@ -76,8 +76,8 @@ class TensorboardDirectory:
         self._scratch = ExitStack()
         self._directory: Path | None = None
         self._file: EventFile | None = None
-        self._stored: set[tuple[Path, PurePath, int, int]] = set()
-        """Stored versions of files, as (path, stored path, time of modification in ns, size in bytes)."""
+        self._stored: dict[tuple[Path, PurePath], tuple[int, int]] = {}
+        """Latest stored versions of files by path and stored path, as (time of modification in ns, size in bytes)."""
         self._creating = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
@@ -126,14 +126,12 @@ class TensorboardDirectory:
             relative = path.relative_to(self.path())
             target = _inside(mangler(relative, self._rank), relative)
             try:
-                status = path.stat()
-                # The version is taken before the copy, because the file may grow during it.
-                version = (relative, target, status.st_mtime_ns, status.st_size)
-                if version not in self._stored:
+                version = _version(path)  # before the copy, because the file may grow during it
+                if version != self._stored.get((relative, target)):
                     name = f"{self._folder}/{target.as_posix()}"
                     self._storage.put(self._storage_id, name, path)
-                    self._stored.add(version)
-                    stored[name] = status.st_size
+                    self._stored[relative, target] = version
+                    _, stored[name] = version
             except (OSError, StorageError) as error:
                 if path.exists():  # otherwise the program that wrote it has removed it, as profilers do
                     errors.append(error)
@@ -187,12 +185,11 @@ class TensorboardDirectory:
         return sorted(path for path in self._directory.rglob("*") if path.is_file()) if self._directory else []
 
     def _not_stored(self) -> list[Path]:
-        stored = {(source, changed, size) for source, _, changed, size in self._stored}
+        stored = {(source, version) for (source, _), version in self._stored.items()}
         return [
             path
             for path in self._files()
-            if not self.dispensable(path)
-            and (path.relative_to(self.path()), path.stat().st_mtime_ns, path.stat().st_size) not in stored
+            if not self.dispensable(path) and (path.relative_to(self.path()), _version(path)) not in stored
         ]
 
     def _sync_until_closed(self) -> None:
@@ -206,20 +203,26 @@ class TensorboardDirectory:
             pause = max(_SYNC_INTERVAL, (time.monotonic() - start) / _MAX_SYNC_SHARE)
 
 
+def _version(path: Path) -> tuple[int, int]:
+    """Return the time of modification of a file in ns, and its size in bytes."""
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
 def scalars_by_step(report: MetricsReport) -> Iterator[tuple[int, dict[str, float]]]:
     """Yield the steps of a report, each with its scalars by tag.
 
-    The steps of the batches come first. The last step contains the metrics that no batch contains.
+    The steps of the batches come first. The last step contains the scalars that no batch contains.
     """
     in_batches: set[str] = set()
     batches = report.batch_metrics or ()
     for step, batch in enumerate(batches, report.steps_completed - len(batches)):
         if values := _by_tag(report.group, batch):
             yield step, values
-        in_batches.update(batch)
-    rest = {name: value for name, value in report.metrics.items() if name not in in_batches}
-    if values := _by_tag(report.group, rest):
-        yield report.steps_completed, values
+        in_batches.update(values)
+    scalars = _by_tag(report.group, report.metrics)
+    if rest := {tag: value for tag, value in scalars.items() if tag not in in_batches}:
+        yield report.steps_completed, rest
 
 
 def _by_tag(group: str, metrics: Mapping[str, Any]) -> dict[str, float]:

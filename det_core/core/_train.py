@@ -82,7 +82,8 @@ class TrainContext:
 
         The values are copied and converted before this method returns. NumPy and torch scalars become numbers, arrays
         and tensors become lists, an Enum becomes its name, and a date becomes ISO 8601 text. NaN and infinities are
-        kept. Bytes are omitted with a warning.
+        kept. Bytes are omitted with a warning. If a report has more than a million numbers and characters, its largest
+        metrics are omitted with a warning, or only their values in all batches.
 
         Args:
             steps_completed: number of batches trained since the start of the trial, >= 0.
@@ -92,8 +93,7 @@ class TrainContext:
         Raises:
             TypeError: a value is not JSON-compatible, or ``steps_completed`` is not an integer. The message names
                 the metric.
-            ValueError: ``steps_completed`` is negative or too large, or the report contains more than a million
-                numbers and characters.
+            ValueError: ``steps_completed`` is negative or too large.
         """
         self._report(TRAINING, steps_completed, metrics, batch_metrics)
 
@@ -189,7 +189,7 @@ class TrainContext:
             TypeError: a value is not JSON-compatible.
             ValueError: there are more than a million numbers and characters.
         """
-        self._store.set_trial_metadata(self._run.trial_id, self._run.run_id, self._values.copy(metadata)[0])
+        self._store.set_trial_metadata(self._run.trial_id, self._run.run_id, self._values.copy_all(metadata))
 
     def get_metadata(self) -> dict[str, Any]:
         """Return the metadata from the last `set_metadata` of any run of this trial. Empty if there was none."""

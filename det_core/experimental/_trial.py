@@ -32,7 +32,8 @@ class TrialMetrics:
         steps_completed: number of batches trained.
         end_time: time of the report.
         metrics: metric names mapped to values.
-        batch_metrics: metrics of each batch since the previous report, oldest first.
+        batch_metrics: metrics of each batch since the previous report, oldest first. Trials record arrays and lists of
+            numbers in them as ``{count, min, max, mean}``.
         group: ``training``, ``validation`` or another name that the trial reports under.
     """
 

@@ -14,6 +14,9 @@ from typing import Any
 
 Metrics = Mapping[str, Any]
 """Metric names mapped to values."""
+SCHEDULE_END = "schedule_end"
+"""Key of a checkpoint's metadata for the number of batches after which the first schedule of the trial ends, such as
+that of its learning rate. ``det experiment continue`` names it before it trains longer."""
 
 
 class TrialAdapter(ABC):
@@ -57,7 +60,8 @@ class TrialAdapter(ABC):
         Errors in the trial's code propagate after a log line that contains ``batch N``.
 
         Returns:
-            The metrics of each trained batch in order, for this worker's share, as JSON-compatible values.
+            The metrics of each trained batch in order, for this worker's share, as JSON-compatible values or as NumPy
+            arrays of float64, int64 or bool, which cost less than lists.
         """
         raise NotImplementedError(f"{type(self).__name__} must override train(), or call TrialLoop.chunks() itself")
 
@@ -118,7 +122,7 @@ class TrialAdapter(ABC):
         """Called after a checkpoint became complete, at the latest when the next one begins or training ends."""
 
     def metadata(self) -> Mapping[str, Any]:
-        """Return keys to add to every checkpoint's metadata, such as ``framework``."""
+        """Return keys to add to every checkpoint's metadata, such as ``framework`` and `SCHEDULE_END`."""
         return {}
 
     def close(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from det_core.config import ExperimentConfig, Length, parse_config, replace_texts
+from det_core.config import ExperimentConfig, Length, Unit, parse_config, replace_texts
 from det_core.core import open_storage_block
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.home import private_directory
+from det_core.interfaces.framework import SCHEDULE_END
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import unpack_context_dir
@@ -17,6 +19,8 @@ from det_core.runner._submit import submit_experiment
 from det_core.scratch import scratch_directory
 from det_core.storage import check_storage
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
+
+_log = logging.getLogger("det.runner")
 
 _CHANGEABLE = (
     "checkpoint_code",
@@ -74,7 +78,7 @@ def continue_experiment(store: TrackingStore, experiment_id: int, changes: Seque
     if experiment.state is State.COMPLETED and not extended:
         raise InvalidExperimentException(_nothing_to_train(experiment, before))
     if extended:
-        _check_longer(experiment, before, after, trials)
+        _check_length(store, experiment, before, after, trials)
     _check_checkpoints(store, experiment, after, trials)
     complete = after.dump()
     known = store_secrets(complete)
@@ -188,10 +192,14 @@ def _nothing_to_train(experiment: ExperimentRecord, config: ExperimentConfig) ->
     )
 
 
-def _check_longer(
-    experiment: ExperimentRecord, before: ExperimentConfig, after: ExperimentConfig, trials: Sequence[TrialRecord]
+def _check_length(
+    store: TrackingStore,
+    experiment: ExperimentRecord,
+    before: ExperimentConfig,
+    after: ExperimentConfig,
+    trials: Sequence[TrialRecord],
 ) -> None:
-    """Refuse a length of another unit, and one that trials have exceeded."""
+    """Refuse a length of another unit, and one that trials have exceeded. Name schedules that end before it."""
     old, new = before.searcher, after.searcher
     if old.unit != new.unit:
         was = old.unit.value if old.unit else "no unit"
@@ -205,11 +213,51 @@ def _check_longer(
             )
         return
     reached, wanted = _value(old.max_length), _value(new.max_length)
-    trained = any(trial.steps_completed for trial in trials)
-    if trained and wanted < reached:
+    batches = wanted if new.unit is Unit.BATCHES else None
+    trained = [trial for trial in trials if trial.steps_completed]
+    if wanted > reached:
+        _name_schedules(store, trained, batches)
+    undoes = experiment.state is not State.COMPLETED and all(_goes_back(store, trial, batches) for trial in trained)
+    if wanted < reached and trained and not undoes:
         raise InvalidExperimentException(
-            f"searcher.max_length of experiment {experiment.id} is {reached}, and {wanted} is less; give a longer one"
+            f"searcher.max_length of experiment {experiment.id} is {reached}, and {wanted} is less; give a longer one, "
+            "or, to undo an extension that saved no checkpoint, the one before it"
         )
+
+
+def _goes_back(store: TrackingStore, trial: TrialRecord, batches: int | None) -> bool:
+    """Return whether a trial has completed a length, and its later runs have saved no checkpoint.
+
+    Args:
+        store: the tracking store.
+        trial: the trial.
+        batches: the new length, or None if it has another unit.
+    """
+    runs = store.runs(trial.id)
+    done = [run.run_id for run in runs if run.end_time and not (run.end_reason or run.preemption_acknowledged)]
+    newest = store.checkpoints(trial_id=trial.id)[-1:]
+    reached = [one.steps_completed or 0 for one in newest if one.run_id <= max(done, default=0)]
+    return bool(reached) and (batches is None or reached[0] <= batches)
+
+
+def _name_schedules(store: TrackingStore, trials: Sequence[TrialRecord], batches: int | None) -> None:
+    """Warn of schedules that end before the new length.
+
+    Args:
+        store: the tracking store.
+        trials: the trials that have trained.
+        batches: the new length, or None if it has another unit and is only known to be more than before.
+    """
+    for trial in trials:
+        newest = store.checkpoints(trial_id=trial.id)[-1:]
+        end = newest[0].metadata.get(SCHEDULE_END) if newest else None
+        if isinstance(end, int) and end < ((trial.total_batches or 0) + 1 if batches is None else batches):
+            _log.warning(
+                "a schedule of trial %d, such as that of its learning rate, ends after %d batches, whatever the code "
+                "says, and the training goes on after it. If that fails, continue with the length before to undo it",
+                trial.id,
+                end,
+            )
 
 
 def _value(length: Length | int) -> int:

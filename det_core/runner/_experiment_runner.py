@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import cache
@@ -9,8 +10,9 @@ from functools import cache
 from det_core import events
 from det_core.config import parse_config
 from det_core.core import open_storage_block
+from det_core.core.checkpoint_retention import remove_superfluous
 from det_core.core.event_stream import EventStream, make_fetch_files
-from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy
+from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy, TrackingError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.records import REQUESTS, State, TrialRecord
@@ -20,7 +22,6 @@ from det_core.launch.launchers import open_launcher
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._lease import Lease
 from det_core.runner._recorded_search import RecordedSearch
-from det_core.runner._retention import remove_superfluous
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests
 from det_core.runner._trial_pool import TrialPool
@@ -29,6 +30,8 @@ from det_core.scratch import scratch_directory
 from det_core.search.method_selection import open_search_method
 from det_core.storage import check_storage
 from det_core.tracking.secret_files import resolve_secrets
+
+_log = logging.getLogger("det.runner")
 
 
 class ExperimentRunner:
@@ -83,6 +86,7 @@ class ExperimentRunner:
             ExperimentBusy: another living runner holds the experiment.
             StaleRun: another runner has taken over the experiment.
             StoreBusy: the database was unavailable for too long. The experiment can be resumed.
+            DetError: this host lacks memory or space, or another error has ended the experiment.
         """
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
@@ -104,18 +108,26 @@ class ExperimentRunner:
             state = self._run(lease, tick)
         except (StaleRun, ExperimentBusy):
             raise  # another runner holds the experiment now
-        except StoreBusy as error:
-            raise StoreBusy(
-                f"{error} The experiment keeps its last recorded state; to continue it: "
-                f"det experiment resume {self._experiment.id}"
+        except (StoreBusy, OSError, MemoryError) as error:  # of this host, so training can go on later
+            self._break_off(State.PAUSED, error, lease)
+            kind = StoreBusy if isinstance(error, StoreBusy) else DetError
+            raise kind(
+                f"{self._error} The experiment was stopped; to continue it: det experiment resume {self._experiment.id}"
             ) from error
         except BaseException as error:
-            self._error = str(error) or repr(error)
-            for trial in self._store.trials(self._experiment.id, states=[State.ACTIVE]):
-                self._store.set_trial_state(trial.id, State.PAUSED, lease=lease.holder)
-            self._finish(State.ERROR, lease)
+            self._break_off(State.ERROR, error, lease)
             raise
         return self._finish(state, lease)
+
+    def _break_off(self, state: State, error: BaseException, lease: Lease) -> None:
+        """Record the end of the experiment by an error, unless this fails, too."""
+        self._error = str(error) or repr(error)
+        try:
+            for trial in self._store.trials(self._experiment.id, states=[State.ACTIVE]):
+                self._store.set_trial_state(trial.id, State.PAUSED, lease=lease.holder)
+            self._finish(state, lease)
+        except TrackingError as failure:
+            _log.warning("experiment %d keeps its last recorded state: %s", self._experiment.id, failure)
 
     def _clean_up(self, lease: Lease) -> None:
         """Remove the checkpoints that the policy does not keep, unless a stop is requested."""

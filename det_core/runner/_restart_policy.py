@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,6 +17,8 @@ FIRST_DELAY = 1.0
 """Seconds until the next launch after the first of several ends in a row. Each further one doubles the delay."""
 MAX_DELAY = 300.0
 """Maximum number of seconds until the next launch."""
+_STORE_ERROR = re.compile(r"(^|\.)(StoreBusy|Unavailable): ")
+"""Reason of a run that waited in vain for the tracking store."""
 _NO_PROGRAM = (126, 127)
 """Exit codes with which shells and our launcher report a command that could not be started."""
 
@@ -35,6 +38,8 @@ class End(Enum):
     """The checkpoint that the run started from is damaged."""
     INTERRUPTED = auto()
     """The engine has ended the run."""
+    NO_STORE = auto()
+    """The workers have stopped because the tracking store was unavailable for too long."""
     FAILED = auto()
     """The run has failed."""
     REPEATED = auto()
@@ -90,7 +95,7 @@ class Count(Enum):
     IDLE_INTERRUPTIONS = auto()
     """Interruptions in a row, also by requests, since the newest batch or checkpoint."""
     SHORT_RUNS = auto()
-    """Interruptions in a row of runs shorter than `MAX_DELAY`."""
+    """Interruptions in a row of runs shorter than `MAX_DELAY`, also by an unavailable tracking store."""
     LAUNCH_ATTEMPTS = auto()
     """Failed attempts to launch the present run."""
     LAUNCH_SECONDS = auto()
@@ -155,6 +160,7 @@ _RULES: Mapping[End, _Rule] = {
     End.YIELDED: _Rule(limits=[Count.IDLE_INTERRUPTIONS]),
     End.DAMAGED: _Rule(),  # each run that finds damage starts from an older checkpoint than the one before
     End.INTERRUPTED: _Rule(limits=[Count.INTERRUPTIONS, Count.IDLE_INTERRUPTIONS], delay=Count.SHORT_RUNS),
+    End.NO_STORE: _Rule(limits=[Count.IDLE_INTERRUPTIONS], beyond=TrainingOutcome.PAUSED, delay=Count.SHORT_RUNS),
     End.FAILED: _Rule(limits=[Count.FAILURES]),
     End.REPEATED: _Rule(TrainingOutcome.FAILED),
     End.NOT_RESTARTABLE: _Rule(TrainingOutcome.FAILED),
@@ -178,12 +184,13 @@ OWN_ENDS = (End.COMPLETED, End.STOPPED, End.INVALID_HP)
 """Ends of a trial that a request to stop does not change."""
 
 
-def classify_exit(end: Exit, run: Run, *, is_command: bool) -> End:
+def classify_exit(end: Exit, run: Run, *, reason: str = "", is_command: bool) -> End:
     """Return the kind of the end of a launch.
 
     Args:
         end: what the launcher says.
         run: what the workers have recorded.
+        reason: why they have failed, as they or the launcher say.
         is_command: whether the entrypoint is a command, not a trial class.
     """
     if end.cause is Cause.NOT_STARTED:
@@ -200,6 +207,8 @@ def classify_exit(end: Exit, run: Run, *, is_command: bool) -> End:
         return End.YIELDED
     if end.code == EXIT_DO_NOT_RESTART:
         return End.NOT_RESTARTABLE
+    if _STORE_ERROR.search(reason):
+        return End.NO_STORE
     return End.NO_PROGRAM if is_command and end.code in _NO_PROGRAM else End.FAILED
 
 

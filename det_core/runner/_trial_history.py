@@ -108,8 +108,9 @@ class TrialHistory:
             self.counts[Count.FAILURES] = self._store.count_restart(self._trial_id, lease=self._lease)
         if end is End.INTERRUPTED:
             self.counts[Count.INTERRUPTIONS] = self._store.count_interruption(self._trial_id, lease=self._lease)
+        if end in (End.INTERRUPTED, End.NO_STORE):
             self.counts[Count.SHORT_RUNS] += 1
-        if end in (End.INTERRUPTED, End.YIELDED) and not self._progressed:
+        if end in (End.INTERRUPTED, End.NO_STORE, End.YIELDED) and not self._progressed:
             self.counts[Count.IDLE_INTERRUPTIONS] += 1
 
     def _is_new(self, traces: _Traces) -> bool:

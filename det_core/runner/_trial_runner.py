@@ -131,6 +131,8 @@ class TrialRunner:
             self.store, trial.id, lease=self.lease, is_silent=is_command(self.config.entrypoint)
         )
         while not requested() and self._activate(trial):
+            if done := self._completed_run(trial):
+                return TrainingResult(TrainingOutcome.COMPLETED, metric=self._searcher_metric(trial, done))
             end = self._run_once(trial, history, requested)
             stops = requested() is not None
             if not stops:
@@ -157,6 +159,14 @@ class TrialRunner:
         """Record that the trial is ACTIVE, and return whether it is, because its end may have been requested."""
         self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
         return self.store.trial(trial.id).state is State.ACTIVE
+
+    def _completed_run(self, trial: TrialRecord) -> Run | None:
+        """Return the newest run if its workers have done their work, but its runner did not live to report it."""
+        operation = self.store.searcher_operation(trial.id)
+        if not (operation and operation.completed):
+            return None
+        run = self.store.runs(trial.id)[-1]
+        return None if run.end_reason or run.preemption_acknowledged or run.early_exit else run
 
     def _result(
         self, trial: TrialRecord, history: TrialHistory, end: _RunEnd, outcome: TrainingOutcome, limit: str
@@ -314,7 +324,7 @@ class TrialRunner:
     def _classify(self, ended: Exit, reason: str, history: TrialHistory, start: StartingPoint) -> _RunEnd:
         """Return the end of a run whose processes have ended for the given reason."""
         run = self.store.run(history.run.trial_id, history.run.run_id)
-        kind = classify_exit(ended, run, is_command=is_command(self.config.entrypoint))
+        kind = classify_exit(ended, run, reason=reason, is_command=is_command(self.config.entrypoint))
         if kind in OWN_ENDS:
             return _RunEnd(kind, reason if ended.code else "")
         history.end_run()

@@ -91,6 +91,14 @@ def read_object(path: Path) -> dict[str, Any]:
     return _parsed(path.read_bytes(), str(path))
 
 
+def is_manifest(path: Path) -> bool:
+    """Return whether a file is the ``metadata.json`` of a checkpoint of det."""
+    try:
+        return KEY in read_object(path)
+    except CheckpointCorrupt:
+        return False
+
+
 def _parsed(text: bytes, where: str) -> dict[str, Any]:
     try:
         content = json.loads(text)

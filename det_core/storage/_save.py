@@ -15,7 +15,7 @@ from det_core.local_files.checksum import EMPTY_ENTRY, Entry, checksum_file
 from det_core.local_files.parallel import in_parallel
 from det_core.storage._delete import delete_stored_files
 from det_core.storage._directory_tree import parent_directories
-from det_core.storage._manifest import KEY, METADATA_FILE, Manifest, put_manifest
+from det_core.storage._manifest import KEY, METADATA_FILE, Manifest, is_manifest, put_manifest
 from det_core.storage._put_errors import explain_put_errors
 from det_core.storage._selector import Selector
 
@@ -26,7 +26,7 @@ def scan_directory(directory: Path, selector: Selector | None = None) -> dict[st
     """Return the files and directories under a directory by relative path. Paths of directories end in ``/``.
 
     Symbolic links count as what they point to. Their targets must exist, and directories among them must be inside
-    ``directory``. ``metadata.json`` at the top is omitted, because the checkpoint will get its own.
+    ``directory``. The ``metadata.json`` of another checkpoint at the top is omitted, because the new one gets its own.
 
     Args:
         directory: the directory to scan.
@@ -34,11 +34,18 @@ def scan_directory(directory: Path, selector: Selector | None = None) -> dict[st
             directory that is not included are still considered, except for a link that cannot be followed.
 
     Raises:
-        ValueError: there is a dangling link, a link that leads out of the directory or back to a directory above it, or
-            a special file. The message names it.
+        ValueError: there is a dangling link, a link that leads out of the directory or back to a directory above it, a
+            special file, or another ``metadata.json`` at the top. The message names it.
     """
-    found = _walk(os.fspath(directory), "", (os.path.realpath(directory),), selector)
-    return {name: path for name, path in found if name != METADATA_FILE and (selector is None or selector(name))}
+    walk = _walk(os.fspath(directory), "", (os.path.realpath(directory),), selector)
+    found = {name: path for name, path in walk if selector is None or selector(name)}
+    reserved = found.pop(METADATA_FILE, None)
+    if reserved and not is_manifest(reserved):
+        raise ValueError(
+            f"cannot store {reserved}, because each checkpoint has a file of det with this name; rename it, pass its "
+            "content as metadata, or leave it out with a selector"
+        )
+    return found
 
 
 def _walk(directory: str, prefix: str, above: tuple[str, ...], selector: Selector | None) -> Iterator[tuple[str, Path]]:

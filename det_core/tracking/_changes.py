@@ -31,7 +31,8 @@ _TABLES: Sequence[tuple[str, Column[int]]] = (
 )
 """Field of `Changes` and the column with its values, for each table."""
 _ROWS = 10_000
-"""Maximum number of rows of a table that a call reads."""
+"""Maximum number of rows of a table that a call reads. While transactions are in progress, a cursor moves on by so many
+rows only once those that began before it have ended."""
 _OVERLAP = 1000
 """Number of ids before the last one that transactions in progress may use when the first cursor is created."""
 _FORMAT = re.compile(r"[0-9]{1,19}(?:,[0-9]{1,19}){5}(?:;[0-9]{1,19}(?:,[0-9]{1,19}){6})?")
@@ -63,7 +64,8 @@ class _Cursor(NamedTuple):
             return _Cursor(self.ids, ends, following)
         if oldest < self.next_transaction:
             return self
-        return _Cursor(list(map(max, self.ids, self.marks)), ends, following)
+        complete = map(min, self.marks, ends)  # a call that reads only a part may end before the marks
+        return _Cursor(list(map(max, self.ids, complete)), ends, following)
 
 
 class ChangesMixin(StoreMixin):
@@ -77,34 +79,27 @@ class ChangesMixin(StoreMixin):
             rows = connection.execute(_tails, {f"after_{table}": row for table, row in enumerate(ids)}).all()
         ends = [_end(row for row in rows if row.table == table) for table in range(len(_TABLES))]
         if cursor is None:
-            begin = _Cursor([max(0, end.row - _OVERLAP) for end in ends])
-            return Changes(cursor=str(begin.advance([end.row for end in ends], oldest, following)))
-        cursor = cursor._replace(ids=[end.row if end.is_partial else row for row, end in zip(ids, ends, strict=True)])
+            begin = _Cursor([max(0, end - _OVERLAP) for end in ends])
+            return Changes(cursor=str(begin.advance(ends, oldest, following)))
         found: dict[str, set[int]] = {name: set() for name, _ in _TABLES}
         for row in rows:
             if row.subject is not None:
                 found[_TABLES[row.table][0]].add(row.subject)
         return Changes(
-            cursor=str(cursor.advance([end.row for end in ends], oldest, following)),
+            cursor=str(cursor.advance(ends, oldest, following)),
             **{name: sorted(subjects) for name, subjects in found.items()},
         )
 
 
-class _End(NamedTuple):
-    row: int
-    """Id of the last row of a table that was read, or that of the last row of all."""
-    is_partial: bool
-    """Whether there may be more rows."""
-
-
-def _end(rows: Iterable[Row[Any]]) -> _End:
+def _end(rows: Iterable[Row[Any]]) -> int:
+    """Return the id of the last row of a table if all were read, else that of the last row that was read."""
     last, read, count = 0, 0, 0
     for row in rows:
         if row.subject is None:
             last = row.last or 0
         else:
             read, count = max(read, row.last), count + row.rows
-    return _End(read, True) if count >= _ROWS else _End(last, False)
+    return read if count >= _ROWS else last
 
 
 def _select_tails(limit: int = _ROWS) -> CompoundSelect[Any]:

@@ -41,7 +41,8 @@ _LIMITS = {
 """libpq options that detect an unreachable host. Options in the URL take precedence."""
 
 _SNAPSHOT = sa.func.txid_current_snapshot()
-_TRANSACTIONS = sa.select(sa.func.txid_snapshot_xmin(_SNAPSHOT), sa.func.txid_snapshot_xmax(_SNAPSHOT))
+# Not txid_snapshot_xmax, which is the number after the last transaction that has ended.
+_TRANSACTIONS = sa.select(sa.func.txid_snapshot_xmin(_SNAPSHOT), sa.func.txid_current())
 
 for _index in metrics.indexes:
     _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]

@@ -24,18 +24,19 @@ class SearcherOperationsMixin(StoreMixin):
 
     def searcher_operation(self, trial_id: int) -> SearcherOperationRecord | None:
         with self._database.read() as connection:
-            return _operation(connection, trial_id)
+            return fetch_operation(connection, trial_id)
 
     def complete_searcher_operation(self, trial_id: int, run_id: int, length: int, metric: float) -> None:
         with self._database.write() as connection:
             fence_run(connection, trial_id, run_id)
-            current = _operation(connection, trial_id)
+            current = fetch_operation(connection, trial_id)
             if current is None or current.length != length or current.completed:
                 raise TrackingError(f"trial {trial_id} cannot complete length {length}: {_describe_operation(current)}")
             update_trial(connection, trial_id, searcher_completed=length, searcher_metric=float(metric))
 
 
-def _operation(connection: Connection, trial_id: int) -> SearcherOperationRecord | None:
+def fetch_operation(connection: Connection, trial_id: int) -> SearcherOperationRecord | None:
+    """Return the current operation of a trial, or None if it has none."""
     row = fetch_only_row(connection, select(*_columns).where(trials.c.id == trial_id), f"trial {trial_id}")
     if row.searcher_length is None:
         return None

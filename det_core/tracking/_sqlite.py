@@ -48,6 +48,10 @@ _DAMAGED = (
     "or restore a backup"
 )
 _FULL = "is on a full disk: free space, or set DET_HOME to a directory on another disk"
+_FAILED = (
+    "could not be read, written or synced, because its disk failed or a quota is exhausted; `dmesg` and `df` may say "
+    "more. Repair this, or set DET_HOME to a directory on another disk"
+)
 _READ_ONLY = "cannot be written: its file or directory is read-only. Make it writable, or set DET_HOME"
 _MOVED = (
     "{path} was deleted, renamed or replaced while this process had it open, so nothing more can be recorded. "
@@ -61,7 +65,8 @@ _MEANINGS: tuple[tuple[str, type[TrackingError], str], ...] = (
     ("not a database", StoreCorrupt, _DAMAGED),
     ("malformed", StoreCorrupt, _DAMAGED),
     ("could not decode", StoreCorrupt, _DAMAGED),
-    ("disk is full", TrackingError, _FULL),
+    ("disk is full", Unavailable, _FULL),
+    ("disk i/o error", Unavailable, _FAILED),
     ("readonly", TrackingError, _READ_ONLY),
     ("unable to open", TrackingError, _NOT_THERE),
 )

@@ -27,6 +27,7 @@ from det_core.tracking._rows import (
     update_trial,
 )
 from det_core.tracking._schema import checkpoints, experiments, runs, trials
+from det_core.tracking._searcher_operations import fetch_operation
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -117,9 +118,12 @@ class TrialsMixin(StoreMixin):
             run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id, start_time=utc_now())
             start = 0
             if trial.run_id:  # the first run has nothing to continue, archive or end
-                start, saved_by = _origin(connection, trial_id, trial.steps_completed)
-                archive_after(connection, trial_id, start, saved_by)
-                _end_runs(connection, trial_id)
+                operation = fetch_operation(connection, trial_id)
+                start = trial.steps_completed
+                if not (operation and operation.completed):  # otherwise, what follows is not trained again
+                    start, saved_by = _origin(connection, trial_id, start)
+                    archive_after(connection, trial_id, start, saved_by)
+                _end_runs(connection, trial_id, "its runner ended first")
             connection.execute(runs.insert().values(vars(run)))
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="", placement="")
             return run
@@ -203,6 +207,6 @@ def _origin(connection: Connection, trial_id: int, reached: int) -> tuple[int, i
     return reached if row.steps_completed is None else int(row.steps_completed), int(row.run_id)
 
 
-def _end_runs(connection: Connection, trial_id: int) -> None:
+def _end_runs(connection: Connection, trial_id: int, reason: str = "") -> None:
     running = (runs.c.trial_id == trial_id, runs.c.end_time.is_(None))
-    connection.execute(update(runs).where(*running).values(end_time=utc_now()))
+    connection.execute(update(runs).where(*running).values(end_time=utc_now(), end_reason=reason))

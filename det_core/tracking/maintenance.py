@@ -6,7 +6,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import sqlalchemy as sa
 
 from det_core.errors import DetError, StoreBusy, StoreCorrupt, TrackingError
 from det_core.package_commands import package_command
+from det_core.scratch import scratch_directory
 from det_core.tracking._open import _database, _parse, database_file, file_url, open_store
 from det_core.tracking._schema import VERSION, schema, tables
 
@@ -91,8 +91,8 @@ def back_up(url: str, target: Path) -> None:
     if not target.absolute().parent.is_dir():
         raise DetError(f"the directory {target.absolute().parent} does not exist; create it")
     database = _existing_file(url)
-    partial = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
-    try:
+    with scratch_directory("backup", target.absolute().parent) as directory:  # the next one removes it after a kill
+        partial = directory / "copy"
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # it contains configs and logs
         if database:
             _copy_sqlite(database, partial)
@@ -103,9 +103,6 @@ def back_up(url: str, target: Path) -> None:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.link(partial, target)  # fails if the file exists by now
-    finally:
-        for path in (partial, Path(f"{partial}-wal"), Path(f"{partial}-shm"), Path(f"{partial}-journal")):
-            path.unlink(missing_ok=True)
 
 
 def restore_backup(url: str, source: Path, *, overwrite: bool = False) -> None:

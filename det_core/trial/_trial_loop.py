@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from numbers import Real
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._schedule import Schedule
 from det_core.trial._training_plan import TrainingPlan
 from det_core.trial._trial_context import TrialContext
-from det_core.trial.metric_averages import average_metrics, merge_rank_metrics
+from det_core.trial.metric_averages import average_metrics, merge_rank_metrics, summarize_arrays
 from det_core.version import __version__
 
 STATE_FILE = "trial_state.json"
@@ -240,7 +241,8 @@ class TrialLoop:
         metrics = {**average_metrics(rows), **self._adapter.reduced()}
         if self._ranks.is_chief:
             self._warn_of_left_out(rows, metrics)
-            self._core.train.report_training_metrics(self._progress.batches_trained, metrics, rows)
+            summaries = list(map(summarize_arrays, rows))
+            self._core.train.report_training_metrics(self._progress.batches_trained, metrics, summaries)
         self._progress.unreported = []
         self._adapter.reported(metrics, rows)
 
@@ -335,7 +337,8 @@ class TrialLoop:
         metadata = {"steps_completed": batch, "det_version": __version__, **self._adapter.metadata()}
         write = self._adapter.snapshot()
         if self._core.distributed.rank == 0:
-            write = partial(_write, write, json.dumps(asdict(self._progress)), self._directory, self._code)
+            state = json.dumps(asdict(self._progress), default=methodcaller("tolist"))
+            write = partial(_write, write, state, self._directory, self._code)
         if self._adapter.sharded:
             self._saver.save_shards(metadata, write)
         else:

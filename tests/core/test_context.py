@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_core import core, get_cluster_info
+from det_core.cli import main
 from det_core.errors import CheckpointNotFound, MetricsConflict, TrackingError
 from det_core.home import home_directory
 from det_core.interfaces.records import CheckpointState, State
@@ -147,6 +149,44 @@ def test_checkpoints_are_stored_restored_and_recorded(store: TrackingStore, tmp_
         context.checkpoint.delete(storage_id)
         assert store.checkpoint(storage_id).state is CheckpointState.DELETED
         context.checkpoint.delete(storage_id)
+
+
+def test_checkpoints_in_another_storage_are_deleted_there(store: TrackingStore, tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path / "one") as context:
+        with context.checkpoint.store_path({"steps_completed": 1}) as (_, storage_id):
+            pass
+        store.edit_checkpoint_metadata(storage_id, add={"note": "edited"})
+        assert context.checkpoint.get_metadata(storage_id) == {"steps_completed": 1, "note": "edited"}
+    with core.init(checkpoint_storage=tmp_path / "two") as context:
+        context.checkpoint.delete(storage_id)
+    assert not (tmp_path / "one" / storage_id).exists()
+    assert store.checkpoint(storage_id).state is CheckpointState.DELETED
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "kept"),
+    [
+        ({}, None, [1, 4]),
+        ({"save_trial_best": 0, "save_trial_latest": 2}, None, [3, 4]),
+        ({}, RuntimeError("boom"), [1, 2, 3, 4]),
+    ],
+)
+def test_a_script_keeps_the_checkpoints_that_an_experiment_would_keep(
+    store: TrackingStore, tmp_path: Path, policy: dict[str, int], error: Exception | None, kept: list[int]
+) -> None:
+    storage = {"type": "directory", "container_path": str(tmp_path / "checkpoints"), **policy}
+    with suppress(RuntimeError), core.init(config={"checkpoint_storage": storage}) as context:
+        for step in range(1, 5):
+            context.train.report_validation_metrics(step, {"validation_loss": step})
+            with context.checkpoint.store_path({"steps_completed": step}):
+                pass
+        if error:
+            raise error
+    left = store.checkpoints(trial_id=context.trial.trial_id)
+    assert [one.steps_completed for one in left] == kept
+    assert {path.parent.name for path in tmp_path.rglob("metadata.json")} == {one.uuid for one in left}
+    assert main(["checkpoint", "gc", str(context.trial.experiment_id)]) == 0
+    assert len(store.checkpoints(trial_id=context.trial.trial_id)) == 2
 
 
 def test_upload_does_not_change_the_directory(store: TrackingStore, tmp_path: Path) -> None:

@@ -145,6 +145,14 @@ def test_batches_reported_too_early_have_steps_below_zero() -> None:
     assert list(scalars_by_step(report)) == [(-1, {"Determined/loss": 0.5}), (0, {"Determined/loss": 0.25})]
 
 
+def test_the_mean_of_an_array_is_a_scalar_of_the_report() -> None:
+    metrics, batches = {"loss": 1, "map": 2.5}, [{"loss": 1, "map": {"count": 2, "min": 2, "max": 3, "mean": 2.5}}]
+    report = MetricsReport(
+        trial_id=1, run_id=1, group="training", steps_completed=1, metrics=metrics, batch_metrics=batches
+    )
+    assert list(scalars_by_step(report)) == [(0, {"Determined/loss": 1}), (1, {"Determined/map": 2.5})]
+
+
 @pytest.mark.parametrize("mode", [*TensorboardMode, "MANUAL"])
 def test_the_directory_is_private_and_does_not_change(mode: TensorboardMode) -> None:
     with core.init(tensorboard_mode=mode) as context:

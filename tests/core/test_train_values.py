@@ -87,14 +87,11 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("name that is a tuple", {(1, 2): 0}, TypeError, r"metric 'm' has the name \(1, 2\); expected a string"),
     ("name that is a bool", {True: 0}, TypeError, "metric 'm' has the name True"),
     ("names that become one", {1: 0, "1": 0}, ValueError, "metric 'm' has two names that both become '1' in JSON"),
-    (
-        "too many numbers",
-        [0.5] * (MAX_REPORT_SIZE + 1),
-        ValueError,
-        "metric 'm' exceeds the 1,000,000 numbers and characters",
-    ),
-    ("too much text", "x" * (MAX_REPORT_SIZE + 1), ValueError, "metric 'm' exceeds"),
-    ("a huge array", np.broadcast_to(np.float32(0), (10**6, 10**6)), ValueError, "metric 'm' exceeds"),
+]
+TOO_LARGE: list[tuple[str, Any]] = [
+    ("too many numbers", [0.5] * (MAX_REPORT_SIZE + 1)),
+    ("too much text", "x" * (MAX_REPORT_SIZE + 1)),
+    ("a huge array", np.broadcast_to(np.float32(0), (10**6, 10**6))),
 ]
 
 
@@ -166,18 +163,45 @@ def test_metrics_must_be_a_mapping(metrics: Any) -> None:
         MetricConverter().copy(metrics)
 
 
-def test_the_limit_counts_all_parts_of_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", [row[1] for row in TOO_LARGE], ids=[row[0] for row in TOO_LARGE])
+def test_what_is_too_large_is_left_out_and_named_once(value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    values = MetricConverter()
+    for _ in range(2):
+        assert values.copy({"loss": 1, "large": value}, [{"loss": 1, "large": [2]}]) == (
+            {"loss": 1},
+            [{"loss": 1, "large": [2]}],
+        )
+        assert values.copy({"large": 3}, [{"loss": 1, "large": value}]) == ({"large": 3}, [{"loss": 1}])
+    [record] = caplog.records
+    assert record.message.startswith("metric 'large' is left out, because its report exceeds the 1,000,000 numbers")
+    with pytest.raises(ValueError, match="metric 'large' exceeds the 1,000,000 numbers"):
+        values.copy_all({"large": value})
+
+
+def test_the_limit_counts_all_parts_of_a_report(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(_metric_values, "MAX_REPORT_SIZE", 1000)
     many = {f"metric {number}": 0.5 for number in range(100)}
     assert MetricConverter().copy(many)[0] == many
-    assert len(MetricConverter().copy({}, [many] * 10)[1] or ()) == 10
-    assert len(MetricConverter().copy(many, [*[many] * 8, {**many, "none": None}])[1] or ()) == 9
-    with pytest.raises(ValueError, match="metric 'one more' exceeds the 1,000 numbers"):
-        MetricConverter().copy(many, [*[many] * 9, {"one more": 1}])
-    with pytest.raises(ValueError, match="metric 'text' exceeds"):
-        MetricConverter().copy(many, [{"number": 1, "text": "x" * 900}])
-    with pytest.raises(ValueError, match="metric '1000' exceeds"):
-        MetricConverter().copy({str(number): 0 for number in range(1001)})
+    assert MetricConverter().copy({}, [many] * 10)[1] == [many] * 10
+    assert MetricConverter().copy(many, [*[many] * 8, {**many, "none": None}])[1] == [
+        *[many] * 8,
+        many | {"none": None},
+    ]
+    assert not caplog.records
+    rows = [{"map": [0.5] * 90, "loss": 0.5}] * 11  # the loss of the last row is what does not fit
+    assert MetricConverter().copy(many, rows) == (many, [{"loss": 0.5}] * 11)
+    assert MetricConverter().copy(many, [{"number": 1, "text": "x" * 900}]) == (many, [{"number": 1}])
+    assert len(MetricConverter().copy({str(number): 0 for number in range(1001)})[0]) == 1000
+    metrics, rows = MetricConverter().copy({"note": "short"}, [many] * 11)
+    assert (metrics, list(map(len, rows or ()))) == ({"note": "short"}, [90] * 11)
+    assert [record.message.split(" is left out")[0] for record in caplog.records] == [
+        "metric 'map' of each batch",
+        "metric 'text' of each batch",
+        "metric '0'",
+        *(f"metric 'metric {number}' of each batch" for number in range(10)),
+    ]
 
 
 @pytest.mark.integration

@@ -12,12 +12,15 @@ import pytest
 from det_core.cli import main
 from det_core.core import open_storage_block
 from det_core.errors import ConfigError, DetError, ExperimentBusy, InvalidExperimentException, RecordNotFound
+from det_core.interfaces.framework import SCHEDULE_END
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment
 from det_core.testing.comparison import bitwise_form
 
 from .conftest import Submit
+
+Saved = Callable[..., ExperimentRecord]
 
 LONGER = "searcher.max_length={batches: 100}"
 
@@ -79,6 +82,41 @@ def test_a_failed_trial_continues_from_its_checkpoint(
 
 
 @pytest.mark.integration
+def test_an_extension_that_failed_can_be_undone(store: TrackingStore, new_experiment: Submit) -> None:
+    failing = "def on_batch(self, batch):\n    if batch == 65: raise ValueError"
+    keys = {"searcher": length(50), "min_validation_period": {"batches": 10}}
+    undisturbed, experiment = new_experiment(**keys), new_experiment(failing, max_restarts=0, **keys)
+    assert run(store, undisturbed) is run(store, experiment) is State.COMPLETED
+    continue_experiment(store, experiment.id, [LONGER])
+    assert run(store, experiment) is State.ERROR
+    with pytest.raises(InvalidExperimentException, match="is 100, and 40 is less"):
+        continue_experiment(store, experiment.id, ["searcher.max_length={batches: 40}"])
+    continue_experiment(store, experiment.id, ["searcher.max_length={batches: 50}"])
+    assert run(store, experiment) is State.COMPLETED
+    [one], [other] = store.trials(undisturbed.id), store.trials(experiment.id)
+    assert outcome(store, one.id) == outcome(store, other.id)
+
+
+def test_only_an_extension_without_a_checkpoint_can_be_undone(store: TrackingStore, saved: Saved) -> None:
+    experiment = saved(State.ERROR)
+    store.end_run(1, 1, reason="it failed")
+    with pytest.raises(InvalidExperimentException, match="to undo an extension that saved no checkpoint"):
+        continue_experiment(store, experiment.id, ["searcher.max_length={batches: 30}"])
+
+
+@pytest.mark.parametrize(
+    ("end", "longer", "named"), [(40, 50, True), (60, 50, False), (40, 40, False), (None, 50, False)]
+)
+def test_a_schedule_that_ends_is_named_before_training(
+    store: TrackingStore, saved: Saved, caplog: pytest.LogCaptureFixture, end: int | None, longer: int, named: bool
+) -> None:
+    experiment = saved(State.CANCELED)
+    store.edit_checkpoint_metadata("1-3", add={SCHEDULE_END: end})
+    continue_experiment(store, experiment.id, [f"searcher.max_length={{batches: {longer}}}"])
+    assert (f"a schedule of trial 1, such as that of its learning rate, ends after {end}" in caplog.text) is named
+
+
+@pytest.mark.integration
 def test_a_fork_starts_from_the_checkpoint_with_the_changed_config(
     store: TrackingStore, new_experiment: Submit, tmp_path: Path
 ) -> None:
@@ -112,9 +150,6 @@ def test_a_damaged_source_of_a_fork_is_named(store: TrackingStore, new_experimen
     assert last.uuid in (store.experiment(fork.id).error or "")
     with pytest.raises(InvalidExperimentException, match="ERROR"):
         fork_experiment(store, origin.id, last.uuid, [])
-
-
-Saved = Callable[..., ExperimentRecord]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_an_experiment_can_be_resumed_after_a_long_outage(
     (error,) = results
     assert isinstance(error, StoreBusy)
     assert str(error).endswith(f"to continue it: det experiment resume {experiment.id}")
-    assert store.experiment(experiment.id).state is State.ACTIVE
+    assert store.experiment(experiment.id).state is State.ACTIVE  # the outage lasted until its end
     store.release_lease(experiment.id, str(store.lease_holder(experiment.id)))  # its runner's process lives on here
     assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
     assert_whole(store, experiment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sys
 import threading
@@ -158,7 +159,9 @@ def test_an_unavailable_database_leaves_the_experiment_to_be_resumed(
     experiment = new_experiment()
     with pytest.raises(StoreBusy, match=rf"locked\. .* det experiment resume {experiment.id}$"):
         played(experiment, StoreBusy("the database is locked."))
-    assert store.experiment(experiment.id).state is State.ACTIVE
+    record = store.experiment(experiment.id)
+    assert (record.state, record.error) == (State.PAUSED, "the database is locked.")
+    assert played(record) is State.COMPLETED
 
 
 def test_an_unexpected_error_of_a_launcher_pauses(
@@ -174,10 +177,12 @@ def test_an_unexpected_error_of_a_launcher_pauses(
     ("error", "calls", "trials", "state"),
     [
         (KeyError("a defect"), ["preempt", "close"], State.PAUSED, State.ERROR),
-        (StoreBusy("locked"), ["preempt", "close"], State.ACTIVE, State.ACTIVE),
+        (StoreBusy("locked"), ["preempt", "close"], State.PAUSED, State.PAUSED),
+        (MemoryError(), ["preempt", "close"], State.PAUSED, State.PAUSED),
+        (OSError(errno.ENOSPC, "No space left on device"), ["preempt", "close"], State.PAUSED, State.PAUSED),
         (StaleRun("replaced"), ["preempt", "kill", "close"], State.ACTIVE, State.ACTIVE),
     ],
-    ids=["a defect", "no database", "another runner"],
+    ids=["a defect", "no database", "no memory", "a full disk", "another runner"],
 )
 def test_trials_stop_when_an_error_ends_their_search(
     store: TrackingStore,
@@ -197,7 +202,7 @@ def test_trials_stop_when_an_error_ends_their_search(
         if len(launcher.allocations) == 2:
             raise error
 
-    with pytest.raises(type(error)):
+    with pytest.raises(DetError if state is State.PAUSED else type(error)):
         ExperimentRunner(store, experiment.id).run(break_down)
     assert [one.calls for one in launcher.allocations] == [calls] * 2
     assert [trial.state for trial in store.trials(experiment.id)] == [trials] * 2

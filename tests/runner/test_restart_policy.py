@@ -60,6 +60,12 @@ def after(seconds: float) -> Decision:
         (End.INTERRUPTED, {Count.IDLE_INTERRUPTIONS: 20, Count.SHORT_RUNS: 10}, after(300)),
         (End.INTERRUPTED, {Count.IDLE_INTERRUPTIONS: 1, Count.SHORT_RUNS: 10**9}, after(300)),
         (End.INTERRUPTED, {Count.IDLE_INTERRUPTIONS: 21, Count.SHORT_RUNS: 3}, IDLE),
+        (End.NO_STORE, {Count.IDLE_INTERRUPTIONS: 20, Count.SHORT_RUNS: 3, Count.FAILURES: 99}, after(4)),
+        (
+            End.NO_STORE,
+            {Count.IDLE_INTERRUPTIONS: 21, Count.SHORT_RUNS: 3},
+            Decision(TrainingOutcome.PAUSED, reason=IDLE.reason),
+        ),
         (End.FAILED, {Count.FAILURES: 5, Count.IDLE_INTERRUPTIONS: 99}, AGAIN),
         (End.FAILED, {Count.FAILURES: 6}, FAILED),
         (End.REPEATED, {Count.FAILURES: 2}, FAILED),
@@ -119,6 +125,20 @@ def test_numbers_without_a_limit_are_unlimited() -> None:
 def test_how_a_run_has_ended(end: Exit, run: dict[str, object], kind: End, is_command: bool) -> None:
     recorded = Run(trial_id=1, run_id=1, allocation_id="a", **run)  # type: ignore[arg-type]
     assert classify_exit(end, recorded, is_command=is_command) is kind
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("det_core.errors.StoreBusy: locked", End.NO_STORE),
+        ("det_core.tracking._outage.Unavailable: det.db is on a full disk", End.NO_STORE),
+        ("det_core.errors.TrackingError: read-only", End.FAILED),
+        ("RuntimeError: the queue is Unavailable: try later", End.FAILED),
+    ],
+)
+def test_workers_that_waited_in_vain_for_the_store_have_not_failed(reason: str, kind: End) -> None:
+    run = Run(trial_id=1, run_id=1, allocation_id="a")
+    assert classify_exit(Exit(code=1), run, reason=reason, is_command=False) is kind
 
 
 @pytest.mark.parametrize("code", [126, 127])

@@ -16,11 +16,11 @@ from sqlalchemy import update
 from det_core.cli import main
 from det_core.config import parse_config
 from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.checkpoint_retention import remove_superfluous, select_kept
 from det_core.errors import ExperimentBusy
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, ScoredCheckpoint, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
-from det_core.runner._retention import remove_superfluous, select_kept
 from det_core.tracking._schema import experiments
 
 from .conftest import Submit
@@ -183,7 +183,7 @@ def test_a_signal_during_clean_up_stops_only_the_clean_up(
         signal.raise_signal(number)
         remove_checkpoint(*arguments, **options)
 
-    monkeypatch.setattr("det_core.runner._retention.remove_checkpoint", interrupted)
+    monkeypatch.setattr("det_core.core.checkpoint_retention.remove_checkpoint", interrupted)
     monkeypatch.setattr(
         ExperimentRunner, "_run", lambda *_: store.set_trial_state(1, State.COMPLETED) or State.COMPLETED
     )

@@ -185,17 +185,57 @@ def test_a_completed_trial_has_the_metric_of_its_last_validation(play: Callable[
     assert one.run(validate) == TrainingResult(TrainingOutcome.COMPLETED, metric=0.5)
 
 
-def test_a_completed_operation_has_the_metric_of_its_report(play: Callable[..., Play]) -> None:
+@pytest.fixture
+def ordered(play: Callable[..., Play]) -> Play:
+    """Return a play whose trial has an order of the search."""
     one = play()
     new = NewTrial(hparams={}, seed=3, source_checkpoint=None)
     update = TrialUpdate(request_id=0, state=State.QUEUED, new=new, ordered=0, length=20)
     (one.trial,) = one.store.record_search(one.experiment.id, [], [update], lease="test")
+    return one
 
-    def complete(request: LaunchRequest) -> Exit:
+
+def completing(one: Play, end: Exit | Exception) -> Step:
+    """Return a step whose workers complete their order beyond their last checkpoint."""
+
+    def work(request: LaunchRequest) -> Exit | Exception:
+        save_checkpoint(one.store, request, 16)
+        one.store.report_metrics(
+            [MetricsReport(**run_ids(request), group="validation", steps_completed=20, metrics={"loss": 0.5})]
+        )
         one.store.complete_searcher_operation(**run_ids(request), length=20, metric=0.125)
-        return SUCCESS
+        return end
 
-    assert one.run(complete).metric == 0.125
+    return work
+
+
+def test_a_completed_operation_has_the_metric_of_its_report(ordered: Play) -> None:
+    assert ordered.run(completing(ordered, SUCCESS)).metric == 0.125
+
+
+def test_an_operation_that_was_completed_before_the_runner_died_is_not_launched_again(ordered: Play) -> None:
+    with pytest.raises(StoreBusy):
+        ordered.run(completing(ordered, StoreBusy("the runner ends")))
+    assert ordered.run() == TrainingResult(TrainingOutcome.COMPLETED, metric=0.125)
+    assert (ordered.record.run_id, ordered.record.steps_completed) == (1, 20)
+    assert len(list(ordered.store.metrics(ordered.trial.id))) == 1
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_what_follows_a_completed_operation_is_tried_again_without_a_loss_of_metrics(
+    ordered: Play, acknowledged: bool
+) -> None:
+    """Workers may fail, or be requested to stop, after they have completed their last operation."""
+
+    def work(request: LaunchRequest) -> Exit:
+        completing(ordered, SUCCESS)(request)  # type: ignore[operator]
+        if acknowledged:
+            ordered.store.acknowledge_preemption(**run_ids(request))
+        return SUCCESS if acknowledged else FAILURE
+
+    assert ordered.run(work, SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert (ordered.record.run_id, ordered.record.steps_completed) == (2, 20)
+    assert len(list(ordered.store.metrics(ordered.trial.id))) == 1
 
 
 def test_a_validation_without_the_metric_is_named(play: Callable[..., Play]) -> None:

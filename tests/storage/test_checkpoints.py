@@ -54,6 +54,22 @@ def test_a_selector_restores_only_what_it_accepts(store: DirectoryStorage, sourc
     assert set(tree(tmp_path / "back")) == {"sub dir", "sub dir/ünï", "sub dir/ünï/x"}
 
 
+def test_a_file_with_the_name_of_the_manifest_is_refused(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
+    own = source / storage.METADATA_FILE
+    for content in ('{"mine": 1}', "[1]", "\xff"):
+        own.write_text(content, encoding="latin-1")
+        with pytest.raises(
+            ValueError, match=r"cannot store .*source/metadata.json, because each checkpoint has a file"
+        ):
+            storage.scan_directory(source)
+        assert own.name not in storage.scan_directory(source, lambda name: name != own.name)
+    own.rename(source / "sub dir" / own.name)
+    storage.save_checkpoint(store, "c1", storage.scan_directory(source), {"of": "c1"})
+    storage.restore_checkpoint(store, "c1", tmp_path / "back")
+    storage.save_checkpoint(store, "c2", storage.scan_directory(tmp_path / "back"), {"of": "c2"})
+    assert storage.read_checkpoint_metadata(store, "c2") == {"of": "c2"}
+
+
 def test_selectors_see_directories(store: DirectoryStorage, source: Path, tmp_path: Path) -> None:
     seen: list[str] = []
 

@@ -80,6 +80,7 @@ EVERY_CASE: Mapping[str, str] = {
     "test_experiments_are_filtered_and_sorted": "each case is another query",
     "test_numbers_beyond_the_range_of_floats_are_not_the_best": "numbers have types of their own",
     "test_only_steps_in_a_range_are_read": "each case is another query",
+    "test_rows_of_transactions_that_end_later_are_found": "transactions commit in another order than their ids",
     "test_summaries_have_the_numbers_of_each_experiment": "each case is another query",
     "test_values_that_are_not_finite_numbers_are_omitted": "each case is another query",
 }

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from det_core.core.checkpoint_retention import find_superfluous
 from det_core.errors import ExperimentBusy, StaleRun
 from det_core.interfaces.records import MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner._retention import find_superfluous
 from det_core.tracking import _column_types
 
 CONFIG = {"searcher": {"metric": "loss", "smaller_is_better": True}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import stat
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from det_core.tracking import _schema, _sqlite, open_lazy_store, open_store
 from det_core.tracking._open import file_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._postgresql import Postgresql
+from det_core.tracking._wal_sync import WalSync
 
 from ..postgresql import PostgreSQL
 
@@ -226,13 +228,39 @@ def test_a_new_database_that_stays_locked_raises_an_error(file: Path) -> None:
         opened(file, wait=0.2)
 
 
-def test_a_full_disk_raises_an_error(file: Path) -> None:
-    with opened(file) as store:
+@pytest.mark.parametrize("freed", [True, False])
+def test_a_full_disk_is_waited_for(file: Path, freed: bool) -> None:
+    with opened(file, wait=0.3) as store:
+        pages = iter([1] * 2 + [1_000_000] * 9 if freed else [1] * 9)
         database = store._database  # type: ignore[attr-defined]
-        sa.event.listen(database._readers, "begin", lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1"))
-        with pytest.raises(TrackingError, match="is on a full disk: free space"):
+        sa.event.listen(
+            database._readers, "begin", lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {next(pages)}")
+        )
+        with nullcontext() if freed else pytest.raises(StoreBusy, match="is on a full disk: free space"):
             store.create_experiment(config={"x": "y" * 1_000_000})
-        assert store.experiments() == []
+        assert len(store.experiments()) == freed
+
+
+def test_a_disk_that_fails_is_named(file: Path) -> None:
+    with opened(file, wait=0) as store:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 100_000, limit[1]))  # then the kernel refuses
+        try:
+            with pytest.raises(StoreBusy, match="could not be read, written or synced, because its disk failed"):
+                store.create_experiment(config={"x": "y" * 1_000_000})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert store.create_experiment(config={"x": "y" * 1_000_000}).id == 1
+
+
+def test_a_log_that_cannot_be_synced_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "db-wal").symlink_to("/dev/null")  # which the kernel cannot sync
+    sync = WalSync(tmp_path / "db")
+    for _ in range(2):
+        sync.schedule()
+        sync.close()
+    [record] = caplog.records
+    assert record.message.startswith(f"{tmp_path}/db-wal cannot be synced: [Errno 22] Invalid argument; a power cut")
 
 
 def test_a_read_only_database_raises_an_error(file: Path) -> None:

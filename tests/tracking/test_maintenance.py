@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing, nullcontext
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from det_core.cli import main
 from det_core.errors import DetError, StoreBusy, StoreCorrupt, TrackingError
+from det_core.interfaces.records import CheckpointRecord
 from det_core.tracking import maintenance, open_store
 from det_core.tracking._open import default_url
 from det_core.tracking._schema import VERSION
+from det_core.tracking._sql_store import SqlTrackingStore
 
 
 @pytest.fixture
@@ -188,6 +193,40 @@ def test_lost_checkpoints_are_named(home: str, tmp_path: Path, capsys: pytest.Ca
     assert f"checkpoint gone of trial 1 is not in {tmp_path / 'storage' / 'gone'}" in capsys.readouterr().out
 
 
+def test_checkpoints_that_are_removed_meanwhile_are_not_lost(
+    home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(home) as store:
+        run = store.start_run(store.create_trial(1, hparams={}, seed=0).id, allocation_id="a")
+        block = {"type": "directory", "container_path": str(tmp_path)}
+        store.begin_checkpoint("removed", trial_id=run.trial_id, run_id=run.run_id, storage=block)
+        store.complete_checkpoint("removed", run_id=run.run_id, steps_completed=1, resources={}, metadata={})
+    listed = SqlTrackingStore.checkpoints
+
+    def checkpoints(store: SqlTrackingStore, **options: Any) -> list[CheckpointRecord]:
+        found = listed(store, **options)
+        store.delete_checkpoint("removed")
+        return found
+
+    monkeypatch.setattr(SqlTrackingStore, "checkpoints", checkpoints)
+    assert main(["store", "check"]) == 0
+    assert "result" in capsys.readouterr().out
+
+
+def test_a_killed_backup_leaves_nothing_after_the_next_one(home: str, tmp_path: Path) -> None:
+    script = """
+    import os, sys
+    from pathlib import Path
+    from det_core.tracking import maintenance
+    os.fsync = lambda _: os._exit(9)
+    maintenance.back_up(sys.argv[1], Path(sys.argv[2]))
+    """
+    assert subprocess.run([sys.executable, "-c", dedent(script), home, tmp_path / "copy"]).returncode == 9
+    assert len([path for path in tmp_path.iterdir() if path.name.startswith("det-backup-")]) == 1
+    maintenance.back_up(home, tmp_path / "copy")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("det-backup-")]
+
+
 def test_the_commands_back_up_and_restore(home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = str(tmp_path / "copy")
     assert main(["store", "backup", copy]) == 0
@@ -224,7 +263,7 @@ def test_the_programs_of_postgresql_get_its_address_but_no_password_as_arguments
     *arguments, file, password = (programs / "pg_dump.arguments").read_text().splitlines()
     address = "--dbname=postgresql://ada@db.example/runs"
     assert arguments == [address, "--no-password", "--format=custom", "--no-owner"]
-    assert file.startswith(f"--file={programs}/.copy-")
+    assert file.startswith(f"--file={programs}/det-backup-")
     assert password == "secret"
     with pytest.raises(DetError, match="^pg_restore failed: no such role$"):
         maintenance.restore_backup(url, programs / "copy")

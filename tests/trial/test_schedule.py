@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from det_core.config import Length, parse_config
 from det_core.errors import InvalidExperimentException
 from det_core.trial import NEVER, Schedule, TrainingPlan
-from det_core.trial.metric_averages import average_metrics
+from det_core.trial.metric_averages import average_metrics, summarize_arrays
 
 BASE = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}}}
 
@@ -100,6 +101,35 @@ def test_averages_leave_out_values_that_are_not_numbers() -> None:
     assert average_metrics([]) == {}
 
 
-def test_averages_are_over_batches_and_elements() -> None:
-    rows = [{"one": [1.0], "array": [[1, 2], [3, 4]], "odd": [1.0, "a"]}, {"one": [3], "array": [5.0, 9.0], "odd": []}]
-    assert average_metrics(rows) == {"one": 2.0, "array": 4.0}
+@pytest.mark.parametrize("numpy", [True, False])
+def test_averages_are_over_batches_and_elements(numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not numpy:
+        monkeypatch.setitem(sys.modules, "numpy", None)  # as in a process that has not imported it
+    rows = [
+        {"one": [1.0], "array": [[1, 2], [3, 4]], "uneven": [[1], [2, 3]], "odd": [1.0, "a"], "huge": 10**400},
+        {"one": [3], "array": [5.0, 9.0], "odd": []},
+    ]
+    assert average_metrics(rows) == {"one": 2.0, "array": 4.0, "uneven": 2.0}
+    assert summarize_arrays(rows[0]) == {
+        "one": 1.0,
+        "array": {"count": 4, "min": 1.0, "max": 4.0, "mean": 2.5},
+        "uneven": {"count": 3, "min": 1.0, "max": 3.0, "mean": 2.0},
+        "odd": [1.0, "a"],
+        "huge": 10**400,
+    }
+
+
+def test_arrays_are_summarized_like_the_lists_of_their_numbers() -> None:
+    """Checkpoints contain lists, and the metrics after a resumed run are bitwise the same."""
+    np = pytest.importorskip("numpy")
+    for array in (
+        np.linspace(-1, 7, 1001).reshape(7, -1),
+        np.arange(9),
+        np.array([[True]]),
+        np.array([np.inf, -np.inf]),
+    ):
+        of_array, of_list = {"m": array}, {"m": array.tolist()}
+        assert repr(summarize_arrays(of_array)) == repr(summarize_arrays(of_list))
+        assert repr(average_metrics([of_array])) == repr(average_metrics([of_list]))
+    text = np.array(["a"])
+    assert summarize_arrays({"m": text})["m"] is text

@@ -196,3 +196,11 @@ def test_lists_are_averaged_element_by_element_or_joined() -> None:
         "classes": [2.0, [3.0]],
         "losses": [1.0, 2.0, 3.0],
     }
+    np = pytest.importorskip("numpy")
+    merged = merge_rank_metrics(
+        [{"one": np.zeros((2, 1)), "two": np.ones(1)}, {"one": np.ones((2, 1)), "two": np.ones(2)}]
+    )
+    assert {name: np.asarray(value).tolist() for name, value in merged.items()} == {
+        "one": [[0.5], [0.5]],
+        "two": [1.0] * 3,
+    }

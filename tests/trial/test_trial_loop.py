@@ -6,6 +6,7 @@ import math
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,12 @@ import det_core as det
 from det_core.config import Length
 from det_core.errors import CheckpointCorrupt
 from det_core.interfaces.framework import Metrics
+from det_core.tracking import open_store
 from det_core.trial import Progress, TrainingPlan, TrialContext, TrialLoop
 
 from .test_slots import Share
+
+np = pytest.importorskip("numpy")
 
 
 class Asked(Share):
@@ -54,6 +58,45 @@ def test_an_epoch_that_the_config_gives_another_length_is_named(
         context = TrialContext.from_core(core)
         TrialLoop(Share(context, lambda _: None, lambda: None), core, context)
     assert ["records_per_epoch is 60, which is 15 batches" in message for message in caplog.messages] == [True] * named
+
+
+class Maps(Share):
+    """Adapter with a metric of many elements, which is asked to stop between two reports in its first run."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args, lambda _: None, lambda: None)
+
+    def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
+        rows: list[Metrics] = []
+        while len(rows) < batches and not (rows and stop()):
+            self.count += 1
+            if self.count == 130:
+                signal.raise_signal(signal.SIGTERM)
+            rows.append({"loss": 1.0, "map": np.linspace(0, self.count, 16384).reshape(8, 2048)})
+        return rows
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        self.count = batches_trained
+
+
+def test_arrays_are_trained_to_the_end_and_recorded_as_summaries(det_home: Path) -> None:
+    """The numbers of all batches would exceed the limit of a report."""
+    plan = TrainingPlan(length=Length.parse({"batches": 200}), reporting=Length.parse(100))
+    runs = []
+    for _ in range(2):
+        with det.core.init() as core:
+            adapter = Maps(TrialContext.from_core(core))
+            latest = runs[0][1].saved_ids[0] if runs else None
+            TrialLoop(adapter, core, adapter.context, plan=plan, latest=latest).run()
+        runs.append((list(open_store().metrics(core.trial.trial_id, group="training")), adapter))
+    [before], _ = runs[0]
+    [after], resumed = runs[1]
+    assert before.metrics == {"loss": 1.0, "map": pytest.approx(25.25)}
+    assert (before.batch_metrics or ())[9] == {"loss": 1.0, "map": {"count": 16384, "min": 0, "max": 10, "mean": 5}}
+    [(_, rows)] = resumed.reports
+    assert np.shape(rows[0]["map"]) == (8, 2048)
+    assert after.metrics == {"loss": 1.0, "map": pytest.approx(75.25)}
+    assert [row["map"]["max"] for row in after.batch_metrics or ()] == list(range(101, 201))
 
 
 @pytest.mark.parametrize(

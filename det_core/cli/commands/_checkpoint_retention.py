@@ -9,12 +9,12 @@ from det_core.cli.render.formats import format_count, format_size, print_json
 from det_core.cli.render.records import checkpoint_table
 from det_core.config import CheckpointStorageConfig, parse_config
 from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.checkpoint_retention import find_superfluous
 from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord
 from det_core.runner._lease import Lease
-from det_core.runner._retention import find_superfluous
 from det_core.tracking import open_store
 
 
@@ -22,17 +22,12 @@ def apply_retention(args: argparse.Namespace) -> int:
     """Remove the checkpoints that the retention policy does not keep. No runner can start during the removal.
 
     Raises:
-        DetError: the experiment was recorded by a script, or a runner is running it.
+        ExperimentBusy: a runner is running the experiment.
     """
     removed: list[CheckpointRecord] = []
     problems: list[str] = []
     with open_store() as store:
         experiment = store.experiment(args.experiment_id)
-        if experiment.unmanaged:
-            raise DetError(
-                f"experiment {experiment.id} was recorded by a script, which has no retention policy; to remove its "
-                "checkpoints: det checkpoint rm UUID"
-            )
         configured = parse_config(experiment.config).checkpoint_storage
         policy = configured or CheckpointStorageConfig.model_validate(default_storage())
         with ClientEvents(store) as client, Lease(store, experiment.id) as lease:

@@ -8,12 +8,12 @@ from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
 from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.checkpoint_retention import find_warm_start_sources
 from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._lease import Lease
-from det_core.runner._retention import find_warm_start_sources
 from det_core.tracking import open_store
 from det_core.tracking.control import settled_experiment
 

@@ -12,7 +12,7 @@ from det_core.errors import TrackingError
 from det_core.interfaces.records import CheckpointState
 
 if TYPE_CHECKING:
-    from det_core.interfaces.records import CheckpointRecord
+    from det_core.interfaces.tracking import TrackingStore
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +28,7 @@ def _check(args: argparse.Namespace) -> int:
     problems, elsewhere = list(report.problems), 0
     if not problems and report.version == VERSION:
         with open_store(_url(args)) as store:
-            checkpoints = store.checkpoints(states=[CheckpointState.COMPLETED])
-        lost, elsewhere = _find_lost(checkpoints)
+            lost, elsewhere = _find_lost(store)
         problems += lost
     if args.json:
         print_json({**vars(report), "ok": not problems, "problems": problems, "not_checked": elsewhere})
@@ -44,19 +43,20 @@ def _check(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _find_lost(checkpoints: list[CheckpointRecord]) -> tuple[list[str], int]:
+def _find_lost(store: TrackingStore) -> tuple[list[str], int]:
     """Return a line for each checkpoint that is not in its directory, and the number of those in other stores."""
     from det_core.cli.render.experiment_summary import checkpoint_location
     from det_core.storage import METADATA_FILE
 
-    lost, elsewhere = [], 0
-    for one in checkpoints:
-        place = Path(checkpoint_location(one))
-        if not place.is_absolute():
-            elsewhere += 1
-        elif not (place / METADATA_FILE).exists():
-            lost.append(f"checkpoint {one.uuid} of trial {one.trial_id} is not in {place}; is the disk mounted?")
-    return lost, elsewhere
+    places = {one.uuid: Path(checkpoint_location(one)) for one in store.checkpoints(states=[CheckpointState.COMPLETED])}
+    here = {uuid: place for uuid, place in places.items() if place.is_absolute()}
+    gone = {uuid for uuid, place in here.items() if not (place / METADATA_FILE).exists()}
+    lost = [
+        f"checkpoint {one.uuid} of trial {one.trial_id} is not in {here[one.uuid]}; is the disk mounted?"
+        for one in (store.checkpoints(states=[CheckpointState.COMPLETED]) if gone else ())  # others were removed since
+        if one.uuid in gone
+    ]
+    return lost, len(places) - len(here)
 
 
 def _backup(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
 from det_core.core._metric_values import to_steps
+from det_core.core._storage_block import open_storage_block
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
-from det_core.errors import RecordNotFound
 from det_core.interfaces.records import Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
@@ -95,7 +95,7 @@ class CheckpointContext:
                 that several ranks have must be the same on all of them.
             selector: takes a path relative to the directory and returns whether to store it. Paths of directories
                 end in ``/``. The contents of a directory are stored if they are selected, even if it is not. The
-                checkpoint always gets a ``metadata.json``.
+                checkpoint always gets a ``metadata.json``, so one of your own at the top is an error.
 
         Returns:
             The checkpoint's storage id.
@@ -216,7 +216,7 @@ class CheckpointContext:
             yield path
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
-        """Return the metadata that the checkpoint was saved with.
+        """Return the current metadata of the checkpoint: what it was saved with, and what was edited since.
 
         Args:
             storage_id: the checkpoint's storage id.
@@ -226,26 +226,30 @@ class CheckpointContext:
         """
         source = self._source(storage_id)
         with source.recording_damage():
-            return source.find().metadata
+            return source.current_metadata()
 
     def delete(self, storage_id: str) -> None:
-        """Remove the checkpoint from storage and mark it DELETED in the tracking store.
+        """Remove the checkpoint from its storage and mark it DELETED in the tracking store.
 
-        If the storage has nothing under the id, this is not an error.
+        It may be in another storage than this context's. If the storage has nothing under the id, this is not an error.
 
         Args:
             storage_id: the checkpoint's storage id.
         """
-        stored = self._storage.list(storage_id)
-        owner: dict[str, int] = {}
-        with suppress(RecordNotFound):  # it may belong to another tracking store
+        row = self._source(storage_id).row()  # None if it belongs to another tracking store
+        manager = self._storage
+        if row and row.storage != self._recorder.storage_record:
+            manager = open_storage_block(row.storage)
+        stored = manager.list(storage_id)
+        if row:
             self._store.delete_checkpoint(storage_id)
-            trial_id = self._store.checkpoint(storage_id).trial_id
-            owner = {"trial_id": trial_id, "experiment_id": self._store.trial(trial_id).experiment_id}
         if not stored:
-            _log.info("there is no checkpoint %s in this storage, so nothing was removed", storage_id)
+            _log.info("there is no checkpoint %s in its storage, so nothing was removed", storage_id)
             return
-        storage.delete_stored_files(self._storage, storage_id)
+        storage.delete_stored_files(manager, storage_id)
+        owner = (
+            {"trial_id": row.trial_id, "experiment_id": self._store.trial(row.trial_id).experiment_id} if row else {}
+        )
         self._stream.emit(events.CheckpointDeleted, storage_id=storage_id, **owner)
 
     def _locate(self, storage_id: str) -> str:

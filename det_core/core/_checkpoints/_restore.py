@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from det_core import storage
 from det_core.core.rank_agreement import RankGroup
@@ -43,7 +43,7 @@ class CheckpointSource:
         try:
             return storage.find_checkpoint(self.manager, self.storage_id)
         except CheckpointNotFound:
-            row = self._row()
+            row = self.row()
             sizes = self.manager.list(self.storage_id)
             if row is None or row.state is not CheckpointState.COMPLETED or not sizes:
                 raise
@@ -59,6 +59,16 @@ class CheckpointSource:
         text = json.dumps(row.metadata, indent=2).encode()
         return storage.StoredCheckpoint(self.manager, self.storage_id, storage.Manifest(row.metadata, None), text)
 
+    def current_metadata(self) -> dict[str, Any]:
+        """Return the metadata in the tracking store, which users may edit, or else that of the files.
+
+        Raises:
+            CheckpointNotFound, CheckpointCorrupt: as in `find`.
+        """
+        saved = self.find().metadata
+        row = self.row()
+        return saved if row is None else dict(row.metadata)
+
     @contextmanager
     def recording_damage(self) -> Iterator[None]:
         """Mark the checkpoint ERROR in the tracking store if the block finds it damaged."""
@@ -66,7 +76,7 @@ class CheckpointSource:
             yield
         except CheckpointCorrupt as error:
             try:
-                if self._row():
+                if self.row():
                     self.record.fail_checkpoint(self.storage_id, str(error))
             except TrackingError as failure:
                 _log.warning(
@@ -76,7 +86,7 @@ class CheckpointSource:
                 )
             raise
 
-    def _row(self) -> CheckpointRecord | None:
+    def row(self) -> CheckpointRecord | None:
         """Return the checkpoint's row, or None if the checkpoint belongs to another tracking store."""
         try:
             return self.record.checkpoint(self.storage_id)

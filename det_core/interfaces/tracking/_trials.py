@@ -118,7 +118,8 @@ class TrialStore(ABC):
         """Begin a new run. From now on all writes of earlier runs are refused.
 
         Since the new run starts from the latest completed checkpoint, ``steps_completed`` goes back to that checkpoint,
-        and later metrics are archived, except those of runs before the one that saved the checkpoint.
+        and later metrics are archived, except those of runs before the one that saved the checkpoint. If the trial has
+        completed its operation, both stay, because nothing is trained again.
 
         Args:
             allocation_id: id of the allocation that the processes belong to.

@@ -35,7 +35,7 @@ class FrameworkTrainingTests(FrameworkSuite):
 
     def test_metrics_and_metadata_are_plain(self, undisturbed: UndisturbedTraining) -> None:
         """They are stored as JSON, also in checkpoints. A tensor among them would occupy memory of a device."""
-        assert [value for value in undisturbed.recorder.values if not _is_json_compatible(dict(value))] == []
+        assert [value for value in undisturbed.recorder.values if not _is_plain(dict(value))] == []
 
     def test_reports_come_when_they_are_due(self, undisturbed: UndisturbedTraining) -> None:
         """If the steps of reports depended on the framework, curves of trials could not be compared."""
@@ -69,9 +69,12 @@ class FrameworkTrainingTests(FrameworkSuite):
         assert (outcome.rows, outcome.weights) == (undisturbed.outcome.rows, undisturbed.outcome.weights)
 
 
-def _is_json_compatible(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is JSON-compatible, apart from NumPy arrays of numbers in it."""
     if type(value) is dict:
-        return all(type(key) is str and _is_json_compatible(item) for key, item in value.items())
+        return all(type(key) is str and _is_plain(item) for key, item in value.items())
     if type(value) in (list, tuple):
-        return all(map(_is_json_compatible, value))
+        return all(map(_is_plain, value))
+    if type(value).__module__ == "numpy":
+        return type(value).__name__ == "ndarray" and value.dtype.kind in "bif"
     return value is None or type(value) in (bool, int, float, str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from det_core.trial.metric_averages import flatten_numbers
+from det_core.trial.metric_averages import summarize_numbers
 
 
 class Epochs:
@@ -32,10 +32,10 @@ class Epochs:
         """Add the metrics of batches to the sums of the current epoch."""
         for row in rows:
             for name, value in row.items():
-                if numbers := flatten_numbers(value):
+                if found := summarize_numbers(value):
                     total = self._sums.setdefault(name, [0.0, 0])
-                    total[0] += sum(numbers)
-                    total[1] += len(numbers)
+                    total[0] += found.sum
+                    total[1] += found.count
 
     def end(self) -> dict[str, float]:
         """Return the means over the epoch, and begin the next one."""

@@ -387,7 +387,7 @@ class PyTorchAdapter(TrialAdapter):
             return
         first = self._context._batch_idx - len(rows)
         for batch, row in enumerate(rows, first):
-            if (loss := row.get("loss")) != loss:
+            if isinstance(loss := row.get("loss"), float) and loss != loss:
                 self._loss_was_nan = True
                 _log.warning(
                     "the loss of batch %d is NaN; training continues, and later NaN losses are not logged", batch

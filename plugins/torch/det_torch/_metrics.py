@@ -1,4 +1,4 @@
-"""Conversion of the metrics that ``train_batch`` and ``evaluate_*`` return to JSON-compatible values."""
+"""Conversion of the metrics that ``train_batch`` and ``evaluate_*`` return to JSON-compatible values and arrays."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from det_core.errors import InvalidTrial
 
 _PLAIN = (str, bool, int, float, type(None))
+_TYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "f": np.float64}
+"""Types of arrays of numbers by kind."""
 
 
 def training_metrics(returned: Any) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def validation_metrics(returned: Any, method: str, *, may_be_empty: bool = False
 
 
 def materialize_metrics(rows: Sequence[dict[str, Any]]) -> None:
-    """Replace the remaining tensors by JSON-compatible values, in place.
+    """Replace the remaining tensors by numbers and arrays, in place.
 
     Values are copied from the accelerator in one transfer per metric and shape.
 
@@ -70,8 +72,9 @@ def materialize_metrics(rows: Sequence[dict[str, Any]]) -> None:
             if type(value) is not float and isinstance(value, torch.Tensor):
                 pending.setdefault((name, value.shape, value.dtype, value.device), []).append(row)
     for (name, *_), holders in pending.items():
-        values = torch.stack([row[name] for row in holders]).tolist()
-        for row, value in zip(holders, values, strict=True):
+        values = torch.stack([row[name] for row in holders])
+        plain = values.tolist() if values.ndim == 1 or values.is_complex() else _to_array(values)
+        for row, value in zip(holders, plain, strict=True):
             row[name] = value
 
 
@@ -124,4 +127,16 @@ def _held(name: str, value: Any) -> Any:
             return value.detach().clone()
         if value.ndim == 0:
             return value.item()
+        if not value.is_complex():
+            return _to_array(value)
+    if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in _TYPES:
+        return _to_array(value)
     return metric_to_json(name, value)
+
+
+def _to_array(value: Any) -> Any:
+    """Return a tensor or an array of numbers as an array, which is a copy, of the type that a list of them has."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = (value.double() if value.is_floating_point() else value).numpy()  # NumPy has no bfloat16
+    return value.astype(_TYPES[value.dtype.kind])

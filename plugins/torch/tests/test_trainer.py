@@ -193,10 +193,10 @@ def steps(store: TrackingStore, group: str, trial_id: int = 1) -> list[int]:
 
 
 def checkpoints(store: TrackingStore, trial_id: int = 1) -> dict[int, Path]:
-    """Return the directories of checkpoints by their numbers of trained batches."""
+    """Return the directories of all that were saved by their numbers of trained batches, oldest first."""
     return {
         row.steps_completed: Path(row.storage["container_path"]) / row.uuid
-        for row in store.checkpoints(trial_id=trial_id)
+        for row in store.checkpoints(trial_id=trial_id, states=[CheckpointState.COMPLETED, CheckpointState.DELETED])
         if row.steps_completed is not None
     }
 

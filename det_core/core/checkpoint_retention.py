@@ -1,18 +1,21 @@
-"""Retention of checkpoints once an experiment has completed."""
+"""Retention of checkpoints once an experiment or a script has completed."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from det_core.config import CheckpointStorageConfig
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import DetError, RecordNotFound
 from det_core.interfaces.records import CheckpointRecord, ScoredCheckpoint, State
 from det_core.interfaces.tracking import TrackingStore
 
-_log = logging.getLogger("det.runner")
+if TYPE_CHECKING:
+    from det_core.config import CheckpointStorageConfig
+
+_log = logging.getLogger("det.core")
 
 _UNFINISHED = [state for state in State if state is not State.COMPLETED]
 
