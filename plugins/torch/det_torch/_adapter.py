@@ -15,7 +15,7 @@ import torch
 
 from det_core.core import single_process
 from det_core.core.rank_agreement import all_ranks_group
-from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.interfaces.framework import SCHEDULE_END, Metrics, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
 from det_torch._batch_reduction import reduce_metrics
@@ -273,7 +273,18 @@ class PyTorchAdapter(TrialAdapter):
 
     def metadata(self) -> Mapping[str, Any]:
         weights = "safetensors" if self._trial.safetensors and not self.sharded else "pickle"
-        return {"framework": f"torch-{torch.__version__}", "format": weights, "trial_framework": "pytorch"}
+        context = self._context
+        ends = [
+            end
+            for scheduler in context.lr_schedulers
+            if (end := scheduler._first_end(aggregation=context.aggregation_frequency, epoch_len=context._epoch_len))
+        ]
+        return {
+            "framework": f"torch-{torch.__version__}",
+            "format": weights,
+            "trial_framework": "pytorch",
+            **({SCHEDULE_END: min(ends)} if ends else {}),
+        }
 
     def close(self) -> None:
         self._ending.close()

@@ -195,6 +195,20 @@ def test_a_schedule_that_ends_within_an_extension_is_named(make: Any, named: lis
     assert [end.partition(",")[0] for end in found] == named
 
 
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    [
+        (MODE.STEP_EVERY_BATCH, 14),
+        (MODE.STEP_EVERY_OPTIMIZER_STEP, 42),
+        (MODE.STEP_EVERY_EPOCH, 140),
+        (MODE.MANUAL_STEP, None),
+    ],
+)
+def test_the_end_of_a_schedule_is_known_in_batches(mode: Any, end: int | None) -> None:
+    scheduler = LRScheduler(lr_scheduler.CosineAnnealingLR(optimizer(), T_max=7), mode, frequency=2)
+    assert scheduler._first_end(aggregation=3, epoch_len=10) == end
+
+
 def test_the_optimizer_of_a_scheduler_must_be_wrapped(make_context: Any) -> None:
     with pytest.raises(InvalidTrial, match="given a StepLR of an optimizer that is not wrapped"):
         make_context().wrap_lr_scheduler(lr_scheduler.StepLR(optimizer(), 1), MODE.STEP_EVERY_BATCH)
