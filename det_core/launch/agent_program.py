@@ -36,7 +36,6 @@ from det_core.launch._worker_environment.thread_limits import thread_limit_varia
 from det_core.launch.engine_signals import ENGINE_VARIABLES, shield_shell
 from det_core.launch.gpu_slots import count_gpus, gpu_variables
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
-from det_core.tracking import AGENT_URL
 from det_core.version import __version__
 
 _CALL_SECONDS = 120.0
@@ -112,7 +111,7 @@ class AgentProgram:
             key=message["key"],
             argv=shield_shell(message["argv"]),
             code=messages.unpack_bytes(message["code"]),
-            info={**message["info"], "cluster.json": {**message["info"]["cluster.json"], "master_url": AGENT_URL}},
+            info=message["info"],
             slots=sum(map(len, message["slot_ids"])),
             env=message["env"],
             secrets=message["secrets"],
