@@ -27,7 +27,13 @@ exec python3 -m det_core.launch.agent_program --node "$SLURM_PROCID" --name "$SL
 """Script of each node. Its argument is the file that all nodes must see, if any."""
 _WITHOUT_GPUS = "export CUDA_VISIBLE_DEVICES="
 """Line of the script that hides GPUs that Slurm has not given to the trial."""
-_AFTER_EARLIER = """
+_AFTER_EARLIER_JOBS = """
+scancel --quiet --user="$(id -u)" --name="$0"
+exec "$@"
+"""
+"""Script that starts a job when jobs of the same name are gone, for which it has ``--dependency=singleton``. They are
+canceled, because the host of an earlier runner may be frozen, and then nobody else ends them."""
+_AFTER_EARLIER_STEPS = """
 tries=0
 while squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' | grep -q " $0\\$"; do
     tries=$((tries + 1))
@@ -37,7 +43,7 @@ while squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' | grep -
 done
 exec "$@"
 """
-"""Script that starts a step when steps of the same name are gone. Jobs have ``--dependency=singleton`` for this."""
+"""Script that starts a step when steps of the same name are gone."""
 _SAVE_SECONDS = 60
 """Seconds before the time limit of a job at which its trial starts to save a checkpoint."""
 
@@ -75,8 +81,8 @@ class SlurmLauncher(Launcher):
             name = f"det-{request.key}"
             script = _AGENT if self.device() == "cuda" else f"{_WITHOUT_GPUS}{_AGENT}"
             command = [*self._srun(name, nodes, request.slots // nodes), "sh", "-c", script, "det", *seen]
-            if self._in_allocation:
-                command = ["sh", "-c", _AFTER_EARLIER, name, *command]
+            after_earlier = _AFTER_EARLIER_STEPS if self._in_allocation else _AFTER_EARLIER_JOBS
+            command = ["sh", "-c", after_earlier, name, *command]
             return SrunGroup(
                 request, command, nodes, name=name, guard=self._guard, reasons=self._reasons, undo=undo.pop_all()
             )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 from cluster import Cluster
+from det_slurm._config import SlurmConfig
+from det_slurm._launcher import SlurmLauncher
 
+from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch.context_archive import EMPTY_CONTEXT
 from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
+from det_core.testing.launcher._watched_launch import refuse_calls
 
 pytestmark = pytest.mark.integration
 KILLS = [
@@ -82,6 +88,29 @@ def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Clus
     experiment.run()
     experiment.require_undisturbed_result()
     assert "run 2 of trial 1 starts from checkpoint" in (text := experiment.describe()) and "after 5 batches" in text
+
+
+def test_a_launch_does_not_wait_for_that_of_a_frozen_host(cluster: Cluster) -> None:
+    """Its ``srun`` cannot end its job any more, and the runner that continues is on another host."""
+    launcher = SlurmLauncher(SlurmConfig())
+
+    info = {"cluster.json": {}, "trial.json": {"config": {}}}
+
+    def start(*argv: str) -> Allocation:
+        values = {"info": info, "slots": 1, "log": lambda *_: None, "call": refuse_calls}
+        return launcher.start(LaunchRequest(key="frozen", argv=argv, code=EMPTY_CONTEXT, **values))
+
+    with closing(start("sleep", "1000")) as frozen:
+        cluster.wait_for(lambda: frozen.wait(0.1) or frozen.status().phase is Phase.RUNNING, "first launch")
+        (srun,) = sruns()
+        srun.suspend()
+        try:
+            with closing(start("true")) as following:
+                assert following.wait(60) == Exit(code=0), following.status()
+        finally:
+            srun.resume()
+        end = frozen.wait(60)
+        assert end and end.cause is Cause.CANCELED
 
 
 @pytest.mark.slow
