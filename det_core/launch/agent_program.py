@@ -4,9 +4,9 @@ The runner sends a launch request and later orders to stdin. The agent sends the
 the tracking store and their end to stdout (`det_core.launch._agent_messages`). It needs neither a shared file system
 nor an open port. `det_core.launch.agent_group` is the runner's side.
 
-SIGTERM (preemption) and SIGURG (the time limit is near) ask the workers to save a checkpoint and stop, as a request of
-the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s. Neither this nor the
-signs of life wait for stdout, which is full while the runner does not read.
+SIGTERM (preemption) and SIGURG, SIGUSR1 and SIGUSR2 (the time limit is near) ask the workers to save a checkpoint and
+stop, as a request of the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s.
+Neither this nor the signs of life wait for stdout, which is full while the runner does not read.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ from det_core.version import __version__
 _CALL_SECONDS = 120.0
 """Seconds to wait for the answer to a call of the tracking store. The runner waits up to 60 s for its database."""
 _TICK = 0.2
-_SIGNALS: Mapping[int, Cause] = {signal.SIGTERM: Cause.PREEMPTED, signal.SIGURG: Cause.TIME_LIMIT}
-"""Causes of ends that engines announce by signals. Engines send signals to all processes of a node, and those that do
-not handle SIGURG ignore it."""
+_SIGNALS: Mapping[int, Cause] = {
+    signal.SIGTERM: Cause.PREEMPTED,
+    **dict.fromkeys((signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2), Cause.TIME_LIMIT),
+}
+"""Causes of ends that engines announce by signals."""
 
 
 class AgentProgram:

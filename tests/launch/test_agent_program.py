@@ -180,7 +180,12 @@ def test_a_program_or_code_that_cannot_be_used_is_no_failure_of_the_trial(runner
 
 
 @pytest.mark.parametrize(
-    ("number", "cause"), [(signal.SIGTERM, "preempted"), (signal.SIGURG, "time limit"), (None, "workers")]
+    ("number", "cause"),
+    [
+        (signal.SIGTERM, "preempted"),
+        *((number, "time limit") for number in (signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)),
+        (None, "workers"),
+    ],
 )
 def test_a_signal_of_the_engine_is_a_preemption_with_a_cause(runner: Runner, number: int | None, cause: str) -> None:
     """The first signal counts."""
