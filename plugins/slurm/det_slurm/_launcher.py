@@ -13,6 +13,7 @@ from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch.mounted_storage import mark_mounted_storage
 from det_slurm._config import SlurmConfig
 from det_slurm._queue_reasons import QueueReasons
+from det_slurm._reserved_options import SRUN_VARIABLES
 from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program
 from det_slurm._srun_group import ARRIVED, MISSING, SrunGroup
 from det_slurm._withdrawal import WithdrawalGuard
@@ -82,7 +83,7 @@ class SlurmLauncher(Launcher):
             script = _AGENT if self.device() == "cuda" else f"{_WITHOUT_GPUS}{_AGENT}"
             command = [*self._srun(name, nodes, request.slots // nodes), "sh", "-c", script, "det", *seen]
             after_earlier = _AFTER_EARLIER_STEPS if self._in_allocation else _AFTER_EARLIER_JOBS
-            command = ["sh", "-c", after_earlier, name, *command]
+            command = ["sh", "-c", f"unset {' '.join(SRUN_VARIABLES)}{after_earlier}", name, *command]
             return SrunGroup(
                 request, command, nodes, name=name, guard=self._guard, reasons=self._reasons, undo=undo.pop_all()
             )

@@ -90,16 +90,15 @@ def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Clus
     assert "run 2 of trial 1 starts from checkpoint" in (text := experiment.describe()) and "after 5 batches" in text
 
 
+def start(*argv: str) -> Allocation:
+    """Start a launch, always with the same key."""
+    info = {"cluster.json": {}, "trial.json": {"config": {}}}
+    values = {"info": info, "slots": 1, "log": lambda *_: None, "call": refuse_calls}
+    return SlurmLauncher(SlurmConfig()).start(LaunchRequest(key="k", argv=argv, code=EMPTY_CONTEXT, **values))
+
+
 def test_a_launch_does_not_wait_for_that_of_a_frozen_host(cluster: Cluster) -> None:
     """Its ``srun`` cannot end its job any more, and the runner that continues is on another host."""
-    launcher = SlurmLauncher(SlurmConfig())
-
-    info = {"cluster.json": {}, "trial.json": {"config": {}}}
-
-    def start(*argv: str) -> Allocation:
-        values = {"info": info, "slots": 1, "log": lambda *_: None, "call": refuse_calls}
-        return launcher.start(LaunchRequest(key="frozen", argv=argv, code=EMPTY_CONTEXT, **values))
-
     with closing(start("sleep", "1000")) as frozen:
         cluster.wait_for(lambda: frozen.wait(0.1) or frozen.status().phase is Phase.RUNNING, "first launch")
         (srun,) = sruns()
@@ -111,6 +110,19 @@ def test_a_launch_does_not_wait_for_that_of_a_frozen_host(cluster: Cluster) -> N
             srun.resume()
         end = frozen.wait(60)
         assert end and end.cause is Cause.CANCELED
+
+
+@pytest.mark.usefixtures("cluster")
+def test_variables_of_srun_do_not_break_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch script with ``--export=NONE`` sets such a variable."""
+    for name in ("SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"):
+        monkeypatch.setenv(name, "NONE")
+    for name in ("SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SLURM_STDINMODE"):
+        monkeypatch.setenv(name, "none")
+    for name in ("SLURM_SRUN_MULTI", "SLURM_UNBUFFEREDIO", "SLURM_WAIT", "SLURM_KILL_BAD_EXIT"):
+        monkeypatch.setenv(name, "1")
+    with closing(start("sh", "-c", 'exit "${SLURM_UNBUFFEREDIO:-7}"')) as launch:
+        assert launch.wait(60) == Exit(code=7)
 
 
 @pytest.mark.slow
