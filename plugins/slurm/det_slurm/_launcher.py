@@ -18,14 +18,23 @@ from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program
 from det_slurm._srun_group import ARRIVED, MISSING, SrunGroup
 from det_slurm._withdrawal import WithdrawalGuard
 
-_AGENT = f"""
+_AGENT = rf"""
 echo "{ARRIVED} $SLURM_JOB_ID $SLURM_STEP_ID $SLURM_PROCID $SLURMD_NODENAME"
 for path do
     [ -e "$path" ] || {{ echo "{MISSING} $SLURMD_NODENAME"; exit 1; }}
 done
-exec python3 -m det_core.launch.agent_program --node "$SLURM_PROCID" --name "$SLURMD_NODENAME"
+set -- --node "$SLURM_PROCID" --name "$SLURMD_NODENAME"
+if [ "$SLURM_NNODES" -gt 1 ]; then
+    case $(getent hosts "$(hostname)") in '' | 127.* | ::1\ *)
+        for field in $(scontrol show node --oneliner "$SLURMD_NODENAME"); do
+            case $field in NodeAddr=?*) set -- "$@" --host "${{field#NodeAddr=}}" ;; esac
+        done ;;
+    esac
+fi
+exec python3 -m det_core.launch.agent_program "$@"
 """
-"""Script of each node. Its argument is the file that all nodes must see, if any."""
+"""Script of each node. Its argument is the file that all nodes must see, if any. A node whose host name does not lead
+to it from other nodes has the address that Slurm uses."""
 _WITHOUT_GPUS = "export CUDA_VISIBLE_DEVICES="
 """Line of the script that hides GPUs that Slurm has not given to the trial."""
 _AFTER_EARLIER_JOBS = """

@@ -90,10 +90,10 @@ def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Clus
     assert "run 2 of trial 1 starts from checkpoint" in (text := experiment.describe()) and "after 5 batches" in text
 
 
-def start(*argv: str) -> Allocation:
-    """Start a launch, always with the same key."""
+def start(*argv: str, nodes: int = 1) -> Allocation:
+    """Start a launch with a slot on each node, always with the same key."""
     info = {"cluster.json": {}, "trial.json": {"config": {}}}
-    values = {"info": info, "slots": 1, "log": lambda *_: None, "call": refuse_calls}
+    values = {"info": info, "slots": nodes, "log": lambda *_: None, "call": refuse_calls}
     return SlurmLauncher(SlurmConfig()).start(LaunchRequest(key="k", argv=argv, code=EMPTY_CONTEXT, **values))
 
 
@@ -110,6 +110,13 @@ def test_a_launch_does_not_wait_for_that_of_a_frozen_host(cluster: Cluster) -> N
             srun.resume()
         end = frozen.wait(60)
         assert end and end.cause is Cause.CANCELED
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_node_whose_name_does_not_lead_to_it_has_the_address_that_slurm_uses() -> None:
+    """The host name of the nodes is localhost here."""
+    with closing(start("sh", "-c", '[ "$DET_CHIEF_IP" = 127.0.0.1 ]', nodes=2)) as launch:
+        assert launch.wait(60) == Exit(code=0)
 
 
 @pytest.mark.usefixtures("cluster")
