@@ -72,10 +72,10 @@ def _submit(args: argparse.Namespace) -> int:
     from det_core.runner import submit_experiment
     from det_core.tracking import open_store
     from det_slurm._config import SlurmConfig
-    from det_slurm._reserved_options import SBATCH, explain_reserved_option
+    from det_slurm._reserved_options import SBATCH, explain_wrong_option
     from det_slurm._slurm_programs import STORE_VARIABLE, run_program
 
-    if problem := next(filter(None, (explain_reserved_option(each, SBATCH) for each in args.option)), None):
+    if problem := next(filter(None, (explain_wrong_option(each, SBATCH) for each in args.option)), None):
         raise LaunchError(f"--option: {problem}")
     config = load_config(args.config, args.changes)
     for notice in config.notices:

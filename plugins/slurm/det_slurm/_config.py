@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from det_core.config import Block, Positive
-from det_slurm._reserved_options import SRUN, explain_reserved_option
+from det_slurm._reserved_options import SRUN, explain_wrong_option
 
 _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
 _GPU_OPTIONS = ("--gpus", "-G", "--gres=gpu")
@@ -35,9 +35,7 @@ def _check_gres(value: str) -> str:
 
 
 def _check_option(value: str) -> str:
-    if not re.match(r"--?\w", value):
-        raise ValueError(f"expected an option of srun in one word, such as --exclude=n7, got {value!r}")
-    if problem := explain_reserved_option(value, SRUN):
+    if problem := explain_wrong_option(value, SRUN):
         raise ValueError(problem)
     if value.startswith("--sig") and not _SIGNAL.fullmatch(value):
         raise ValueError(f"expected --signal with TERM, URG, USR1 or USR2, such as --signal=USR1@300, got {value!r}")

@@ -51,9 +51,11 @@ _FLAGS = "EHOQVXZhjklsuv"
 """Short options without an argument, which others may follow in the same word."""
 
 
-def explain_reserved_option(word: str, reserved: Reserved) -> str | None:
-    """Return why users cannot choose the options in a word, or None if they can."""
-    letters = re.findall(f"^-[{_FLAGS}]*[^-]?", word)[0]
+def explain_wrong_option(word: str, reserved: Reserved) -> str | None:
+    """Return why a word is no option that users can choose, or None if it is one."""
+    if not re.match(r"--?\w", word):
+        return f"expected an option in one word, such as --exclude=n7, got {word!r}"
+    (letters,) = re.findall(f"^-[{_FLAGS}]*.", word)
     name = word.partition("=")[0]
     for reason, options in reserved.items():
         for option, letter in options.items():

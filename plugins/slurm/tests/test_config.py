@@ -52,8 +52,8 @@ def test_options_of_a_run(options: dict[str, Any], slots: int, expected: list[st
             {"options": ["--signal=KILL@60"]},
             "expected --signal with .* USR1 or USR2, .* got '--signal=KILL@60'",
         ),
-        ({"options": ["n7"]}, "expected an option of srun in one word"),
-        ({"options": ["--"]}, "expected an option of srun in one word"),
+        ({"options": ["n7"]}, "expected an option in one word"),
+        ({"options": ["--"]}, "expected an option in one word"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], problem: str) -> None:

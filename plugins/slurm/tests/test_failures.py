@@ -16,7 +16,6 @@ from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import EMPTY_CONTEXT
 from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
-from det_core.testing.launcher._watched_launch import refuse_calls
 
 pytestmark = pytest.mark.integration
 KILLS = [
@@ -93,7 +92,7 @@ def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Clus
 def start(*argv: str, nodes: int = 1) -> Allocation:
     """Start a launch with a slot on each node, always with the same key."""
     info = {"cluster.json": {}, "trial.json": {"config": {}}}
-    values = {"info": info, "slots": nodes, "log": lambda *_: None, "call": refuse_calls}
+    values = {"info": info, "slots": nodes, "log": lambda *_: None, "call": lambda *_: b""}
     return SlurmLauncher(SlurmConfig()).start(LaunchRequest(key="k", argv=argv, code=EMPTY_CONTEXT, **values))
 
 

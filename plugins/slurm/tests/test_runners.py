@@ -182,6 +182,12 @@ def test_a_runner_says_that_its_node_does_not_see_the_store(tmp_path: Path) -> N
     assert "experiment 1 is not in the tracking store of this node" in ran.stderr
 
 
-def test_options_that_break_the_job_of_the_runner_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["slurm", "submit", "const.yaml", "--option=--export=NONE"]) == 1
-    assert "--option: --export keeps variables from the runner" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [("--export=NONE", "--export keeps variables from the runner"), ("job.sh", "expected an option in one word")],
+)
+def test_options_that_break_the_job_of_the_runner_are_refused(
+    capsys: pytest.CaptureFixture[str], option: str, problem: str
+) -> None:
+    assert main(["slurm", "submit", "const.yaml", f"--option={option}"]) == 1
+    assert f"--option: {problem}" in capsys.readouterr().err
