@@ -63,6 +63,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "launch.node_agent",
         "launch.queued_launch",
         "launch.standalone",
+        "launch.worker_output",
         "lazy",
         "owner_process",
         "package_commands",

@@ -37,7 +37,8 @@ class WorkerCommand:
     """Command that starts all workers of one node, with additional environment variables.
 
     The command ends when all workers have ended, or, with a nonzero exit code, soon after one of them failed. It passes
-    on each line that a worker prints, on the same stream, after ``[rank=N]`` and a space, with the worker's rank.
+    on each line that a worker prints, on the same stream, after ``[rank=N]`` and a space, with the worker's rank. It
+    stores no output in files, because a full disk would end the training.
 
     Args:
         argv: command line.

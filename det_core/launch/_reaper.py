@@ -24,12 +24,16 @@ from pathlib import Path
 
 GRACE = 8.5
 """Seconds that the command has to end by itself once the agent is gone. Workers that notice the loss take up to 8 s."""
+ENGINE_VARIABLE = "DET_ENGINE_SIGNALS"
+"""Environment variable of processes that an engine may send signals to (`det_core.launch.engine_signals`)."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes for a command that could not be started, the same as in a shell."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """Signals that the guard ignores, because a command may send them to its process group, which includes the guard."""
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that the guard ignores, too. If they are warnings of an engine, the command starts with them ignored."""
 
 
 def main(channel: int, argv: list[str]) -> int:
@@ -40,7 +44,7 @@ def main(channel: int, argv: list[str]) -> int:
         argv: the command.
     """
     os.set_inheritable(channel, False)
-    for number in _IGNORED:
+    for number in (*_IGNORED, *_WARNINGS):
         signal.signal(number, signal.SIG_IGN)
     from_outer, to_inner = os.pipe()
     if inner := os.fork():
@@ -48,10 +52,9 @@ def main(channel: int, argv: list[str]) -> int:
         return _reap(inner, channel, GRACE)
     os.close(to_inner)
     os.close(channel)
+    defaults = [*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, *(() if ENGINE_VARIABLE in os.environ else _WARNINGS)]
     try:
-        command = os.posix_spawnp(
-            argv[0], argv, os.environ, setsigdef=[*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ], setsigmask=[]
-        )
+        command = os.posix_spawnp(argv[0], argv, os.environ, setsigdef=defaults, setsigmask=[])
     except OSError as error:
         print(f"cannot start {argv[0]!r}: {error.strerror}", file=sys.stderr)  # noqa: T201  (to the trial's log)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE

@@ -20,9 +20,10 @@ from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest,
 from det_core.launch import _agent_messages as messages
 from det_core.launch import _descriptor_keeper
 from det_core.launch._withdrawal import WITHDRAWN
+from det_core.launch._worker_environment.info_variables import AGENT_STORE_VARIABLES
 from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.node_agent import explain_start_errors
-from det_core.tracking import remote
+from det_core.tracking import AGENT_URL, remote
 from det_core.version import __version__
 
 AGENT_COMMAND = ("python3", "-m", "det_core.launch.agent_program")
@@ -41,6 +42,8 @@ this side, has given up by then."""
 _LOST_SECONDS = 10.0
 """Seconds that a node that was lost has to end its workers, before the trial may start again on another one. Engines
 that start all nodes with a single command keep two launches of a trial apart themselves."""
+_PRIVATE = (*AGENT_STORE_VARIABLES, "PGPASSWORD")
+"""Variables of this process that give access to its tracking store. Engines pass variables of commands on to nodes."""
 _MISSING = ("python3", "det_core")
 """Names in the errors of commands that found no agent."""
 _TICK = 1.0
@@ -244,7 +247,7 @@ class AgentGroup(Allocation):
             key=request.key,
             argv=list(request.argv),
             code=messages.pack_bytes(request.code),
-            info=request.info,
+            info={**request.info, "cluster.json": {**request.info["cluster.json"], "master_url": AGENT_URL}},
             env=dict(request.env),
             secrets=dict(request.secrets),
             slot_ids=[list(slots) for slots in self._slot_ids],
@@ -377,7 +380,7 @@ class _Command:
         with explain_start_errors(self.text):
             self.process = subprocess.Popen(
                 [*keeper, *command],
-                env={**os.environ, "PATH": make_search_path()},
+                env=_make_environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -484,3 +487,9 @@ class _Command:
     def _lose(self, message: str) -> None:
         for node in self.nodes:
             node.lose(message)
+
+
+def _make_environment() -> dict[str, str]:
+    """Return the variables of a command."""
+    passed_on = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
+    return {**passed_on, "PATH": make_search_path()}

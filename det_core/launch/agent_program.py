@@ -4,9 +4,9 @@ The runner sends a launch request and later orders to stdin. The agent sends the
 the tracking store and their end to stdout (`det_core.launch._agent_messages`). It needs neither a shared file system
 nor an open port. `det_core.launch.agent_group` is the runner's side.
 
-SIGTERM (preemption) and SIGURG (the time limit is near) ask the workers to save a checkpoint and stop, as a request of
-the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s. Neither this nor the
-signs of life wait for stdout, which is full while the runner does not read.
+SIGTERM (preemption) and SIGURG, SIGUSR1 and SIGUSR2 (the time limit is near) ask the workers to save a checkpoint and
+stop, as a request of the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s.
+Neither this nor the signs of life wait for stdout, which is full while the runner does not read.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from det_core.launch._worker_environment.thread_limits import thread_limit_varia
 from det_core.launch.engine_signals import ENGINE_VARIABLES, shield_shell
 from det_core.launch.gpu_slots import count_gpus, gpu_variables
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
-from det_core.tracking import AGENT_URL
 from det_core.version import __version__
 
 _CALL_SECONDS = 120.0
 """Seconds to wait for the answer to a call of the tracking store. The runner waits up to 60 s for its database."""
 _TICK = 0.2
-_SIGNALS: Mapping[int, Cause] = {signal.SIGTERM: Cause.PREEMPTED, signal.SIGURG: Cause.TIME_LIMIT}
-"""Causes of ends that engines announce by signals. Engines send signals to all processes of a node, and those that do
-not handle SIGURG ignore it."""
+_SIGNALS: Mapping[int, Cause] = {
+    signal.SIGTERM: Cause.PREEMPTED,
+    **dict.fromkeys((signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2), Cause.TIME_LIMIT),
+}
+"""Causes of ends that engines announce by signals."""
 
 
 class AgentProgram:
@@ -112,7 +113,7 @@ class AgentProgram:
             key=message["key"],
             argv=shield_shell(message["argv"]),
             code=messages.unpack_bytes(message["code"]),
-            info={**message["info"], "cluster.json": {**message["info"]["cluster.json"], "master_url": AGENT_URL}},
+            info=message["info"],
             slots=sum(map(len, message["slot_ids"])),
             env=message["env"],
             secrets=message["secrets"],

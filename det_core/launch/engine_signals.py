@@ -1,7 +1,8 @@
 """Signals that an engine sends to all processes of a node at once, such as those of ``scancel``.
 
 The node agent passes the request on to the workers. The programs between agent and workers must outlive the workers,
-so they ignore SIGTERM. Their children have the default action again.
+so they ignore SIGTERM. Their children have the default action again. SIGUSR1 and SIGUSR2, with which some engines warn,
+are ignored by all processes that do not handle them. The default action of SIGURG is to be ignored.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-_VARIABLE = "DET_ENGINE_SIGNALS"
-ENGINE_VARIABLES: Mapping[str, str] = {_VARIABLE: "1"}
+from det_core.launch._reaper import ENGINE_VARIABLE
+
+ENGINE_VARIABLES: Mapping[str, str] = {ENGINE_VARIABLE: "1"}
 """Environment variables of processes that an engine may send signals to."""
 
 
@@ -20,7 +22,7 @@ def shield_from_engine() -> bool:
 
     Child processes do not inherit this. Must be called in the main thread.
     """
-    belongs = _VARIABLE in os.environ
+    belongs = ENGINE_VARIABLE in os.environ
     if belongs:
         signal.signal(signal.SIGTERM, lambda number, frame: None)
     return belongs

@@ -9,13 +9,11 @@ from functools import partial
 from typing import Any
 
 from det_core.config import ExperimentConfig, is_command
-from det_core.home import MASTER_VARIABLES
 from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
 from det_core.tracking import AGENT_URL, is_server_url
-from det_core.tracking.access_tokens import TOKEN_VARIABLE
 from det_core.tracking.remote import Caller, RunAccess, answer_call
 from det_core.tracking.secret_files import read_secrets, resolve_secrets
 
@@ -54,7 +52,7 @@ def build_launch_request(
         key=f"{store.cluster_id}-trial-{trial.id}",
         argv=_argv(config),
         code=code,
-        env={**resolve_secrets(environment), **_store_variables(store), "DET_COMM_KEY": secrets.token_hex(32)},
+        env={**resolve_secrets(environment), "DET_COMM_KEY": secrets.token_hex(32)},
         secrets=read_secrets(experiment.config),
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
@@ -104,13 +102,6 @@ def build_run_info(
 def _worker_url(store: TrackingStore) -> str:
     """Return the URL with which workers open the store. Only the runner calls a det server, with the user's token."""
     return AGENT_URL if is_server_url(store.url) else store.url
-
-
-def _store_variables(store: TrackingStore) -> dict[str, str]:
-    """Return variables that lead the SDK and the command line in workers to the same store, without a token."""
-    if not is_server_url(store.url):
-        return {}
-    return {**dict.fromkeys(MASTER_VARIABLES, AGENT_URL), TOKEN_VARIABLE: ""}
 
 
 def _argv(config: ExperimentConfig) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -125,8 +126,11 @@ def _parse(url: str) -> URL:
 
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise TrackingError(f"{url!r} is not a database URL. Accepted: {_ACCEPTED}.") from None
+    except (ArgumentError, ValueError):  # such as a port that is no number
+        shown = re.sub(".*@", "***@", url)  # without the password
+        raise TrackingError(f"{shown!r} is not a database URL. Accepted: {_ACCEPTED}.") from None
     if parsed.drivername not in ("postgresql", "postgresql+psycopg"):
         raise TrackingError(f"{parsed.drivername!r} is not a supported database. Accepted: {_ACCEPTED}.")
+    if password := parsed.query.get("password"):  # where texts show it
+        parsed = parsed.difference_update_query(["password"]).set(password=str(password))
     return parsed

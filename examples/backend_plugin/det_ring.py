@@ -15,16 +15,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from contextlib import closing
 
 from pydantic import BaseModel, Field
 
 import det_core
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, WorkerRanks
+from det_core.launch.worker_output import OutputRelay
 from det_core.specs import BackendSpec
 
 NAMES = ("RING_NODE", "RING_NODES", "RING_SLOTS", "RING_LOCAL")
@@ -78,26 +78,14 @@ class Ring(Backend):
 def main(grace: float, worker: Sequence[str]) -> int:
     """Run the launcher of this backend on a node, as `Ring.start` says, and return its exit code."""
     node, slots = int(os.environ["RING_NODE"]), int(os.environ["RING_SLOTS"])
-    workers, relays = [], []
-    for local in range(slots):
-        env = {**os.environ, "RING_LOCAL": str(local)}
-        process = subprocess.Popen(worker, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        workers.append(process)
-        for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
-            relays.append(threading.Thread(target=relay, args=(node * slots + local, source, target), daemon=True))
-            relays[-1].start()
-    code = wait(workers, grace)
-    deadline = time.monotonic() + 1  # a process that a worker left behind keeps its streams open
-    for thread in relays:
-        thread.join(timeout=max(0.0, deadline - time.monotonic()))
-    return code
-
-
-def relay(rank: int, source: BinaryIO, target: BinaryIO) -> None:
-    """Copy lines, each with the rank as a prefix."""
-    for line in source:
-        target.write(b"[rank=%d] %s\n" % (rank, line.rstrip(b"\n")))
-        target.flush()
+    workers = []
+    with closing(OutputRelay()) as relay:
+        for local in range(slots):
+            env = {**os.environ, "RING_LOCAL": str(local)}
+            process = subprocess.Popen(worker, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            workers.append(process)
+            relay.add_worker(process, node * slots + local)
+        return wait(workers, grace)
 
 
 def wait(workers: Sequence[subprocess.Popen[bytes]], grace: float) -> int:

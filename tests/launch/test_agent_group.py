@@ -148,6 +148,18 @@ def test_signals_of_the_engine_preempt_the_workers(request_for: Any) -> None:
         assert end and (end.code, end.cause) == (0, Cause.PREEMPTED)
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_warning_of_the_engine_to_all_processes_preempts_the_workers(request_for: Any, number: int) -> None:
+    request, lines = request_for(WAITS)
+    with closing(AgentGroup(request, [AGENT])) as group:
+        wait_for_line(lines, group, "ready")
+        agent = psutil.Process(group.processes[0].pid)
+        for process in [agent, *agent.children(recursive=True)]:
+            process.send_signal(number)
+        end = group.wait(60)
+        assert end and (end.code, end.cause) == (0, Cause.TIME_LIMIT)
+
+
 def test_commands_keep_descriptors_open(request_for: Any) -> None:
     """ssh closes what it inherits. Slots must stay in use nevertheless, also if the runner is killed."""
     ours, theirs = os.pipe()

@@ -65,7 +65,7 @@ class Runner:
                 "key": "k",
                 "argv": [*(argv or ("/bin/sh", "-c")), script],
                 "code": messages.pack_bytes(EMPTY_CONTEXT),
-                "info": {"cluster.json": {"cluster_id": "c", "master_url": "theirs"}, "trial.json": {"trial_id": 7}},
+                "info": {"cluster.json": {"cluster_id": "c", "master_url": AGENT_URL}, "trial.json": {"trial_id": 7}},
                 "env": {"GIVEN": "value"},
                 "secrets": {SECRET: "hunter2"},
                 "slot_ids": [[0, 1], [2, 3]],
@@ -128,9 +128,11 @@ def test_a_node_introduces_itself(runner: Runner) -> None:
 def test_workers_find_what_the_runner_has_sent(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("DET_TOKEN", "of a person")
     runner.start(
         'cat "$DET_INFO_DIR/rendezvous.json"; echo; cat "$DET_INFO_DIR/cluster.json"; echo; '
-        'echo "$GIVEN $DET_TRIAL_ID $DET_CHIEF_IP $OMP_NUM_THREADS $DET_ENGINE_SIGNALS"; '
+        'echo "$GIVEN $DET_TRIAL_ID $DET_CHIEF_IP $OMP_NUM_THREADS $DET_ENGINE_SIGNALS '
+        '$DET_MASTER $DET_MASTER_ADDR<$DET_TOKEN>"; '
         f'cat "$DET_SECRETS_DIR/{SECRET}"'
     )
     runner.message("started")
@@ -142,7 +144,7 @@ def test_workers_find_what_the_runner_has_sent(runner: Runner, monkeypatch: pyte
         "port": 4000,
     }
     assert json.loads(cluster) == {"cluster_id": "c", "master_url": AGENT_URL, "agent_id": "n1", "slot_ids": [2, 3]}
-    assert (variables, secret) == ("value 7 h0 4 1", "hunter2")
+    assert (variables, secret) == ("value 7 h0 4 1 agent: agent:<>", "hunter2")
     assert end == (0, "workers", "")
     assert runner.exits.get(timeout=60) == 0
 
@@ -178,7 +180,12 @@ def test_a_program_or_code_that_cannot_be_used_is_no_failure_of_the_trial(runner
 
 
 @pytest.mark.parametrize(
-    ("number", "cause"), [(signal.SIGTERM, "preempted"), (signal.SIGURG, "time limit"), (None, "workers")]
+    ("number", "cause"),
+    [
+        (signal.SIGTERM, "preempted"),
+        *((number, "time limit") for number in (signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)),
+        (None, "workers"),
+    ],
 )
 def test_a_signal_of_the_engine_is_a_preemption_with_a_cause(runner: Runner, number: int | None, cause: str) -> None:
     """The first signal counts."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from det_core.errors import TrackingError
@@ -17,6 +18,7 @@ from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase
 from det_core.launch import _agent_messages as messages
 from det_core.launch import agent_group
 from det_core.launch.agent_group import AgentGroup
+from det_core.tracking import AGENT_URL
 from det_core.version import __version__
 
 from ..waiting import wait_for
@@ -24,6 +26,8 @@ from .fake_agent import FakeAgent
 
 Start = Callable[..., "tuple[AgentGroup, list[FakeAgent], list[str]]"]
 OK = Exit(code=0)
+PASSWORD = "hunter3"
+"""Password of the tracking store."""
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
                 key="k",
                 argv=["a", "b"],
                 code=b"code",
-                info={"cluster.json": {"x": 1}},
+                info={"cluster.json": {"x": 1, "master_url": f"postgresql://det:{PASSWORD}@db/det"}},
                 env={"E": "v"},
                 secrets={"0": "hunter2"},
                 slots=slots,
@@ -52,6 +56,21 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
             return group, agents, lines
 
         yield start
+
+
+@pytest.mark.parametrize("name", ["DET_MASTER", "DET_MASTER_ADDR", "DET_TOKEN", "PGPASSWORD"])
+def test_no_access_to_the_tracking_store_leaves_this_host(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Engines pass the variables of a command on to nodes, as ``srun`` does."""
+    monkeypatch.setenv(name, f"postgresql://det:{PASSWORD}@db/det")
+    monkeypatch.setenv("OTHER", "kept")
+    group, (agent,), _ = start()
+    agent.greet()
+    group.wait(0.1)
+    assert PASSWORD not in json.dumps(agent.order("start"))
+    variables = psutil.Process(group.processes[0].pid).environ()
+    assert (variables.get(name), variables["OTHER"]) == (None, "kept")
 
 
 def test_the_workers_start_once_all_nodes_are_there(start: Start) -> None:
@@ -67,7 +86,7 @@ def test_the_workers_start_once_all_nodes_are_there(start: Start) -> None:
         assert {name: order[name] for name in ("key", "argv", "info", "env", "secrets")} == {
             "key": "k",
             "argv": ["a", "b"],
-            "info": {"cluster.json": {"x": 1}},
+            "info": {"cluster.json": {"x": 1, "master_url": AGENT_URL}},
             "env": {"E": "v"},
             "secrets": {"0": "hunter2"},
         }

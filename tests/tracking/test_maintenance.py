@@ -257,8 +257,12 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_programs_of_postgresql_get_its_address_but_no_password_as_arguments(programs: Path) -> None:
-    url = "postgresql://ada:secret@db.example/runs"
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://ada:secret@db.example/runs", "postgresql://ada@db.example/runs?password=secret"],
+    ids=["address", "option"],
+)
+def test_the_programs_of_postgresql_get_its_address_but_no_password_as_arguments(programs: Path, url: str) -> None:
     maintenance.back_up(url, programs / "copy")
     *arguments, file, password = (programs / "pg_dump.arguments").read_text().splitlines()
     address = "--dbname=postgresql://ada@db.example/runs"

@@ -6,6 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from det_core.home import MASTER_VARIABLES
+from det_core.tracking import AGENT_URL
+from det_core.tracking.access_tokens import TOKEN_VARIABLE
+
+AGENT_STORE_VARIABLES: Mapping[str, str] = {**dict.fromkeys(MASTER_VARIABLES, AGENT_URL), TOKEN_VARIABLE: ""}
+"""Variables that lead the SDK and the command line to the store of the runner, without a token."""
 _MAX_BYTES = 131_072
 """Maximum size of an environment string in bytes, with its name and final NUL (execve(2), MAX_ARG_STRLEN)."""
 
@@ -35,7 +41,8 @@ _VARIABLES = {
 def make_info_variables(info: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return the environment variables of a command.
 
-    Texts are passed as they are, other values as JSON. Variables without a value are omitted.
+    Texts are passed as they are, other values as JSON. Variables without a value are omitted. If the workers call the
+    tracking store through their agent, so do the SDK and the command line.
 
     Args:
         info: the info files, as `LaunchRequest.info`.
@@ -46,7 +53,9 @@ def make_info_variables(info: Mapping[str, Mapping[str, Any]]) -> dict[str, str]
         for name, key in names.items()
         if info.get(file, {}).get(key) is not None
     }
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    is_relayed = info.get("cluster.json", {}).get("master_url") == AGENT_URL
+    return {**texts, **AGENT_STORE_VARIABLES} if is_relayed else texts
 
 
 def find_oversized_variables(variables: Mapping[str, str]) -> list[str]:

@@ -28,6 +28,8 @@ for number in range(100):
     print("line", number, "of", rank)
 print("complaint of", rank, file=sys.stderr)
 print("\u00e9" * 5000)
+import stat
+tell([os.fstat(stream).st_ino for stream in (1, 2) if stat.S_ISREG(os.fstat(stream).st_mode)])
 """
 _LISTENING = """
 {joins}
@@ -68,6 +70,9 @@ class BackendLaunchTests(BackendSuite):
             lines = [f"line {number} of {rank}" for number in range(100)]
             assert [text for its, text in out if its == rank] == [*lines, "\u00e9" * 5000]
             assert (rank, f"complaint of {rank}") in err
+        ours = {(launch.directory / name).stat().st_ino for name in ("stdout", "stderr")}
+        files = set(chain.from_iterable(reported_values(launch))) - ours
+        assert not files, "expected no files between worker and launcher, because a full disk would end the training"
 
     def test_two_launches_at_once_do_not_meet(self, start: StartScript) -> None:
         launches = [start(_TALK + "time.sleep(1)"), start(_TALK + "time.sleep(1)", slots=self.slots + 1)]

@@ -12,14 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import BinaryIO
+from contextlib import closing, contextmanager
 
 from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
 from det_core.errors import LaunchError
 from det_core.launch.engine_signals import shield_from_engine
+from det_core.launch.worker_output import OutputRelay
 
 _EXIT_TIMEOUT = 5.0
 """Time that the other workers have to exit after one failed, before they are killed."""
@@ -85,27 +85,14 @@ def _reached(address: tuple[str, int]) -> Iterator[None]:
 
 def _run(command: Sequence[str], node: int, slots: int) -> int:
     workers: list[Worker] = []
-    relays: list[threading.Thread] = []
-    for local in range(slots):
-        rank = node * slots + local
-        place = {"HOROVOD_HOSTNAME": _name(node), "HOROVOD_RANK": str(rank), "HOROVOD_LOCAL_RANK": str(local)}
-        pipe = subprocess.PIPE
-        workers.append(subprocess.Popen(command, env={**os.environ, **place}, stdout=pipe, stderr=pipe))
-        for source, target in ((workers[-1].stdout, sys.stdout.buffer), (workers[-1].stderr, sys.stderr.buffer)):
-            relays.append(threading.Thread(target=_relay, args=(rank, source, target), daemon=True))
-            relays[-1].start()
-    code = _wait(workers)
-    deadline = time.monotonic() + 1.0  # an orphan of a worker may keep its streams open
-    for relay in relays:
-        relay.join(max(0.0, deadline - time.monotonic()))
-    return code
-
-
-def _relay(rank: int, source: BinaryIO, target: BinaryIO) -> None:
-    """Pass on each line immediately, prefixed with its rank."""
-    for line in source:
-        target.write(b"[rank=%d] %s\n" % (rank, line.rstrip(b"\n")))
-        target.flush()
+    with closing(OutputRelay()) as relay:
+        for local in range(slots):
+            rank = node * slots + local
+            place = {"HOROVOD_HOSTNAME": _name(node), "HOROVOD_RANK": str(rank), "HOROVOD_LOCAL_RANK": str(local)}
+            pipe = subprocess.PIPE
+            workers.append(subprocess.Popen(command, env={**os.environ, **place}, stdout=pipe, stderr=pipe))
+            relay.add_worker(workers[-1], rank)
+        return _wait(workers)
 
 
 def _wait(workers: Sequence[Worker]) -> int:

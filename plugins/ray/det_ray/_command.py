@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 
 from det_core.config import load_config
 from det_core.errors import LaunchError
+from det_core.launch.context_archive import pack_context_dir, unpack_context_dir
+from det_core.scratch import scratch_directory
 
 _DASHBOARD = "http://127.0.0.1:8265"
+_IGNORE_GITIGNORE = "RAY_RUNTIME_ENV_IGNORE_GITIGNORE"
+"""Environment variable with which Ray uploads files, too, that ``.gitignore`` matches."""
 _EXAMPLE = "example: det ray submit --address http://head:8265 const.yaml ."
 
 
@@ -38,7 +43,12 @@ def _submit(args: argparse.Namespace) -> int:
     if not config.is_relative_to(directory):
         raise LaunchError(f"{args.config} is not below {directory}, whose files the job gets; move it there")
     load_config(config)  # before the job is in the queue
-    job = submit_job(args.address, ["det", "run", str(config.relative_to(directory)), "."], directory)
+    name = str(config.relative_to(directory))
+    with scratch_directory("ray-job") as copy:
+        unpack_context_dir(pack_context_dir(directory), copy)
+        if not (copy / name).exists():
+            raise LaunchError(f"{name} is left out by .detignore, so the job would not get it; change .detignore")
+        job = submit_job(args.address, ["det", "run", name, "."], copy)
     print(f"Submitted Ray job {job}. Follow it with: ray job logs --address {args.address} --follow {job}")  # noqa: T201
     return 0
 
@@ -52,6 +62,7 @@ def submit_job(address: str, command: list[str], directory: Path) -> str:
     try:
         from ray.job_submission import JobSubmissionClient
 
+        os.environ[_IGNORE_GITIGNORE] = "1"
         client = JobSubmissionClient(address)
         return str(client.submit_job(entrypoint=shlex.join(command), runtime_env={"working_dir": str(directory)}))
     except (ImportError, RuntimeError, ConnectionError, ValueError) as error:

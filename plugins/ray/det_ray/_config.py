@@ -10,6 +10,7 @@ from det_core.config import Block, Positive
 
 CLIENT = "ray://"
 """Beginning of addresses of the Ray client."""
+_DECIMALS = 4
 
 
 def _check_address(value: str) -> str:
@@ -26,6 +27,11 @@ def _check_address(value: str) -> str:
 
 
 def _check_resources(value: dict[str, float]) -> dict[str, float]:
+    for name, amount in value.items():
+        if not name:
+            raise ValueError(f"expected a name for each resource, such as CPU, got {value!r}")
+        if round(amount, _DECIMALS) != amount:
+            raise ValueError(f"{name} is {amount!r}, but Ray counts in steps of {10**-_DECIMALS}")
     gpus = value.get("GPU", 1.0)
     if gpus != 1.0:
         raise ValueError(
@@ -34,7 +40,8 @@ def _check_resources(value: dict[str, float]) -> dict[str, float]:
     return value
 
 
-_Resources = Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1), AfterValidator(_check_resources)]
+_Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Resources = Annotated[dict[str, _Amount], Field(min_length=1), AfterValidator(_check_resources)]
 
 
 class RayConfig(Block):

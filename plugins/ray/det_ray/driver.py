@@ -10,6 +10,11 @@ It is a process of its own because Ray ends a driver that has lost its cluster, 
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", sys.flags.isolated):
+    sys.path.pop(0)  # -m imports modules from the present directory, and that of the user may contain a queue.py
+
 import argparse
 import json
 import logging
@@ -17,7 +22,6 @@ import os
 import queue
 import signal
 import socket
-import sys
 import textwrap
 import threading
 import time
@@ -36,6 +40,8 @@ from det_ray._config import CLIENT
 from det_ray._node_actor import CALLS_AT_ONCE, STREAMS, NodeActor
 from det_ray._reports import Report
 
+JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Environment variable of processes of a submitted job, which Ray reads."""
 _NAMESPACE = "det"
 """Ray namespace in which the names of placement groups are unique."""
 _CONNECT_SECONDS = 5.0
@@ -198,6 +204,7 @@ def connect(address: str) -> str:
     try:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        keep_directory_here()
         ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL)
     except OSError as error:
         return f"no Ray cluster at {address} ({error}); start one with: ray start --head, or change launcher.address"
@@ -205,6 +212,13 @@ def connect(address: str) -> str:
         return f"cannot connect to Ray at {address}: {' '.join(str(error).split())}"
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray's own handler waits for calls
     return ""
+
+
+def keep_directory_here() -> None:
+    """Keep the directory of a submitted job, which contains the config with its secrets, from the nodes of trials."""
+    if job := json.loads(os.environ.get(JOB_VARIABLE, "null")):
+        job.get("runtime_env", {}).pop("working_dir", None)
+        os.environ[JOB_VARIABLE] = json.dumps(job)
 
 
 def explain_wait(

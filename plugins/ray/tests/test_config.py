@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from det_ray._config import RayConfig
 from det_ray._launcher import RayLauncher
-from det_ray.driver import explain_death, explain_wait
+from det_ray.driver import JOB_VARIABLE, explain_death, explain_wait, keep_directory_here
 from pydantic import ValidationError
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
@@ -28,6 +33,9 @@ NODES: list[dict[str, Any]] = [
         ({"address": "head"}, "host and port"),
         ({"resources": {"GPU": 2}}, "slots_per_node"),
         ({"resources": {"CPU": 0}}, "greater than 0"),
+        ({"resources": {"CPU": 0.00001}}, "CPU is 1e-05, but Ray counts in steps of 0.0001"),
+        ({"resources": {"CPU": float("inf")}}, "finite"),
+        ({"resources": {"": 1}}, "expected a name"),
         ({"resources": {}}, "at least 1"),
         ({"partition": "main"}, "partition"),
     ],
@@ -68,6 +76,21 @@ def test_nodes_share_the_slots_equally() -> None:
 )
 def test_waits_are_explained(bundle: dict[str, float], count: int, text: str) -> None:
     assert explain_wait(NODES, {"CPU": 3.0}, bundle, count).startswith(text)
+
+
+def test_a_user_module_with_a_name_of_python_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('imported')\n")
+    command = [sys.executable, "-m", "det_ray.driver", "describe", "127.0.0.1:1"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "no Ray cluster at 127.0.0.1:1" in ran.stderr
+
+
+def test_nodes_do_not_get_the_directory_of_a_submitted_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It contains the config with its secrets."""
+    job = {"runtime_env": {"working_dir": "gcs://code.zip", "pip": ["torch"]}, "metadata": {"job": "1"}}
+    monkeypatch.setenv(JOB_VARIABLE, json.dumps(job))
+    keep_directory_here()
+    assert json.loads(os.environ[JOB_VARIABLE]) == {"runtime_env": {"pip": ["torch"]}, "metadata": {"job": "1"}}
 
 
 def test_unknown_deaths_of_actors_are_lost_nodes() -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from det_slurm._config import SlurmConfig
 
 _SAVE_SECONDS = 120
+_SBATCH_VARIABLES = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")
+"""Variables with the effect of options that `det_slurm._reserved_options` forbids and that have no opposite."""
 _EXAMPLE = "example: det slurm submit --time 4:00:00 const.yaml ."
 
 
@@ -70,8 +72,11 @@ def _submit(args: argparse.Namespace) -> int:
     from det_core.runner import submit_experiment
     from det_core.tracking import open_store
     from det_slurm._config import SlurmConfig
+    from det_slurm._reserved_options import SBATCH, explain_wrong_option
     from det_slurm._slurm_programs import STORE_VARIABLE, run_program
 
+    if problem := next(filter(None, (explain_wrong_option(each, SBATCH) for each in args.option)), None):
+        raise LaunchError(f"--option: {problem}")
     config = load_config(args.config, args.changes)
     for notice in config.notices:
         print(f"det: note: {args.config}: {notice}", file=sys.stderr)  # noqa: T201
@@ -79,6 +84,8 @@ def _submit(args: argparse.Namespace) -> int:
     if not isinstance(launcher, SlurmConfig):
         raise LaunchError(f"launcher.type is {config.launcher.type}, expected slurm; add --config launcher.type=slurm")
     resources = _allocation_options(launcher, args.slots) if args.slots else ["--ntasks=1"]
+    for name in _SBATCH_VARIABLES:
+        os.environ.pop(name, None)
     if args.url:
         os.environ[STORE_VARIABLE] = args.url  # all users could read an argument
     with open_store(args.url) as store:
@@ -95,6 +102,7 @@ def _submit(args: argparse.Namespace) -> int:
             f"--job-name=det-{store.cluster_id}-experiment-{experiment.id}",
             "--requeue",
             "--open-mode=append",
+            "--export=ALL",
             f"--output={log}",
             "--chdir=/",
             f"--signal=B:HUP@{args.save_seconds}",

@@ -8,20 +8,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from det_core.config import Block, Positive
+from det_slurm._reserved_options import SRUN, explain_wrong_option
 
 _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
 _GPU_OPTIONS = ("--gpus", "-G", "--gres=gpu")
-_RESERVED = {
-    "-N": "--nodes",
-    "-n": "--ntasks",
-    "-J": "--job-name",
-    "-i": "--input",
-    "-o": "--output",
-    "-l": "--label",
-    "-d": "--dependency",
-    "-D": "--chdir",
-}
-"""Options that the launcher chooses itself, by their short forms."""
+_SIGNAL = re.compile(r"--signal=(R:)?(SIG)?(TERM|URG|USR1|USR2)(@\d+)?")
+"""Warnings that the node agent passes on. Other signals would only end the processes of a trial."""
 
 
 def _check_time(value: object) -> object:
@@ -43,12 +35,10 @@ def _check_gres(value: str) -> str:
 
 
 def _check_option(value: str) -> str:
-    name = value.partition("=")[0]
-    name = _RESERVED.get(name[:2], name) if not name.startswith("--") else name
-    if name in _RESERVED.values():
-        raise ValueError(f"det chooses {name} itself; set slots_per_node and resources.slots_per_trial")
-    if not value.startswith("-"):
-        raise ValueError(f"expected an option of srun in one word, such as --exclude=n7, got {value!r}")
+    if problem := explain_wrong_option(value, SRUN):
+        raise ValueError(problem)
+    if value.startswith("--sig") and not _SIGNAL.fullmatch(value):
+        raise ValueError(f"expected --signal with TERM, URG, USR1 or USR2, such as --signal=USR1@300, got {value!r}")
     return value
 
 
@@ -74,7 +64,7 @@ class SlurmConfig(Block):
         default=(), examples=[["--mem-per-cpu=4G"]]
     )
     """Further options of ``srun``, one word each, such as ``--mem-per-cpu=4G``. They come last, and so override those
-    of the launcher."""
+    of the launcher. Those that would break a launch are refused."""
 
     def device(self) -> Literal["cpu", "cuda"]:
         """Return the device of the slots."""

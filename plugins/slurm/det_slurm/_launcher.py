@@ -13,21 +13,37 @@ from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch.mounted_storage import mark_mounted_storage
 from det_slurm._config import SlurmConfig
 from det_slurm._queue_reasons import QueueReasons
+from det_slurm._reserved_options import SRUN_VARIABLES
 from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program
 from det_slurm._srun_group import ARRIVED, MISSING, SrunGroup
 from det_slurm._withdrawal import WithdrawalGuard
 
-_AGENT = f"""
+_AGENT = rf"""
 echo "{ARRIVED} $SLURM_JOB_ID $SLURM_STEP_ID $SLURM_PROCID $SLURMD_NODENAME"
 for path do
     [ -e "$path" ] || {{ echo "{MISSING} $SLURMD_NODENAME"; exit 1; }}
 done
-exec python3 -m det_core.launch.agent_program --node "$SLURM_PROCID" --name "$SLURMD_NODENAME"
+set -- --node "$SLURM_PROCID" --name "$SLURMD_NODENAME"
+if [ "$SLURM_NNODES" -gt 1 ]; then
+    case $(getent hosts "$(hostname)") in '' | 127.* | ::1\ *)
+        for field in $(scontrol show node --oneliner "$SLURMD_NODENAME"); do
+            case $field in NodeAddr=?*) set -- "$@" --host "${{field#NodeAddr=}}" ;; esac
+        done ;;
+    esac
+fi
+exec python3 -m det_core.launch.agent_program "$@"
 """
-"""Script of each node. Its argument is the file that all nodes must see, if any."""
+"""Script of each node. Its argument is the file that all nodes must see, if any. A node whose host name does not lead
+to it from other nodes has the address that Slurm uses."""
 _WITHOUT_GPUS = "export CUDA_VISIBLE_DEVICES="
 """Line of the script that hides GPUs that Slurm has not given to the trial."""
-_AFTER_EARLIER = """
+_AFTER_EARLIER_JOBS = """
+scancel --quiet --user="$(id -u)" --name="$0"
+exec "$@"
+"""
+"""Script that starts a job when jobs of the same name are gone, for which it has ``--dependency=singleton``. They are
+canceled, because the host of an earlier runner may be frozen, and then nobody else ends them."""
+_AFTER_EARLIER_STEPS = """
 tries=0
 while squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' | grep -q " $0\\$"; do
     tries=$((tries + 1))
@@ -37,7 +53,7 @@ while squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' | grep -
 done
 exec "$@"
 """
-"""Script that starts a step when steps of the same name are gone. Jobs have ``--dependency=singleton`` for this."""
+"""Script that starts a step when steps of the same name are gone."""
 _SAVE_SECONDS = 60
 """Seconds before the time limit of a job at which its trial starts to save a checkpoint."""
 
@@ -75,8 +91,8 @@ class SlurmLauncher(Launcher):
             name = f"det-{request.key}"
             script = _AGENT if self.device() == "cuda" else f"{_WITHOUT_GPUS}{_AGENT}"
             command = [*self._srun(name, nodes, request.slots // nodes), "sh", "-c", script, "det", *seen]
-            if self._in_allocation:
-                command = ["sh", "-c", _AFTER_EARLIER, name, *command]
+            after_earlier = _AFTER_EARLIER_STEPS if self._in_allocation else _AFTER_EARLIER_JOBS
+            command = ["sh", "-c", f"unset {' '.join(SRUN_VARIABLES)}{after_earlier}", name, *command]
             return SrunGroup(
                 request, command, nodes, name=name, guard=self._guard, reasons=self._reasons, undo=undo.pop_all()
             )

@@ -21,6 +21,10 @@ from det_core.interfaces.launcher import Cause
         ({"gres": "fpga:2"}, 2, ["--gres=fpga:4", "--cpus-per-task=2"], "cpu"),
         ({"options": ["--cpus-per-task=8", "--mem=1G"]}, 2, ["--cpus-per-task=8", "--mem=1G"], "cpu"),
         ({"options": ["--gpus-per-node=4"]}, 1, ["--cpus-per-task=1", "--gpus-per-node=4"], "cuda"),
+        *(
+            ({"options": [option]}, 1, ["--cpus-per-task=1", option], "cpu")
+            for option in ("--signal=USR1@300", "--signal=R:SIGTERM@9", "-xn1", "-wonu", "--nodelist=n1", "--exclusive")
+        ),
     ],
 )
 def test_options_of_a_run(options: dict[str, Any], slots: int, expected: list[str], device: str) -> None:
@@ -34,9 +38,22 @@ def test_options_of_a_run(options: dict[str, Any], slots: int, expected: list[st
         ({"time": 14400}, "expected text in quotes, such as '4:00:00'"),
         ({"time": "4h"}, "expected a time such as '240'"),
         ({"gres": "gpu:4"}, "a slot is one GPU; write 'gpu', and set slots_per_node"),
-        ({"options": ["-N2"]}, "det chooses --nodes itself"),
+        ({"options": ["-N2"]}, "det chooses --nodes itself; set slots_per_node"),
         ({"options": ["--job-name=x"]}, "det chooses --job-name itself"),
-        ({"options": ["n7"]}, "expected an option of srun in one word"),
+        ({"options": ["--unbuffered"]}, "--unbuffered breaks the pipes of srun, through which det reaches the nodes"),
+        ({"options": ["-vu"]}, "--unbuffered breaks"),
+        ({"options": ["--unb"]}, "--unbuffered breaks"),
+        ({"options": ["--multi-prog"]}, "--multi-prog breaks"),
+        ({"options": ["-ovW"]}, "--output breaks"),
+        ({"options": ["--wait=30"]}, "--wait ends workers"),
+        ({"options": ["-K"]}, "--kill-on-bad-exit ends workers"),
+        ({"options": ["--export=NONE"]}, "--export .*; set environment.environment_variables"),
+        (
+            {"options": ["--signal=KILL@60"]},
+            "expected --signal with .* USR1 or USR2, .* got '--signal=KILL@60'",
+        ),
+        ({"options": ["n7"]}, "expected an option in one word"),
+        ({"options": ["--"]}, "expected an option in one word"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], problem: str) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 from cluster import Cluster
+from det_slurm._config import SlurmConfig
+from det_slurm._launcher import SlurmLauncher
 
+from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch.context_archive import EMPTY_CONTEXT
 from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 
 pytestmark = pytest.mark.integration
@@ -82,6 +87,48 @@ def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Clus
     experiment.run()
     experiment.require_undisturbed_result()
     assert "run 2 of trial 1 starts from checkpoint" in (text := experiment.describe()) and "after 5 batches" in text
+
+
+def start(*argv: str, nodes: int = 1) -> Allocation:
+    """Start a launch with a slot on each node, always with the same key."""
+    info = {"cluster.json": {}, "trial.json": {"config": {}}}
+    values = {"info": info, "slots": nodes, "log": lambda *_: None, "call": lambda *_: b""}
+    return SlurmLauncher(SlurmConfig()).start(LaunchRequest(key="k", argv=argv, code=EMPTY_CONTEXT, **values))
+
+
+def test_a_launch_does_not_wait_for_that_of_a_frozen_host(cluster: Cluster) -> None:
+    """Its ``srun`` cannot end its job any more, and the runner that continues is on another host."""
+    with closing(start("sleep", "1000")) as frozen:
+        cluster.wait_for(lambda: frozen.wait(0.1) or frozen.status().phase is Phase.RUNNING, "first launch")
+        (srun,) = sruns()
+        srun.suspend()
+        try:
+            with closing(start("true")) as following:
+                assert following.wait(60) == Exit(code=0), following.status()
+        finally:
+            srun.resume()
+        end = frozen.wait(60)
+        assert end and end.cause is Cause.CANCELED
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_node_whose_name_does_not_lead_to_it_has_the_address_that_slurm_uses() -> None:
+    """The host name of the nodes is localhost here."""
+    with closing(start("sh", "-c", '[ "$DET_CHIEF_IP" = 127.0.0.1 ]', nodes=2)) as launch:
+        assert launch.wait(60) == Exit(code=0)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_variables_of_srun_do_not_break_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch script with ``--export=NONE`` sets such a variable."""
+    for name in ("SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"):
+        monkeypatch.setenv(name, "NONE")
+    for name in ("SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SLURM_STDINMODE"):
+        monkeypatch.setenv(name, "none")
+    for name in ("SLURM_SRUN_MULTI", "SLURM_UNBUFFEREDIO", "SLURM_WAIT", "SLURM_KILL_BAD_EXIT"):
+        monkeypatch.setenv(name, "1")
+    with closing(start("sh", "-c", 'exit "${SLURM_UNBUFFEREDIO:-7}"')) as launch:
+        assert launch.wait(60) == Exit(code=7)
 
 
 @pytest.mark.slow

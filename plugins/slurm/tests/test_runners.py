@@ -16,6 +16,7 @@ import psutil
 import pytest
 from cluster import Cluster
 
+from det_core.cli import main
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
@@ -179,3 +180,14 @@ def test_a_runner_says_that_its_node_does_not_see_the_store(tmp_path: Path) -> N
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert ran.returncode == 1
     assert "experiment 1 is not in the tracking store of this node" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [("--export=NONE", "--export keeps variables from the runner"), ("job.sh", "expected an option in one word")],
+)
+def test_options_that_break_the_job_of_the_runner_are_refused(
+    capsys: pytest.CaptureFixture[str], option: str, problem: str
+) -> None:
+    assert main(["slurm", "submit", "const.yaml", f"--option={option}"]) == 1
+    assert f"--option: {problem}" in capsys.readouterr().err

@@ -1,8 +1,9 @@
-"""Program that runs torchrun with a store that listens at one address only.
+"""Program that runs torchrun with a store that listens at one address only, and without files for output.
 
 Usage: ``python -m det_torch._torchrun_process ARGUMENT...``.
 
-The static rendezvous of torchrun listens on all interfaces, where any client can read and change its store.
+The static rendezvous of torchrun listens on all interfaces, where any client can read and change its store. Its option
+``--tee`` stores all output of the workers in files, which fill the disk, and a full disk ends the workers.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from subprocess import PIPE, Popen
 
 from torch.distributed import TCPStore, run  # type: ignore[attr-defined]  # not in its __all__
 from torch.distributed.elastic.multiprocessing.api import PContext
+from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import SubprocessHandler
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,
@@ -24,6 +28,7 @@ from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCP
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from det_core.launch.engine_signals import shield_from_engine
+from det_core.launch.worker_output import OutputRelay
 from det_torch.torchrun import RENDEZVOUS
 
 _RENDEZVOUS_TIMEOUT = 600
@@ -61,8 +66,10 @@ def main(argv: Sequence[str]) -> None:
     """Start the workers and wait for them."""
     rendezvous_handler_registry.register(RENDEZVOUS, create_rendezvous)
     _limit_closing(run.parse_args(argv).shutdown_timeout)  # type: ignore[no-untyped-call]
-    # Besides the signal, torchrun would count a failure of all workers.
-    run.main(["--signals-to-handle=SIGINT", *argv] if shield_from_engine() else argv)
+    with closing(OutputRelay()) as relay:
+        _relay_output(relay)
+        # Besides the signal, torchrun would count a failure of all workers.
+        run.main(["--signals-to-handle=SIGINT", *argv] if shield_from_engine() else argv)
 
 
 def _listen(address: str, port: int) -> int:
@@ -83,6 +90,17 @@ def _limit_closing(seconds: int) -> None:
         close(self, death_sig, min(timeout, seconds))
 
     PContext.close = limited  # type: ignore[method-assign]
+
+
+def _relay_output(relay: OutputRelay) -> None:
+    """Let torchrun start workers whose output is passed on through pipes."""
+
+    def start(self: SubprocessHandler, args: Sequence[str], env: Mapping[str, str]) -> Popen[bytes]:
+        worker = Popen(args, env=env, stdout=PIPE, stderr=PIPE, start_new_session=True)
+        relay.add_worker(worker, int(env["RANK"]))
+        return worker
+
+    SubprocessHandler._popen = start  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

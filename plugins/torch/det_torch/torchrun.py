@@ -51,7 +51,6 @@ class Torchrun(Backend):
             "max-restarts": 0,
             "shutdown-timeout": _EXIT_TIMEOUT,
             "log-dir": place.directory,
-            "tee": 3,
         }
         options = [f"--{name}={value}" for name, value in arguments.items()]
         argv = [sys.executable, "-m", "det_torch._torchrun_process", *options, "--no-python", *worker]
