@@ -177,6 +177,42 @@ def test_a_program_or_code_that_cannot_be_used_is_no_failure_of_the_trial(runner
     assert message.startswith("cannot start '/bin/sh': the recorded code cannot be unpacked into ")
 
 
+class BrokenAgent:
+    """Agent with a defect that shows when its launch starts, runs or is closed."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+        self._break("start")
+
+    def wait(self, timeout: float) -> Exit:
+        self._break("wait")
+        return Exit(code=0)
+
+    def close(self) -> None:
+        self._break("close")
+
+    def _break(self, when: str) -> None:
+        if when == self.when:
+            raise KeyError(f"a defect of {when}")
+
+
+@pytest.mark.parametrize(
+    ("when", "cause"),
+    [("gpus", "not started"), ("start", "not started"), ("wait", "node lost"), ("close", "node lost")],
+)
+def test_an_error_of_the_agent_is_the_end_of_the_launch(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, when: str, cause: str
+) -> None:
+    monkeypatch.setattr(agent_program, "NodeAgent", lambda *_, **options: BrokenAgent(when))
+    if when == "gpus":
+        monkeypatch.setattr(agent_program, "count_gpus", lambda: BrokenAgent("start"))
+    runner.start("true")
+    if cause == "node lost":
+        runner.message("started")
+    assert runner.lines()[1] == (1, cause, f"KeyError: 'a defect of {'start' if when == 'gpus' else when}'")
+    assert runner.exits.get(timeout=60) == 0
+
+
 @pytest.mark.parametrize(
     ("number", "cause"), [(signal.SIGTERM, "preempted"), (signal.SIGURG, "time limit"), (None, "workers")]
 )
@@ -209,9 +245,10 @@ class LateAgent:
         self.program._send_line(0, "stdout", "the last line")
 
 
-def test_the_last_lines_arrive_before_the_end(runner: Runner) -> None:
-    with pytest.raises(SystemExit):
-        runner.program._watch(LateAgent(runner.program))  # type: ignore[arg-type]
+def test_the_last_lines_arrive_before_the_end(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_program, "NodeAgent", lambda *_, **options: LateAgent(runner.program))
+    runner.start("true")
+    runner.message("started")
     assert runner.lines() == (["the last line"], (3, "workers", ""))
 
 
@@ -245,6 +282,20 @@ def test_a_silent_runner_is_lost(runner: Runner, monkeypatch: pytest.MonkeyPatch
     assert runner.exits.empty()
     monkeypatch.setattr(messages, "SILENCE_SECONDS", 0.05)
     assert runner.exits.get(timeout=60) == 1
+
+
+def test_each_part_of_a_message_is_a_sign_of_life(runner: Runner) -> None:
+    """The code of a trial may take longer than the time after which a silent runner is lost."""
+    parts = list(messages._lines_of({"kind": "kill", "node": 0, "code": "x" * 2000}))
+    heard = []
+
+    def arrive() -> Iterator[bytes]:
+        for part in parts:
+            yield part
+            heard.append(runner.program._heard_at)
+
+    runner.program.follow(arrive())
+    assert len(set(heard)) == len(parts) == 3
 
 
 CALLS_AND_PRINTS = """
