@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -159,11 +159,11 @@ class AgentProgram:
             raise LaunchError(f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there")
         threads = thread_limit_variables(len(slots)) if len(slots) > 1 else {}
         environment = {**ENGINE_VARIABLES, **gpu_variables(slots), **threads}
-        lock = self._lock_trial(f"{request.key}-node-{self._node}")
-        self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
-        lock.close()  # the processes have inherited it
-        self._writer.send("started")
-        return self._watch(agent)
+        with closing(self._lock_trial(f"{request.key}-node-{self._node}")) as lock:
+            self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
+            lock.hand_over()  # the processes have inherited it
+            self._writer.send("started")
+            return self._watch(agent)
 
     def _lock_trial(self, key: str) -> TrialLock:
         """Wait until the processes of an earlier launch of the trial on this node are gone."""

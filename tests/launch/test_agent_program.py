@@ -147,6 +147,17 @@ def test_workers_find_what_the_runner_has_sent(runner: Runner, monkeypatch: pyte
     assert runner.exits.get(timeout=60) == 0
 
 
+def test_a_node_needs_no_home_and_keeps_nothing(
+    runner: Runner, slots_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines export DET_HOME of the runner, where the node may have no such file system."""
+    monkeypatch.setenv("DET_HOME", "/proc/home")
+    runner.start("ls $DET_SLOTS_DIR")
+    runner.message("started")
+    assert runner.lines() == (["lock-k-node-1"], (0, "workers", ""))
+    assert list(slots_directory.iterdir()) == []
+
+
 def test_orders_for_another_node_are_ignored(runner: Runner) -> None:
     runner.program.obey({"kind": "kill", "node": 0})
     assert runner.exits.empty()
