@@ -158,8 +158,8 @@ class NodeAgent(Allocation):
     def _end_readers(self) -> None:
         for reader, stream in self._readers:
             if reader.ident:
-                reader.join(_CLOSE_SECONDS)
-            if not reader.is_alive():
+                reader.join(_CLOSE_SECONDS)  # it closes its stream, which another process may keep for longer
+            else:
                 stream.close()
 
     def _environment(self, info: Mapping[str, Mapping[str, Any]], env: Mapping[str, str]) -> dict[str, str]:
@@ -183,11 +183,12 @@ class NodeAgent(Allocation):
     def _make_reader(self, name: str, stream: IO[bytes]) -> threading.Thread:
         def read() -> None:
             lines, data = LineDecoder(), b"?"
-            while data:
-                data = os.read(stream.fileno(), _CHUNK)
-                for rank, text in lines.feed(data):
-                    self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
-                    self._log(rank, name, text)
+            with stream:
+                while data:
+                    data = os.read(stream.fileno(), _CHUNK)
+                    for rank, text in lines.feed(data):
+                        self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
+                        self._log(rank, name, text)
 
         return threading.Thread(target=read, name=f"det-{name}", daemon=True)
 

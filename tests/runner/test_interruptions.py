@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import LaunchError
+from det_core.interfaces.launcher import Phase, Status
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _restart_policy
@@ -190,7 +191,9 @@ def test_a_launch_that_fails_after_the_queue_is_postponed(
         raise LaunchError("no such node")
 
     experiment = on_engine()
-    monkeypatch.setattr(importlib.import_module("det_scripted").ScriptedAllocation, "wait", refuse)
+    launch = importlib.import_module("det_scripted").ScriptedAllocation
+    monkeypatch.setattr(launch, "wait", refuse)
+    monkeypatch.setattr(launch, "status", lambda self: Status(phase=Phase.STARTING))
     assert run(store, experiment) is State.PAUSED
     assert "no such node" in error_of(store, experiment)
     trial = the_trial(store, experiment)
