@@ -55,13 +55,20 @@ class AgentProgram:
         node: index of this node.
         name: name of this node in the engine, or None for that of its host.
         host: address at which the other nodes reach this one, or None for its host name.
+        cpus: number of cores that the workers of this node share, or None if it is unknown.
     """
 
     def __init__(
-        self, writer: messages.MessageWriter, node: int, name: str | None = None, host: str | None = None
+        self,
+        writer: messages.MessageWriter,
+        node: int,
+        name: str | None = None,
+        host: str | None = None,
+        cpus: int | None = None,
     ) -> None:
         self._writer = writer
         self._node = node
+        self._cpus = cpus
         self._host = host or socket.gethostname()
         self._name = name or self._host
         self._agent: NodeAgent | None = None
@@ -157,7 +164,7 @@ class AgentProgram:
         slots, gpus = node.slot_ids, count_gpus()
         if 0 < gpus <= max(slots):
             raise LaunchError(f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there")
-        threads = thread_limit_variables(len(slots)) if len(slots) > 1 else {}
+        threads = thread_limit_variables(len(slots), self._cpus) if self._cpus or len(slots) > 1 else {}
         environment = {**ENGINE_VARIABLES, **gpu_variables(slots), **threads}
         with closing(self._lock_trial(f"{request.key}-node-{self._node}")) as lock:
             self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
@@ -252,11 +259,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--node", type=int, default=0, metavar="I", help="index of this node, from 0 (default: 0)")
     parser.add_argument("--name", metavar="NAME", help="name of this node in the engine (default: its host)")
     parser.add_argument("--host", help="address at which other nodes reach this one (default: its host name)")
+    parser.add_argument(
+        "--cpus", type=int, metavar="N", help="CPU cores that the workers share (default: those of this process)"
+    )
     args = parser.parse_args(argv)
     # Other output, such as that of a library, must not mix with the messages.
     writer = messages.MessageWriter(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    program = AgentProgram(writer, args.node, args.name, args.host)
+    program = AgentProgram(writer, args.node, args.name, args.host, args.cpus)
     for number in _SIGNALS:
         signal.signal(number, program.stop_on_signal)
     for number in (signal.SIGINT, signal.SIGHUP):

@@ -147,6 +147,20 @@ def test_workers_find_what_the_runner_has_sent(runner: Runner, monkeypatch: pyte
     assert runner.exits.get(timeout=60) == 0
 
 
+@pytest.mark.parametrize(
+    ("cpus", "slots", "threads"), [(8, [2, 3], "4"), (8, [2], "8"), (0, [2], "16"), (None, [2, 3], "16")]
+)
+def test_workers_share_the_cores_of_their_launch(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, cpus: int | None, slots: list[int], threads: str
+) -> None:
+    """An engine may have set the variable for all workers together."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "16")
+    runner.program._cpus = cpus
+    runner.start("echo $OMP_NUM_THREADS", slot_ids=[[0], slots])
+    runner.message("started")
+    assert runner.lines() == ([threads], (0, "workers", ""))
+
+
 def test_a_node_needs_no_home_and_keeps_nothing(
     runner: Runner, slots_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
