@@ -11,13 +11,17 @@ signs of life wait for stdout, which is full while the runner does not read.
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", sys.flags.isolated):
+    sys.path.pop(0)  # -m imports modules from the present directory, and that of the user may contain a queue.py
+
 import argparse
 import itertools
 import os
 import queue
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
