@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ _CHUNK = 1 << 16
 _SOCKET_NAME = "agent.sock"
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """Error numbers of temporarily exhausted resources."""
+_KILL_MEMORY = 60.0
+"""Seconds for which a kill for lack of memory may be the cause of the end. Twice that at most."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a command that was killed, by itself or below a shell."""
 _OUT_OF_MEMORY = (
@@ -100,7 +103,8 @@ class NodeAgent(Allocation):
         self._log = request.log
         self._killed = False
         self._died = False
-        self._memory_kills = count_memory_kills()
+        self._kills_before = self._kills = count_memory_kills()
+        self._counted_at = time.monotonic()
         with explain_start_errors(repr(request.argv[0])), ExitStack() as undo:
             code = undo.enter_context(scratch_directory("context", parent))
             unpack_context_dir(request.code, code)
@@ -131,8 +135,9 @@ class NodeAgent(Allocation):
     def wait(self, timeout: float) -> Exit | None:
         code = self._processes.wait(timeout)
         if code is None:
+            self._count_memory_kills()
             return None
-        killed = count_memory_kills() - self._memory_kills
+        killed = count_memory_kills() - self._kills_before
         if killed > 0 and (self._died or code in _KILLED) and not self._killed:
             return Exit(code=code, cause=Cause.OUT_OF_MEMORY, message=_OUT_OF_MEMORY)
         return Exit(code=code)
@@ -154,6 +159,12 @@ class NodeAgent(Allocation):
     def close(self) -> None:
         """End the remaining processes, deliver the last log lines, and remove files and sockets."""
         self._running.close()
+
+    def _count_memory_kills(self) -> None:
+        """Forget kills of long ago, which may have been those of other trials."""
+        now = time.monotonic()
+        if now > self._counted_at + _KILL_MEMORY:
+            self._kills_before, self._kills, self._counted_at = self._kills, count_memory_kills(), now
 
     def _end_readers(self) -> None:
         for reader, stream in self._readers:
