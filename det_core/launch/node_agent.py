@@ -211,11 +211,11 @@ def explain_start_errors(what: str) -> Iterator[None]:
         yield
     except LaunchError:
         raise
-    except DetError as error:
-        raise LaunchError(f"cannot start {what}: {error}") from error
-    except OSError as error:
-        kind = LaunchDelayed if error.errno in _TEMPORARY else LaunchError
-        raise kind(f"cannot start {what}: {error}") from error
+    except (DetError, OSError, MemoryError) as error:
+        cause = error.__cause__ if isinstance(error, DetError) else error
+        lacks = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _TEMPORARY)
+        kind = LaunchDelayed if lacks else LaunchError
+        raise kind(f"cannot start {what}: {error if str(error) else 'there is not enough memory'}") from error
 
 
 def _described(request: LaunchRequest, node: AllocatedNode) -> dict[str, Mapping[str, Any]]:

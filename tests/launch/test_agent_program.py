@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import LaunchDelayed, LaunchError, TrackingError
+from det_core.errors import DetError, LaunchDelayed, LaunchError, TrackingError
 from det_core.interfaces.launcher import PYTHON, Exit
 from det_core.launch import _agent_messages as messages
 from det_core.launch import agent_program
@@ -384,6 +384,12 @@ def test_calls_of_a_lost_runner_are_errors(runner: Runner) -> None:
         runner.program._relay_call("trial", b"")
 
 
+def caused_by(error: Exception) -> DetError:
+    summary = DetError("cannot unpack")
+    summary.__cause__ = error
+    return summary
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [
@@ -392,8 +398,11 @@ def test_calls_of_a_lost_runner_are_errors(runner: Runner) -> None:
         (TrackingError("no"), LaunchError, "^cannot start it: no$"),
         (OSError(28, "No space left on device"), LaunchDelayed, "^cannot start it: .*No space left on device"),
         (OSError(2, "No such file"), LaunchError, "^cannot start it: .*No such file"),
+        (MemoryError(), LaunchDelayed, "^cannot start it: there is not enough memory$"),
+        (caused_by(OSError(28, "full")), LaunchDelayed, "^cannot start it: cannot unpack$"),
+        (caused_by(OSError(2, "gone")), LaunchError, "^cannot start it: cannot unpack$"),
     ],
-    ids=["delayed", "refused", "other", "disk", "file"],
+    ids=["delayed", "refused", "other", "disk", "file", "memory", "disk below", "file below"],
 )
 def test_only_a_lack_of_resources_delays_a_launch(error: Exception, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text) as raised, explain_start_errors("it"):

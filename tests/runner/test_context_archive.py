@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -221,6 +222,17 @@ def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused(
     with pytest.raises(DetError, match="holds more than 1 MiB"):
         unpack_context_dir(bomb, tmp_path)
     assert not list(tmp_path.glob("[b0]*"))
+
+
+def test_small_code_needs_little_memory(code: Path, tmp_path: Path) -> None:
+    """A hundred launches at once do not ask for the memory of a hundred of the largest archives."""
+    content = pack_context_dir(code)
+    (tmp_path / "copy").mkdir()
+    tracemalloc.start()
+    unpack_context_dir(content, tmp_path / "copy")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 8 << 20
 
 
 def test_an_archive_may_be_as_large_as_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
