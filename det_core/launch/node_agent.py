@@ -215,7 +215,7 @@ def explain_start_errors(what: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, DetError) else error
         lacks = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _TEMPORARY)
         kind = LaunchDelayed if lacks else LaunchError
-        raise kind(f"cannot start {what}: {error if str(error) else 'there is not enough memory'}") from error
+        raise kind(f"cannot start {what}: {str(error) or 'there is not enough memory'}") from error
 
 
 def _described(request: LaunchRequest, node: AllocatedNode) -> dict[str, Mapping[str, Any]]:
