@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from det_core.config import parse_config
+from det_core.core import context_dir
 from det_core.core.context_dir import context_files
 from det_core.errors import DetError
 from det_core.interfaces.records import State
@@ -89,6 +90,21 @@ def test_circular_links_are_not_followed_forever(code: Path, tmp_path: Path) -> 
     (code / ".detignore").write_text("up\n")
     expected = {".detignore": "up\n", "train.py": "train", "library/a.py": "a"}
     assert unpacked(tmp_path / "entrance", tmp_path) == expected
+
+
+def test_links_that_lead_to_too_many_files_are_refused(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twenty directories with two links each to the next one, there would be a million paths."""
+    monkeypatch.setattr(context_dir, "_MOST_ENTRIES", 1000)
+    for level in range(20):
+        (code / f"{level}").mkdir()
+        for name in ("one", "other"):
+            link(code / f"{level}" / name, f"../{level + 1}")
+    with pytest.raises(DetError, match=r"has more than 1000 files and directories, .* list data and .* \.detignore"):
+        pack_context_dir(code)
+    (code / ".detignore").write_text("[0-9]*\n")
+    assert unpacked(code, tmp_path) == {".detignore": "[0-9]*\n", "train.py": "train"}
 
 
 def test_hard_links_become_separate_files(code: Path, tmp_path: Path) -> None:
