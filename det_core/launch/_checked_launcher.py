@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from det_core.errors import LaunchError
+from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, Exit, Launcher, LaunchRequest, Status
 
 _CALL_SECONDS = 300.0
@@ -22,8 +22,8 @@ _MAX_RANK = (1 << 31) - 1
 """Largest number that all databases can store."""
 
 
-class LauncherDefect(Exception):
-    """Launcher that does not do what its interface promises."""
+class LauncherDefect(LaunchDelayed):
+    """Launcher that does not do what its interface promises. The cause of the error is what the launcher raised."""
 
 
 class CheckedLauncher(Launcher):
@@ -57,7 +57,7 @@ class CheckedLauncher(Launcher):
 
     def rehearsal(self, slots: int) -> tuple[Launcher, int]:
         with closing(_CallThread()) as thread:
-            launcher, slots = thread.call(self._launcher.rehearsal, slots)
+            launcher, slots = thread.call(self._launcher.rehearsal, slots, expected=tuple)
         return CheckedLauncher(launcher), slots
 
     def start(self, request: LaunchRequest) -> Allocation:

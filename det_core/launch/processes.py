@@ -49,7 +49,7 @@ def count_memory_kills() -> int:
     """
     for path in (*_memory_event_files(), _PROC / "vmstat"):
         with suppress(OSError):
-            for line in path.read_text().splitlines():
+            for line in path.read_text(encoding="utf-8").splitlines():
                 name, _, count = line.partition(" ")
                 if name == "oom_kill":
                     return int(count)
@@ -84,7 +84,7 @@ def kill_lock_holders(path: Path) -> None:
 def _memory_event_files() -> list[Path]:
     """Return the files that may have the counter of the control group, which belongs to the nearest one with memory."""
     with suppress(OSError):
-        for line in (_PROC / "self/cgroup").read_text().splitlines():
+        for line in (_PROC / "self/cgroup").read_text(encoding="utf-8").splitlines():
             hierarchy, _, place = line.split(":", 2)
             if hierarchy == "0":
                 group = Path(place.lstrip("/"))

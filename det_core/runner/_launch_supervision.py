@@ -35,7 +35,8 @@ def supervise_launch(
     """Start a launch, show its state, pass requests to stop on to it, and wait for its end.
 
     An unexpected exception of the launcher is an end, too, with the cause NODE_LOST if the processes ran and
-    NOT_STARTED otherwise. Its traceback is in the log of the trial.
+    NOT_STARTED otherwise. Its traceback is in the log of the trial. A launch that does not start in time, or does not
+    end after a kill, ends in the same way.
 
     Args:
         start: function that starts the launch.
@@ -84,7 +85,8 @@ def supervise_launch(
         if isinstance(error, DetError) and not isinstance(error, LaunchDelayed) and not is_running:
             display.clear()
             raise
-        message = str(error) if isinstance(error, DetError) else _log_error(error, logs)
+        is_explained = isinstance(error, DetError) and not isinstance(error, LauncherDefect)
+        message = str(error) if is_explained else _log_error(error, logs)
         end = Exit(code=1, cause=Cause.NODE_LOST if is_running else Cause.NOT_STARTED, message=message)
     display.clear()
     return end
@@ -112,6 +114,6 @@ def _try(step: Callable[[], None], logs: LogWriter) -> None:
 
 def _log_error(error: Exception, logs: LogWriter) -> str:
     """Write the traceback of an error of the launcher to the log, and return a summary of the error."""
-    for line in "".join(traceback.format_exception(error)).splitlines():
+    for line in "".join(traceback.format_exception(error.__cause__ or error)).splitlines():
         logs.add(None, "det", line)
     return str(error) if isinstance(error, LauncherDefect) else f"the launcher raised {type(error).__name__}: {error}"
