@@ -7,6 +7,7 @@ a first launch with a fault. In the end, all trials have trained as undisturbed 
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -120,6 +121,7 @@ FAULTS = [
     if method not in UNUSED
     for way in ways_of(returned)
 ]
+SEARCHES = math.ceil(len(FAULTS) / TOGETHER)
 
 
 class BrokenLauncher(Launcher):
@@ -182,7 +184,7 @@ def quick(plugin_site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     EARLIER.clear()
     released.clear()
     monkeypatch.setattr(_restart_policy, "FIRST_DELAY", 0.01)
-    monkeypatch.setattr(_checked_launcher, "_CALL_SECONDS", 0.5)
+    monkeypatch.setattr(_checked_launcher, "_CALL_SECONDS", 1.0)
     monkeypatch.setattr(_launch_supervision, "_START_SECONDS", 3.0)
     monkeypatch.setattr(_launch_supervision, "_END_SECONDS", 0.5)
     yield
@@ -190,9 +192,7 @@ def quick(plugin_site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "faults",
-    [FAULTS[first :: -(-len(FAULTS) // TOGETHER)] for first in range(-(-len(FAULTS) // TOGETHER))],
-    ids=lambda faults: ", ".join(map(str, faults)),
+    "faults", [FAULTS[first::SEARCHES] for first in range(SEARCHES)], ids=lambda faults: ", ".join(map(str, faults))
 )
 def test_a_broken_launcher_costs_only_its_own_launches(
     faults: list[Fault], store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -202,7 +202,7 @@ def test_a_broken_launcher_costs_only_its_own_launches(
     cluster = {"batch_seconds": 0.2 if stops else 0.02}
     experiment = submit_search(store, tmp_path, searcher, cluster, preemption_timeout=0)
     for trial, fault in enumerate(faults, 1):
-        fault.trial = trial
+        fault.trial, fault.struck = trial, False
     monkeypatch.setattr(
         _experiment_runner, "open_launcher", lambda config: BrokenLauncher(config.launcher.options, faults)
     )
@@ -213,7 +213,7 @@ def test_a_broken_launcher_costs_only_its_own_launches(
             stops.clear()
             store.request_experiment_state(experiment.id, State.PAUSED)
 
-    run_search(store, experiment.id, pause, limit=60)
+    run_search(store, experiment.id, pause, limit=120)
     released.set()
     wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "det-launch"])
     assert [fault for fault in faults if not fault.struck] == []
