@@ -153,7 +153,7 @@ def run_search(
 def assert_accounted_for(store: TrackingStore, experiment: ExperimentRecord, trials: int, directory: Path) -> None:
     """Check that each trial has trained each of its batches, and that no two runs of a trial overlapped."""
     journal = simulated_cluster.journal
-    assert (journal.errors, journal.twice, journal.running) == ([], [], set())
+    assert (journal.errors, journal.twice, journal.running) == ([], [], set()), journal
     records = store.trials(experiment.id)
     assert Counter(trial.state for trial in records) == {State.COMPLETED: trials}
     assert {trial.request_id for trial in records} == set(range(trials))
