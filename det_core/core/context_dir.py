@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from det_core.errors import DetError
 from det_core.home import home_directory
 
 IGNORE_FILE = ".detignore"
+_MOST_ENTRIES = 200_000
+"""Maximum number of files and directories. An archive of more would be too large, and links may lead to any number."""
 _ALWAYS_IGNORED = ("__pycache__/", ".git/", ".venv/", ".ipynb_checkpoints/")
 
 
@@ -23,7 +26,7 @@ def context_files(directory: Path) -> Iterator[str]:
         directory: the context directory.
 
     Raises:
-        DetError: the directory is ``DET_HOME`` itself.
+        DetError: the directory is ``DET_HOME`` itself, or has too many files.
         OSError: the directory, or a directory inside, cannot be read.
     """
     from pathspec import GitIgnoreSpec  # imported here, because most workers do not need it
@@ -40,7 +43,14 @@ def context_files(directory: Path) -> Iterator[str]:
     ignored = GitIgnoreSpec.from_lines([*_ALWAYS_IGNORED, *patterns]).match_file
     brings_back = any(pattern.startswith("!") for pattern in patterns)  # may apply inside an ignored directory
 
+    entries = itertools.count(1)
+
     def left_out(name: str, path: Path) -> bool:
+        if next(entries) > _MOST_ENTRIES:
+            raise DetError(
+                f"the context directory {str(directory)!r} has more than {_MOST_ENTRIES} files and directories, with "
+                f"those behind links; list data and outputs in its file {IGNORE_FILE}"
+            )
         return own in (path, path.parent) or (ignored(name) and not (brings_back and name.endswith("/")))
 
     yield from sorted(_walk(directory, "", (directory,), left_out))

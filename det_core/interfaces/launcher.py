@@ -58,10 +58,8 @@ class Exit:
     runner shows the cause before it, so it does not repeat the cause."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("code", int), ("cause", Cause), ("message", str)):
-            if not isinstance(value := getattr(self, name), kind):
-                unknown = "; if the exit code is unknown, use 1" if value is None and name == "code" else ""
-                raise TypeError(f"expected {kind.__name__} as Exit.{name}, got {value!r}{unknown}")
+        hint = "; if the exit code is unknown, use 1" if self.code is None else ""
+        _check_fields(self, hint, code=int, cause=Cause, message=str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +74,18 @@ class Status:
     """Name of the launch in the engine, such as ``Slurm job 4711``. Empty without an engine."""
     message: str = ""
     """Explanation in one line, such as the reason why it waits. Empty if there is none."""
+
+    def __post_init__(self) -> None:
+        _check_fields(self, phase=Phase, nodes=Sequence, handle=str, message=str)
+        if isinstance(self.nodes, str) or not all(isinstance(node, str) for node in self.nodes):
+            raise TypeError(f"expected a sequence of names as Status.nodes, got {self.nodes!r:.200}")
+
+
+def _check_fields(answer: object, hint: str = "", /, **kinds: type) -> None:
+    """Check the types of fields, because a wrong one would fail where nobody knows its author."""
+    for name, kind in kinds.items():
+        if not isinstance(value := getattr(answer, name), kind):
+            raise TypeError(f"expected {kind.__name__} as {type(answer).__name__}.{name}, got {value!r:.200}{hint}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +130,10 @@ class LaunchRequest:
 class Allocation(ABC):
     """One launch, from its place in the queue to the end of its processes. No method blocks beyond its time limit.
 
-    If a method raises an exception that is not documented here, the launch counts as `Cause.NOT_STARTED`. Once its
-    phase was `Phase.RUNNING`, it counts as `Cause.NODE_LOST` after any exception. The runner then calls `kill` and
-    `close`.
+    If a method raises an exception that is not documented here, returns something else, or has not returned 300 s after
+    its time limit, the launch counts as `Cause.NOT_STARTED`. So does one that is in `Phase.STARTING` for 30 minutes, or
+    has not ended a minute after `kill`. Once the phase was `Phase.RUNNING`, the cause is `Cause.NODE_LOST`, also after
+    any exception. The runner then calls `kill` and `close`.
 
     When the command has ended, all processes that it started are ended, too. If the process that holds this object
     dies, all of them end within 10 s, and a launch that waits is withdrawn.

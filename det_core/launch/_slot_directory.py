@@ -36,11 +36,12 @@ def slots_directory_path() -> Path:
     """Return the path of the directory, the same for all users of this host.
 
     It is ``DET_SLOTS_DIR``, else ``det-slots`` in /run/lock, which is emptied at each boot and not before. Where users
-    cannot write there, as on Red Hat's systems, it is in /tmp.
+    cannot write there, as on Red Hat's systems and in containers of Apptainer, it is in /tmp.
     """
     if named := os.environ.get(DIRECTORY_VARIABLE):
         return Path(named).absolute()
-    usable = (parent for parent in _PARENTS if parent.is_dir() and parent.stat().st_mode & _SHARED == _SHARED)
+    shared = (parent for parent in _PARENTS if parent.is_dir() and parent.stat().st_mode & _SHARED == _SHARED)
+    usable = (parent for parent in shared if os.access(parent, os.W_OK))  # not in a container that is read-only
     return next(usable, _PARENTS[-1]) / _NAME
 
 
@@ -168,6 +169,13 @@ class SlotDirectory:
         """Remove a file, unless it is another user's or gone."""
         with suppress(FileNotFoundError, PermissionError):
             os.unlink(name, dir_fd=self.descriptor)
+
+    def remove_unlocked(self, name: str) -> None:
+        """Remove a file, unless a process has locked it. It is locked meanwhile, so nobody locks what is removed."""
+        with suppress(FileNotFoundError, BlockingIOError, LaunchError), self._opened(name) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._is_linked(name, file):
+                self.remove(name)
 
     def _create_locked(self, name: str) -> int:
         """Create a file that is readable and locked from the moment at which it has its name."""

@@ -12,6 +12,8 @@ from det_core.tracking.remote import StoreCall, requests_store_calls, serve_stor
 
 _CLOSE_SECONDS = 10.0
 """Seconds to wait for the end of each thread."""
+_RETRY_SECONDS = 0.1
+"""Seconds until the next attempt to accept a connection."""
 
 
 class WorkerConnections:
@@ -28,6 +30,7 @@ class WorkerConnections:
     def __init__(self, path: Path, call: StoreCall | None = None) -> None:
         self._call = call
         self._preempting = False
+        self._closing = threading.Event()
         self._lock = threading.Lock()
         self._clients: set[socket.socket] = set()
         self._listeners: set[socket.socket] = set()
@@ -52,6 +55,7 @@ class WorkerConnections:
 
     def disconnect(self) -> None:
         """Close all connections. Workers take this for the end of their agent."""
+        self._closing.set()
         _shut(self._server)  # ends accept(), which close() does not
         self._server.close()
         self._accepting.join(_CLOSE_SECONDS)
@@ -68,19 +72,26 @@ class WorkerConnections:
             thread.join(_CLOSE_SECONDS)
 
     def _accept(self) -> None:
-        while True:
+        client: socket.socket | None = None
+        while not self._closing.is_set():
             try:
-                client, _ = self._server.accept()
-            except OSError:
-                return  # closed
-            thread = threading.Thread(target=self._serve, args=(client,), name="det-agent-client", daemon=True)
-            with self._lock:
-                self._clients.add(client)
-                self._listeners.add(client)
-                self._threads.add(thread)
-                if self._preempting:
-                    _send_preempt(client)
+                client = client or self._server.accept()[0]
+                self._start_to_serve(client)
+                client = None
+            except (OSError, RuntimeError):  # there is no free descriptor or thread, or the socket was closed
+                self._closing.wait(_RETRY_SECONDS)
+        if client:
+            client.close()
+
+    def _start_to_serve(self, client: socket.socket) -> None:
+        thread = threading.Thread(target=self._serve, args=(client,), name="det-agent-client", daemon=True)
+        with self._lock:
             thread.start()
+            self._clients.add(client)
+            self._listeners.add(client)
+            self._threads.add(thread)
+            if self._preempting:
+                _send_preempt(client)
 
     def _serve(self, client: socket.socket) -> None:
         with client:

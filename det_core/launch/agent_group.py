@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,10 +31,12 @@ AGENT_COMMAND = ("python3", "-m", "det_core.launch.agent_program")
 """Command that starts a node agent, for the end of a command such as ``ssh HOST``."""
 _START_SECONDS = 120.0
 """Seconds until the agents must have started."""
+_PREPARE_SECONDS = 600.0
+"""Seconds from then until the workers must have started. The code of a trial may be large, and the network slow."""
 _FAILURE_GRACE = 10.0
 """Seconds from the failure of the first node until the others are killed. Their workers usually end by themselves."""
 _KILL_SECONDS = 10.0
-"""Seconds from the order to kill until the commands themselves are killed."""
+"""Seconds from the order to kill until the commands themselves are killed, and to wait for what ends with a command."""
 _TERMINATE_SECONDS = 2.0
 """Seconds from SIGTERM until a command is killed."""
 _SILENCE_SECONDS = messages.SILENCE_SECONDS + messages.BEAT_SECONDS
@@ -102,6 +105,8 @@ class AgentGroup(Allocation):
         self._slot_ids = slot_ids or [range(request.slots // node_count)] * node_count
         self._give_up_at = time.monotonic() + start_seconds
         self._start_seconds = start_seconds
+        self._ordered_at = math.inf
+        """Time at which all agents were there and were ordered to start the workers."""
         self._kill_at = math.inf
         """Time at which the nodes that are left are killed."""
         self._killed = False
@@ -175,7 +180,14 @@ class AgentGroup(Allocation):
 
     def close(self) -> None:
         for command in self._commands:
-            command.close()
+            command.hang_up()
+        for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, _TERMINATE_SECONDS)):
+            deadline = time.monotonic() + seconds
+            for command in self._commands:
+                command.end_by(deadline, number)
+        deadline = time.monotonic() + _KILL_SECONDS
+        for command in self._commands:
+            command.join(deadline)
         self._callers.shutdown(wait=True, cancel_futures=True)
 
     def _receive(self, node: _Node, message: Mapping[str, Any]) -> None:
@@ -224,8 +236,8 @@ class AgentGroup(Allocation):
         if self._request is not None and all(node.hello for node in self._nodes):
             self._start(self._request)
             self._request = None  # the code may be large
-        if not all(node.started for node in self._nodes) and now > self._give_up_at:
-            problem = f"the nodes were not ready after {self._start_seconds:.0f} s"
+            self._ordered_at = now
+        if not all(node.started for node in self._nodes) and (problem := self._explain_delay(now)):
             self._withdraw(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
         failed = [node for node in self._nodes if node.end and (node.end.code or node.end.cause is not Cause.WORKERS)]
         if failed:
@@ -255,6 +267,14 @@ class AgentGroup(Allocation):
             names=list(names),
             port=greetings[0]["port"] if len(hosts) > 1 else None,
         )
+
+    def _explain_delay(self, now: float) -> str:
+        """Return which time limit of the start is over, or "" if none is."""
+        if self._request is not None and now > self._give_up_at:
+            return f"the nodes were not ready after {self._start_seconds:.0f} s"
+        if self._request is None and now > self._ordered_at + _PREPARE_SECONDS:
+            return f"the nodes were ready, but the workers were not started within {_PREPARE_SECONDS:.0f} s"
+        return ""
 
     def _tell(self, kind: str, **fields: Any) -> None:
         for command in self._commands:
@@ -304,13 +324,13 @@ class _Node:
         self.ended_at = 0.0
         self.lost = False
         self.command: _Command
+        self.heard_at = time.monotonic()
+        """Time of the last line of the agent."""
         self._group = group
-        self._heard_at = time.monotonic()
         self._lock = threading.Lock()
 
     def take(self, message: Mapping[str, Any] | str) -> None:
         """Take a message of the agent, or a line that something else has printed."""
-        self._heard_at = time.monotonic()
         if isinstance(message, str):
             self._group.receive_line(message)
             return
@@ -328,7 +348,8 @@ class _Node:
             self.started = True
             self._group._changed.set()
         elif kind == "exit":
-            self.finish(Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"]))
+            end = Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"])
+            self.finish(end, lost=end.cause is Cause.NODE_LOST)
         else:
             self._group._receive(self, message)
 
@@ -346,10 +367,15 @@ class _Node:
         self.finish(Exit(code=1, cause=cause, message=message), lost=True)
 
     def check_life(self) -> None:
-        """End the node if it is silent for too long. What is not read does not count as silence."""
-        silence = time.monotonic() - max(self._heard_at, self.command.deaf_until)
-        if self.hello and silence > _SILENCE_SECONDS:
-            self.lose(f"{self.name or self.command.text} has been silent for {silence:.0f} s")
+        """End the node if it is silent for too long, or after its command, whose stdout another process may keep.
+
+        What is not read does not count as silence.
+        """
+        now, heard_at = time.monotonic(), max(self.heard_at, self.command.deaf_until)
+        if self.hello and now > heard_at + _SILENCE_SECONDS:
+            self.lose(f"{self.name or self.command.text} has been silent for {now - heard_at:.0f} s")
+        if now > max(heard_at, self.command.ended_at) + _KILL_SECONDS:
+            self.lose(self.command.explain_end())
 
 
 class _Command:
@@ -372,6 +398,7 @@ class _Command:
         self._is_kept = bool(inherit)
         self._last_words = ""
         self._terminated_at: float | None = None
+        self._ended_at = math.inf
         self.deaf_until = 0.0
         """Time until which messages were not read, because the log of one had to wait. Infinite during the wait."""
         for node in nodes:
@@ -418,41 +445,58 @@ class _Command:
         elif now > self._terminated_at + _TERMINATE_SECONDS:
             self._signal(signal.SIGKILL)
 
-    def close(self) -> None:
-        """Wait for the command, end it if necessary, and release its pipes."""
+    @property
+    def ended_at(self) -> float:
+        """Time at which the command was first seen to have ended, or infinity."""
+        if self._ended_at == math.inf and self.process.poll() is not None:
+            self._ended_at = time.monotonic()
+        return self._ended_at
+
+    def explain_end(self) -> str:
+        """Return how the command has ended, with its last words."""
+        details = f": {self._last_words}" if self._last_words else ""
+        if not any(node.hello for node in self.nodes) and any(word in self._last_words for word in _MISSING):
+            details += f"; install det-core {__version__} for the python3 that is first on the PATH of the node"
+        code = self.process.returncode
+        how = "closed its output" if code is None else f"ended with code {code}"
+        return f"the command {self.text!r} {how}{details}"
+
+    def hang_up(self) -> None:
+        """Close stdin of the command once everything is written."""
         self._writer.close()
-        for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, _TERMINATE_SECONDS)):
-            try:
-                self.process.wait(seconds)
-                break
-            except subprocess.TimeoutExpired:
-                self._signal(number)
-        self.process.wait(_KILL_SECONDS)
-        for thread in self._threads:
-            thread.join(_KILL_SECONDS)
-        self._writer.join(_KILL_SECONDS)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream:
-                stream.close()
+
+    def end_by(self, deadline: float, number: int) -> None:
+        """Wait for the command until a time, and then send it a signal."""
+        try:
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._signal(number)
+
+    def join(self, deadline: float) -> None:
+        """Wait until a time for the command and the threads. A thread whose pipe another process keeps ends with it."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        for join in (*(thread.join for thread in self._threads), self._writer.join):
+            join(max(0.0, deadline - time.monotonic()))
 
     def _read_messages(self) -> None:
         assert self.process.stdout
         readers = [messages.MessageReader(lambda: self.tell("alive")) for _ in self.nodes]
         try:
-            for line in self.process.stdout:
-                index, content = self._split_label(line)
-                message = readers[index].take_line(content)
-                if message is not None:
-                    self._pass_on(self.nodes[index], message)
+            with self.process.stdout as lines:
+                for line in lines:
+                    index, content = self._split_label(line)
+                    self.nodes[index].heard_at = time.monotonic()
+                    message = readers[index].take_line(content)
+                    if message is not None:
+                        self._pass_on(self.nodes[index], message)
         except Exception as error:  # noqa: BLE001  (an agent of another release may send anything)
             self._lose(str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}")
             self._signal(signal.SIGKILL)
-        code = self.process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_KILL_SECONDS)
         self._threads[0].join(_KILL_SECONDS)  # which gets the reason
-        details = f": {self._last_words}" if self._last_words else ""
-        if not any(node.hello for node in self.nodes) and any(word in self._last_words for word in _MISSING):
-            details += f"; install det-core {__version__} for the python3 that is first on the PATH of the node"
-        self._lose(f"the command {self.text!r} ended with code {code}{details}")
+        self._lose(self.explain_end())
 
     def _pass_on(self, node: _Node, message: Mapping[str, Any] | str) -> None:
         """Let a node take a message, and note the time if that takes long."""
@@ -472,10 +516,11 @@ class _Command:
 
     def _read_errors(self) -> None:
         assert self.process.stderr
-        for line in self.process.stderr:
-            text = line.decode("utf-8", "replace").rstrip()
-            self._last_words = text or self._last_words
-            self._group.receive_line(text)
+        with self.process.stderr as lines:
+            for line in lines:
+                text = line.decode("utf-8", "replace").rstrip()
+                self._last_words = text or self._last_words
+                self._group.receive_line(text)
 
     def _signal(self, number: int) -> None:
         """Send a signal to the command. SIGKILL also reaches what keeps its descriptors."""

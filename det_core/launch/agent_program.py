@@ -11,17 +11,21 @@ Neither this nor the signs of life wait for stdout, which is full while the runn
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", sys.flags.isolated):
+    sys.path.pop(0)  # -m imports modules from the present directory, and that of the user may contain a queue.py
+
 import argparse
 import itertools
 import os
 import queue
 import signal
 import socket
-import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -56,13 +60,20 @@ class AgentProgram:
         node: index of this node.
         name: name of this node in the engine, or None for that of its host.
         host: address at which the other nodes reach this one, or None for its host name.
+        cpus: number of cores that the workers of this node share, or None if it is unknown.
     """
 
     def __init__(
-        self, writer: messages.MessageWriter, node: int, name: str | None = None, host: str | None = None
+        self,
+        writer: messages.MessageWriter,
+        node: int,
+        name: str | None = None,
+        host: str | None = None,
+        cpus: int | None = None,
     ) -> None:
         self._writer = writer
         self._node = node
+        self._cpus = cpus
         self._host = host or socket.gethostname()
         self._name = name or self._host
         self._agent: NodeAgent | None = None
@@ -93,9 +104,20 @@ class AgentProgram:
         """Ask the workers to stop, because the engine has sent a signal."""
         self._signal = self._signal or number
 
+    def follow(self, lines: Iterable[bytes]) -> None:
+        """Carry out the messages of the runner. Parts of one are signs of life, too, as code may take minutes."""
+
+        def hear() -> Iterator[bytes]:
+            for line in lines:
+                self._heard_at = time.monotonic()
+                yield line
+
+        for message in messages.read_messages(hear(), self.acknowledge):
+            if isinstance(message, dict):
+                self.obey(message)
+
     def obey(self, message: Mapping[str, Any]) -> None:
         """Carry out a message of the runner."""
-        self._heard_at = time.monotonic()
         if message.get("node", self._node) == self._node:
             _ORDERS[message["kind"]](self, message)
 
@@ -132,21 +154,28 @@ class AgentProgram:
 
     def _run(self, request: LaunchRequest, node: AllocatedNode) -> None:
         """Run the workers, report their end, and end this process."""
+        try:
+            end = self._run_workers(request, node)
+        except Exception as error:  # noqa: BLE001  (it would end this thread only, and the launch would go on for ever)
+            cause = Cause.NODE_LOST if self._agent else Cause.NOT_STARTED
+            reason = str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"
+            end = Exit(code=1, cause=cause, message=reason)
+        self._writer.send("exit", code=end.code, cause=end.cause.value, message=end.message)
+        self._writer.close()
+        self._writer.join()
+        os._exit(0)  # the main thread waits for stdin; guards end the processes that an error has left behind
+
+    def _run_workers(self, request: LaunchRequest, node: AllocatedNode) -> Exit:
         slots, gpus = node.slot_ids, count_gpus()
         if 0 < gpus <= max(slots):
-            problem = f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there"
-            self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
-        threads = thread_limit_variables(len(slots)) if len(slots) > 1 else {}
+            raise LaunchError(f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there")
+        threads = thread_limit_variables(len(slots), self._cpus) if self._cpus or len(slots) > 1 else {}
         environment = {**ENGINE_VARIABLES, **gpu_variables(slots), **threads}
-        try:
-            lock = self._lock_trial(f"{request.key}-node-{self._node}")
+        with closing(self._lock_trial(f"{request.key}-node-{self._node}")) as lock:
             self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
-            lock.close()  # the processes have inherited it
-        except Exception as error:  # noqa: BLE001  (such as that there is no free thread)
-            reason = str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"
-            self._finish(Exit(code=1, cause=Cause.NOT_STARTED, message=reason))
-        self._writer.send("started")
-        self._watch(agent)
+            lock.hand_over()  # the processes have inherited it
+            self._writer.send("started")
+            return self._watch(agent)
 
     def _lock_trial(self, key: str) -> TrialLock:
         """Wait until the processes of an earlier launch of the trial on this node are gone."""
@@ -197,8 +226,8 @@ class AgentProgram:
             if time.monotonic() - self._heard_at > messages.SILENCE_SECONDS:
                 self.lose_runner()
 
-    def _watch(self, agent: NodeAgent) -> None:
-        """Wait for the end of the workers, report it, and end this process."""
+    def _watch(self, agent: NodeAgent) -> Exit:
+        """Pass requests to stop on to the workers, and return their end."""
         kill_at: float | None = None
         preempted = False
         while (end := agent.wait(_TICK)) is None:
@@ -214,13 +243,7 @@ class AgentProgram:
         if self._signal and end.cause is Cause.WORKERS:
             received = f"the node's agent received {signal.Signals(self._signal).name}"
             end = replace(end, cause=_SIGNALS[self._signal], message=received)
-        self._finish(end)
-
-    def _finish(self, end: Exit) -> None:
-        self._writer.send("exit", code=end.code, cause=end.cause.value, message=end.message)
-        self._writer.close()
-        self._writer.join()
-        os._exit(0)  # the main thread waits for stdin
+        return end
 
 
 _ORDERS = {
@@ -241,11 +264,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--node", type=int, default=0, metavar="I", help="index of this node, from 0 (default: 0)")
     parser.add_argument("--name", metavar="NAME", help="name of this node in the engine (default: its host)")
     parser.add_argument("--host", help="address at which other nodes reach this one (default: its host name)")
+    parser.add_argument(
+        "--cpus", type=int, metavar="N", help="CPU cores that the workers share (default: those of this process)"
+    )
     args = parser.parse_args(argv)
     # Other output, such as that of a library, must not mix with the messages.
     writer = messages.MessageWriter(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    program = AgentProgram(writer, args.node, args.name, args.host)
+    program = AgentProgram(writer, args.node, args.name, args.host, args.cpus)
     for number in _SIGNALS:
         signal.signal(number, program.stop_on_signal)
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -253,9 +279,7 @@ def main(argv: Sequence[str]) -> int:
     program.greet()
     try:
         with suppress(OSError):
-            for message in messages.read_messages(sys.stdin.buffer, program.acknowledge):
-                if isinstance(message, dict):
-                    program.obey(message)
+            program.follow(sys.stdin.buffer)
     finally:
         program.lose_runner()
     return 1

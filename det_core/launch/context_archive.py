@@ -16,6 +16,7 @@ MAX_CONTEXT_BYTES = 96 << 20
 """Maximum total size of the files of a context directory in bytes."""
 _ARCHIVE_LIMIT = 2 * MAX_CONTEXT_BYTES
 """Maximum size of the uncompressed tar file in bytes, headers included."""
+_CHUNK = 1 << 20
 _YAML = (".yaml", ".yml", ".json")
 
 
@@ -90,11 +91,14 @@ def unpack_context_dir(content: bytes, directory: Path) -> None:
         DetError: the archive was not made by `pack_context_dir`, or the disk is full.
     """
     try:
+        plain = io.BytesIO()
         with gzip.open(io.BytesIO(content)) as stream:
-            plain = stream.read(_ARCHIVE_LIMIT + 1)
-        if len(plain) > _ARCHIVE_LIMIT:
-            raise tarfile.TarError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
-        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
+            while chunk := stream.read(_CHUNK):  # the whole limit at once would need that memory
+                plain.write(chunk)
+                if plain.tell() > _ARCHIVE_LIMIT:
+                    raise tarfile.TarError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
+        plain.seek(0)
+        with tarfile.open(fileobj=plain, mode="r:") as archive:
             _refuse_links(archive.getmembers())
             archive.extractall(directory, filter="data")
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_core.errors import LaunchDelayed
+
 _DEVICES = Path("/dev")
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 """Directory in which the driver describes each GPU. All environments of a host can read it, whatever is installed."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ORDER = "CUDA_DEVICE_ORDER"
+"""Variable by which CUDA counts the GPUs in the order of their PCI addresses, and not from the fastest one on."""
+_GONE = (errno.ENOENT, errno.ENODEV)
 
 
 @dataclass(frozen=True)
@@ -57,14 +63,24 @@ def count_gpus() -> int:
     return len(visible_gpus())
 
 
-def gpu_variables(slots: Sequence[int]) -> dict[str, str]:
+def gpu_variables(slots: Sequence[int | str]) -> dict[str, str]:
     """Return the variables with which a process sees only the GPUs of the slots, or none on a machine without GPUs.
 
     Args:
-        slots: positions in the list of `visible_gpus`.
+        slots: positions in the list of `visible_gpus`, or names as in `local_slot_names`, which stand for the same GPUs
+            if others have vanished since.
+
+    Raises:
+        LaunchDelayed: a GPU has vanished.
     """
     gpus = visible_gpus()
-    return {_VISIBLE: ",".join(gpus[slot].visible_as for slot in slots)} if gpus else {}
+    found: dict[int | str, Gpu] = {**dict(enumerate(gpus)), **{gpu.slot: gpu for gpu in gpus}}
+    lost = [slot for slot in slots if slot not in found]
+    if lost and (gpus or isinstance(lost[0], str)):
+        raise LaunchDelayed(f"the GPU of slot {lost[0]} has vanished; see `det slots` and nvidia-smi")
+    if not gpus:
+        return {}
+    return {_ORDER: "PCI_BUS_ID", _VISIBLE: ",".join(found[slot].visible_as for slot in slots)}
 
 
 def local_slot_names(cpu_slots: int) -> list[str]:
@@ -91,20 +107,29 @@ def _devices() -> list[_Device]:
     In a container, these may be some GPUs of the host. The minor numbers of their device files are those of the host,
     but CUDA counts from 0.
     """
-    names = [path.name.removeprefix("nvidia") for path in _DEVICES.glob("nvidia*")]
+    names = [name.removeprefix("nvidia") for name in _names_in(_DEVICES) if name.startswith("nvidia")]
     minors = sorted(int(name) for name in names if name.isdecimal())
-    described = [_read_device(path) for path in sorted(_DRIVER.glob("*/information"))]
+    described = [_read_device(_DRIVER / address / "information") for address in sorted(_names_in(_DRIVER))]
     known = [device for device in described if device.minor in minors]
     rest = set(minors).difference(device.minor for device in known)
     return [*known, *map(_Device, sorted(rest))]
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208
+    except FileNotFoundError:  # there is no driver
+        return []
 
 
 def _read_device(path: Path) -> _Device:
     """Read a description of the driver, lines such as ``Device Minor: \\t 0``."""
     try:
         lines = path.read_text(errors="replace", encoding="utf-8").splitlines()
-    except OSError:  # the GPU was removed
-        lines = []
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+        lines = []  # the GPU was removed
     facts = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
     minor = facts.get("Device Minor", "")
     return _Device(int(minor) if minor.isdecimal() else -1, facts.get("GPU UUID", ""), facts.get("Model", ""))

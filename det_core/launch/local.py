@@ -28,24 +28,28 @@ class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
+        self._has_gpus = count_gpus() > 0
         self._names = local_slot_names(config.slots)
         self.slots: int = len(self._names)
 
     def device(self) -> Literal["cpu", "cuda"]:
-        return "cuda" if count_gpus() else "cpu"
+        return "cuda" if self._has_gpus else "cpu"
 
     def start(self, request: LaunchRequest) -> Allocation:
         request = replace(request, secrets={})  # these workers read the user's own files
         threads = thread_limit_variables(self.slots) if self.slots > 1 else {}
+        present = set(local_slot_names(self.slots)) if self._has_gpus else self._names  # a GPU may have vanished
+        names = [name for name in self._names if name in present]
 
         def start_agent(slots: Sequence[int], descriptors: Sequence[int]) -> Allocation:
+            chosen = [names[slot] for slot in slots]
             return NodeAgent(
                 request,
-                AllocatedNode(name="local", slot_ids=slots),
-                env={**gpu_variables(slots), **threads},
+                AllocatedNode(name="local", slot_ids=[self._names.index(name) for name in chosen]),
+                env={**(gpu_variables(chosen) if self._has_gpus else {}), **threads},
                 inherit=descriptors,
                 parent=private_directory("runs"),
             )
 
-        hint = "" if count_gpus() else ", or set launcher: {type: local, slots: N}"
-        return QueuedLaunch(request, self._names, start_agent, hint=hint)
+        hint = "" if self._has_gpus else ", or set launcher: {type: local, slots: N}"
+        return QueuedLaunch(request, names, start_agent, hint=hint)

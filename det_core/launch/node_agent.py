@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ _CHUNK = 1 << 16
 _SOCKET_NAME = "agent.sock"
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """Error numbers of temporarily exhausted resources."""
+_KILL_MEMORY = 60.0
+"""Seconds for which a kill for lack of memory may be the cause of the end. Twice that at most."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a command that was killed, by itself or below a shell."""
 _OUT_OF_MEMORY = (
@@ -100,7 +103,8 @@ class NodeAgent(Allocation):
         self._log = request.log
         self._killed = False
         self._died = False
-        self._memory_kills = count_memory_kills()
+        self._kills_before = self._kills = count_memory_kills()
+        self._counted_at = time.monotonic()
         with explain_start_errors(repr(request.argv[0])), ExitStack() as undo:
             code = undo.enter_context(scratch_directory("context", parent))
             unpack_context_dir(request.code, code)
@@ -131,8 +135,9 @@ class NodeAgent(Allocation):
     def wait(self, timeout: float) -> Exit | None:
         code = self._processes.wait(timeout)
         if code is None:
+            self._count_memory_kills()
             return None
-        killed = count_memory_kills() - self._memory_kills
+        killed = count_memory_kills() - self._kills_before
         if killed > 0 and (self._died or code in _KILLED) and not self._killed:
             return Exit(code=code, cause=Cause.OUT_OF_MEMORY, message=_OUT_OF_MEMORY)
         return Exit(code=code)
@@ -155,11 +160,17 @@ class NodeAgent(Allocation):
         """End the remaining processes, deliver the last log lines, and remove files and sockets."""
         self._running.close()
 
+    def _count_memory_kills(self) -> None:
+        """Forget kills of long ago, which may have been those of other trials."""
+        now = time.monotonic()
+        if now > self._counted_at + _KILL_MEMORY:
+            self._kills_before, self._kills, self._counted_at = self._kills, count_memory_kills(), now
+
     def _end_readers(self) -> None:
         for reader, stream in self._readers:
             if reader.ident:
-                reader.join(_CLOSE_SECONDS)
-            if not reader.is_alive():
+                reader.join(_CLOSE_SECONDS)  # it closes its stream, which another process may keep for longer
+            else:
                 stream.close()
 
     def _environment(self, info: Mapping[str, Mapping[str, Any]], env: Mapping[str, str]) -> dict[str, str]:
@@ -183,11 +194,12 @@ class NodeAgent(Allocation):
     def _make_reader(self, name: str, stream: IO[bytes]) -> threading.Thread:
         def read() -> None:
             lines, data = LineDecoder(), b"?"
-            while data:
-                data = os.read(stream.fileno(), _CHUNK)
-                for rank, text in lines.feed(data):
-                    self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
-                    self._log(rank, name, text)
+            with stream:
+                while data:
+                    data = os.read(stream.fileno(), _CHUNK)
+                    for rank, text in lines.feed(data):
+                        self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
+                        self._log(rank, name, text)
 
         return threading.Thread(target=read, name=f"det-{name}", daemon=True)
 
@@ -199,11 +211,11 @@ def explain_start_errors(what: str) -> Iterator[None]:
         yield
     except LaunchError:
         raise
-    except DetError as error:
-        raise LaunchError(f"cannot start {what}: {error}") from error
-    except OSError as error:
-        kind = LaunchDelayed if error.errno in _TEMPORARY else LaunchError
-        raise kind(f"cannot start {what}: {error}") from error
+    except (DetError, OSError, MemoryError) as error:
+        cause = error.__cause__ if isinstance(error, DetError) else error
+        lacks = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _TEMPORARY)
+        kind = LaunchDelayed if lacks else LaunchError
+        raise kind(f"cannot start {what}: {str(error) or 'there is not enough memory'}") from error
 
 
 def _described(request: LaunchRequest, node: AllocatedNode) -> dict[str, Mapping[str, Any]]:

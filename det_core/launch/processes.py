@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 def process_has_ended(pid: int, start: str = "") -> bool:
@@ -42,12 +43,16 @@ def process_start_time(pid: int) -> str:
 
 
 def count_memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory since boot. 0 where it does not tell."""
-    with suppress(OSError):
-        for line in (_PROC / "vmstat").read_text(encoding="utf-8").splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
+    """Return how many processes in the control group of this one the kernel has killed for lack of memory.
+
+    Those of the whole host where control groups (version 2) do not count memory. 0 where the kernel does not tell.
+    """
+    for path in (*_memory_event_files(), _PROC / "vmstat"):
+        with suppress(OSError):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                name, _, count = line.partition(" ")
+                if name == "oom_kill":
+                    return int(count)
     return 0
 
 
@@ -74,6 +79,17 @@ def kill_lock_holders(path: Path) -> None:
             holder = psutil.Process(pid)
             for one in (holder, *holder.children(recursive=True)):  # a parent first, as it may start others
                 one.kill()
+
+
+def _memory_event_files() -> list[Path]:
+    """Return the files that may have the counter of the control group, which belongs to the nearest one with memory."""
+    with suppress(OSError):
+        for line in (_PROC / "self/cgroup").read_text(encoding="utf-8").splitlines():
+            hierarchy, _, place = line.split(":", 2)
+            if hierarchy == "0":
+                group = Path(place.lstrip("/"))
+                return [_CONTROL_GROUPS / one / "memory.events" for one in (group, *group.parents)]
+    return []
 
 
 def _lock_holders(path: Path) -> set[int]:

@@ -112,4 +112,4 @@ class QueuedLaunch(Allocation):
                 self._waiting = Status(phase=Phase.QUEUED, message=self._reservation.explain_wait())
             return
         self._launch = self._start(slots, [self._lock.descriptor, *self._reservation.descriptors])
-        self._lock.close()  # the processes have inherited it
+        self._lock.hand_over()  # the processes have inherited it

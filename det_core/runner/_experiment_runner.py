@@ -17,6 +17,7 @@ from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.records import REQUESTS, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.launchers import open_launcher
 from det_core.runner._failed_launches import FailedLaunches
@@ -164,7 +165,7 @@ class ExperimentRunner:
             unpack_context_dir(code, context_dir)
             storage = open_storage_block(config.dump()["checkpoint_storage"])
             check_storage(storage)
-            launcher, launches = open_launcher(config), FailedLaunches()
+            launcher, launches = CheckedLauncher(open_launcher(config)), FailedLaunches()
             runner = TrialRunner(
                 store=self._store,
                 experiment=self._experiment,

@@ -49,13 +49,13 @@ def prepare_launch(request: LaunchRequest, trial: TrialRecord, run: Run, config:
         if answer is None:
             continue
         if problem := _mismatch(answer):
-            raise PluginError(f"plugin {plugin}: its {_HOOK} answers {answer!r:.200}; {problem}")
+            raise PluginError(f"plugin {plugin}: its {_HOOK} answers a {type(answer).__name__}; {problem}")
         for name, value in answer.env.items():
             before, owner = added.setdefault(name, (value, plugin))
             if before != value:
                 raise PluginClash(
-                    f"plugins disagree on {_HOOK}: {owner} sets {name} to {before!r}, and {plugin} to {value!r}. "
-                    "Name the unwanted one in DET_DISABLE_PLUGINS."
+                    f"plugins disagree on {_HOOK}: {owner} and {plugin} set {name} to different values. Name the "
+                    "unwanted one in DET_DISABLE_PLUGINS."
                 )
         plan = dataclasses.replace(plan, argv=(*answer.wrapper, *plan.argv))
         request.log(None, "det", f"plugin {plugin} {_describe(answer, request.env)}")

@@ -7,14 +7,20 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from det_core.errors import DetError, LaunchDelayed, TrackingError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Phase
 from det_core.interfaces.records import State
+from det_core.launch._checked_launcher import LauncherDefect
 from det_core.runner._log_writer import LogWriter
 from det_core.runner._placement_display import PlacementDisplay
 
 _TICK = 0.2
+_START_SECONDS = 1800.0
+"""Seconds that a launch may be in `Phase.STARTING`."""
+_END_SECONDS = 60.0
+"""Seconds from a kill until the launch must have ended."""
 
 
 def supervise_launch(
@@ -29,7 +35,8 @@ def supervise_launch(
     """Start a launch, show its state, pass requests to stop on to it, and wait for its end.
 
     Any exception of the launcher while the processes run is an end, too, with the cause NODE_LOST, and an unexpected
-    one before that has the cause NOT_STARTED. Its traceback is in the log of the trial.
+    one before that has the cause NOT_STARTED. Its traceback is in the log of the trial. A launch that does not start in
+    time, or does not end after a kill, ends in the same way.
 
     Args:
         start: function that starts the launch.
@@ -44,38 +51,43 @@ def supervise_launch(
         DetError: nothing was started, and another attempt would fail, too.
     """
     is_running = False
-    kill_at = math.inf
+    started_at, kill_at = math.inf, math.inf
     try:
         with _ended(start(), logs) as allocation:
             while True:
-                status = allocation.status()
+                status, now = allocation.status(), time.monotonic()
                 display.show(status)
                 if status.phase is Phase.RUNNING and not is_running:
                     is_running = True
                     on_running()
+                started_at = min(started_at, now) if status.phase is Phase.STARTING else math.inf
                 if end := allocation.wait(_TICK):
+                    if end.cause is Cause.NOT_STARTED and is_running:
+                        end = replace(end, cause=Cause.NODE_LOST)
                     if not is_running and end.cause is not Cause.NOT_STARTED:  # a short run
                         on_running()
                     break
                 logs.check()
                 request = requested()
                 if request and kill_at == math.inf:
-                    kill_at = time.monotonic() + grace
+                    kill_at = now + grace
                     allocation.preempt()
-                if request is State.STOPPING_KILLED or time.monotonic() > kill_at:
+                if now > started_at + _START_SECONDS:
+                    raise LaunchDelayed(f"it has its slots, but has not started within {_START_SECONDS:.0f} s")
+                if now > kill_at + _END_SECONDS:
+                    raise LaunchDelayed(f"it was killed, but has not ended within {_END_SECONDS:.0f} s")
+                if request is State.STOPPING_KILLED or now > kill_at:
+                    kill_at = min(kill_at, now)
                     allocation.kill()
     except TrackingError:
         raise
-    except Exception as error:  # a launcher may be anybody's
-        if is_running:
-            end = Exit(code=1, cause=Cause.NODE_LOST, message=_log_error(error, logs))
-        elif isinstance(error, LaunchDelayed):
-            end = Exit(code=1, cause=Cause.NOT_STARTED, message=str(error))
-        elif isinstance(error, DetError):
+    except Exception as error:
+        if isinstance(error, DetError) and not isinstance(error, LaunchDelayed) and not is_running:
             display.clear()
             raise
-        else:
-            end = Exit(code=1, cause=Cause.NOT_STARTED, message=_log_error(error, logs))
+        is_explained = isinstance(error, DetError) and not isinstance(error, LauncherDefect)
+        message = str(error) if is_explained else _log_error(error, logs)
+        end = Exit(code=1, cause=Cause.NODE_LOST if is_running else Cause.NOT_STARTED, message=message)
     display.clear()
     return end
 
@@ -102,6 +114,6 @@ def _try(step: Callable[[], None], logs: LogWriter) -> None:
 
 def _log_error(error: Exception, logs: LogWriter) -> str:
     """Write the traceback of an error of the launcher to the log, and return a summary of the error."""
-    for line in "".join(traceback.format_exception(error)).splitlines():
+    for line in "".join(traceback.format_exception(error.__cause__ or error)).splitlines():
         logs.add(None, "det", line)
-    return f"the launcher raised {type(error).__name__}: {error}"
+    return str(error) if isinstance(error, LauncherDefect) else f"the launcher raised {type(error).__name__}: {error}"

@@ -175,7 +175,7 @@ class TrialsMixin(StoreMixin):
     def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
         with self._database.write() as connection:
             fence_run(connection, trial_id, run_id)
-            update_trial(connection, trial_id, placement=placement)
+            update_trial(connection, trial_id, placement=make_writable(placement))
 
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
         with self._database.write() as connection:

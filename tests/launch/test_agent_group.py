@@ -19,7 +19,7 @@ import pytest
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest, Phase
 from det_core.launch import agent_group
-from det_core.launch.agent_group import AgentGroup
+from det_core.launch.agent_group import AGENT_COMMAND, AgentGroup
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.processes import process_has_ended
 from det_core.testing.launcher._watched_launch import refuse_calls
@@ -65,6 +65,19 @@ def request_for(tmp_path: Path) -> Callable[..., tuple[LaunchRequest, list[str]]
         return LaunchRequest(**values), lines
 
     return make
+
+
+def test_no_file_of_the_present_directory_is_imported(
+    request_for: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is the directory of the user, on whichever node the agent starts."""
+    for name in ("queue", "socket", "typing", "json", "psutil"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('this is not for the agent')\n")
+    monkeypatch.chdir(tmp_path)
+    request, lines = request_for("print('ready')")
+    with closing(AgentGroup(request, [AGENT_COMMAND])) as group:
+        assert group.wait(60) == Exit(code=0), lines
+    assert lines == ["stdout ready"]
 
 
 def wait_for_line(lines: Sequence[str], group: AgentGroup, text: str) -> None:

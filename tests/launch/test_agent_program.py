@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import LaunchDelayed, LaunchError, TrackingError
+from det_core.errors import DetError, LaunchDelayed, LaunchError, TrackingError
 from det_core.interfaces.launcher import PYTHON, Exit
 from det_core.launch import _agent_messages as messages
 from det_core.launch import agent_program
@@ -149,6 +149,31 @@ def test_workers_find_what_the_runner_has_sent(runner: Runner, monkeypatch: pyte
     assert runner.exits.get(timeout=60) == 0
 
 
+@pytest.mark.parametrize(
+    ("cpus", "slots", "threads"), [(8, [2, 3], "4"), (8, [2], "8"), (0, [2], "16"), (None, [2, 3], "16")]
+)
+def test_workers_share_the_cores_of_their_launch(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, cpus: int | None, slots: list[int], threads: str
+) -> None:
+    """An engine may have set the variable for all workers together."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "16")
+    runner.program._cpus = cpus
+    runner.start("echo $OMP_NUM_THREADS", slot_ids=[[0], slots])
+    runner.message("started")
+    assert runner.lines() == ([threads], (0, "workers", ""))
+
+
+def test_a_node_needs_no_home_and_keeps_nothing(
+    runner: Runner, slots_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines export DET_HOME of the runner, where the node may have no such file system."""
+    monkeypatch.setenv("DET_HOME", "/proc/home")
+    runner.start("ls $DET_SLOTS_DIR")
+    runner.message("started")
+    assert runner.lines() == (["lock-k-node-1"], (0, "workers", ""))
+    assert list(slots_directory.iterdir()) == []
+
+
 def test_orders_for_another_node_are_ignored(runner: Runner) -> None:
     runner.program.obey({"kind": "kill", "node": 0})
     assert runner.exits.empty()
@@ -177,6 +202,42 @@ def test_a_program_or_code_that_cannot_be_used_is_no_failure_of_the_trial(runner
     code, cause, message = runner.lines()[1]
     assert (code, cause) == (1, "not started")
     assert message.startswith("cannot start '/bin/sh': the recorded code cannot be unpacked into ")
+
+
+class BrokenAgent:
+    """Agent with a defect that shows when its launch starts, runs or is closed."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+        self._break("start")
+
+    def wait(self, timeout: float) -> Exit:
+        self._break("wait")
+        return Exit(code=0)
+
+    def close(self) -> None:
+        self._break("close")
+
+    def _break(self, when: str) -> None:
+        if when == self.when:
+            raise KeyError(f"a defect of {when}")
+
+
+@pytest.mark.parametrize(
+    ("when", "cause"),
+    [("gpus", "not started"), ("start", "not started"), ("wait", "node lost"), ("close", "node lost")],
+)
+def test_an_error_of_the_agent_is_the_end_of_the_launch(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, when: str, cause: str
+) -> None:
+    monkeypatch.setattr(agent_program, "NodeAgent", lambda *_, **options: BrokenAgent(when))
+    if when == "gpus":
+        monkeypatch.setattr(agent_program, "count_gpus", lambda: BrokenAgent("start"))
+    runner.start("true")
+    if cause == "node lost":
+        runner.message("started")
+    assert runner.lines()[1] == (1, cause, f"KeyError: 'a defect of {'start' if when == 'gpus' else when}'")
+    assert runner.exits.get(timeout=60) == 0
 
 
 @pytest.mark.parametrize(
@@ -216,9 +277,10 @@ class LateAgent:
         self.program._send_line(0, "stdout", "the last line")
 
 
-def test_the_last_lines_arrive_before_the_end(runner: Runner) -> None:
-    with pytest.raises(SystemExit):
-        runner.program._watch(LateAgent(runner.program))  # type: ignore[arg-type]
+def test_the_last_lines_arrive_before_the_end(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_program, "NodeAgent", lambda *_, **options: LateAgent(runner.program))
+    runner.start("true")
+    runner.message("started")
     assert runner.lines() == (["the last line"], (3, "workers", ""))
 
 
@@ -252,6 +314,20 @@ def test_a_silent_runner_is_lost(runner: Runner, monkeypatch: pytest.MonkeyPatch
     assert runner.exits.empty()
     monkeypatch.setattr(messages, "SILENCE_SECONDS", 0.05)
     assert runner.exits.get(timeout=60) == 1
+
+
+def test_each_part_of_a_message_is_a_sign_of_life(runner: Runner) -> None:
+    """The code of a trial may take longer than the time after which a silent runner is lost."""
+    parts = list(messages._lines_of({"kind": "kill", "node": 0, "code": "x" * 2000}))
+    heard = []
+
+    def arrive() -> Iterator[bytes]:
+        for part in parts:
+            yield part
+            heard.append(runner.program._heard_at)
+
+    runner.program.follow(arrive())
+    assert len(set(heard)) == len(parts) == 3
 
 
 CALLS_AND_PRINTS = """
@@ -315,6 +391,12 @@ def test_calls_of_a_lost_runner_are_errors(runner: Runner) -> None:
         runner.program._relay_call("trial", b"")
 
 
+def caused_by(error: Exception) -> DetError:
+    summary = DetError("cannot unpack")
+    summary.__cause__ = error
+    return summary
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [
@@ -323,8 +405,11 @@ def test_calls_of_a_lost_runner_are_errors(runner: Runner) -> None:
         (TrackingError("no"), LaunchError, "^cannot start it: no$"),
         (OSError(28, "No space left on device"), LaunchDelayed, "^cannot start it: .*No space left on device"),
         (OSError(2, "No such file"), LaunchError, "^cannot start it: .*No such file"),
+        (MemoryError(), LaunchDelayed, "^cannot start it: there is not enough memory$"),
+        (caused_by(OSError(28, "full")), LaunchDelayed, "^cannot start it: cannot unpack$"),
+        (caused_by(OSError(2, "gone")), LaunchError, "^cannot start it: cannot unpack$"),
     ],
-    ids=["delayed", "refused", "other", "disk", "file"],
+    ids=["delayed", "refused", "other", "disk", "file", "memory", "disk below", "file below"],
 )
 def test_only_a_lack_of_resources_delays_a_launch(error: Exception, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text) as raised, explain_start_errors("it"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,7 +40,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setattr(agent_group, "_LOST_SECONDS", 0.0)
     with ExitStack() as ending:
 
-        def start(nodes: int = 1, *, slots: int = 2, call: Any = None, log: Any = None, **options: Any) -> Any:
+        def start(
+            nodes: int = 1, *, slots: int = 2, call: Any = None, log: Any = None, commands: Any = None, **options: Any
+        ) -> Any:
             lines: list[str] = []
             request = LaunchRequest(
                 key="k",
@@ -51,7 +56,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
                 call=call or (lambda method, body: b""),
             )
             agents = [ending.enter_context(closing(FakeAgent(tmp_path, index))) for index in range(nodes)]
-            group = ending.enter_context(closing(AgentGroup(request, [one.command for one in agents], **options)))
+            commands = commands or [one.command for one in agents]
+            group = ending.enter_context(closing(AgentGroup(request, commands, **options)))
             ending.callback(group.terminate)
             return group, agents, lines
 
@@ -256,6 +262,20 @@ def test_nodes_that_do_not_come_are_given_up(start: Start) -> None:
     first.order("kill")
 
 
+def test_workers_that_are_not_started_are_given_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit begins when the last node is there, however long the launch has waited for its nodes."""
+    group, (agent,), _ = start(1, start_seconds=math.inf)
+    agent.greet()
+    wait_for(lambda: group.wait(0.02) or group.status().nodes)
+    agent.order("start")
+    assert group.wait(0.1) is None
+    monkeypatch.setattr(agent_group, "_PREPARE_SECONDS", 0.0)
+    end = group.wait(60)
+    problem = "the nodes were ready, but the workers were not started within 0 s"
+    assert end == Exit(code=1, cause=Cause.NOT_STARTED, message=problem)
+    agent.order("kill")
+
+
 def test_a_node_whose_connection_ends_is_lost(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers have time to end before the trial starts again elsewhere."""
     monkeypatch.setattr(agent_group, "_LOST_SECONDS", 0.3)
@@ -270,6 +290,42 @@ def test_a_node_whose_connection_ends_is_lost(running: Start, monkeypatch: pytes
     assert end.message.endswith(" ended with code -9")
 
 
+def test_a_command_ends_whoever_keeps_its_output(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the end of the launch nor `close` waits for a process that the command has left behind."""
+    command = ["sh", "-c", "sleep 1000 & echo $!; exit 3"]
+    group, _, lines = start(1, commands=[command] * 2, start_seconds=math.inf)
+    wait_for(lambda: len(lines) == 2)
+    monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.1)
+    end = group.wait(60)
+    assert end and (end.code, end.cause) == (1, Cause.NOT_STARTED) and end.message.endswith(" ended with code 3")
+    group.close()
+    for line in lines:
+        os.kill(int(line.split()[-1]), signal.SIGKILL)
+    for command_ in group._commands:
+        command_.join(time.monotonic() + 60)
+    assert all(process.stdout.closed for process in group.processes if process.stdout)
+
+
+def test_a_command_without_output_is_lost(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.1)
+    group, _, _ = start(1, commands=[["sh", "-c", "exec sleep 1000 >&- 2>&-"]], start_seconds=math.inf)
+    end = group.wait(60)
+    assert end and (end.code, end.cause) == (1, Cause.NOT_STARTED) and end.message.endswith(" closed its output")
+
+
+def test_nodes_are_closed_together(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that do not end by themselves share one time limit."""
+    monkeypatch.setattr(agent_group, "_KILL_SECONDS", 1.0)
+    group, agents, _ = running(4, slots=4)
+    for agent in agents:
+        agent.end(0)
+    assert group.wait(60) == OK
+    began = time.monotonic()
+    group.close()
+    assert time.monotonic() - began < 3.0
+    assert {process.poll() for process in group.processes} == {-signal.SIGTERM}
+
+
 def test_a_silent_node_is_lost(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     group, (agent,), _ = running()
     assert group.wait(0.1) is None
@@ -277,6 +333,13 @@ def test_a_silent_node_is_lost(running: Start, monkeypatch: pytest.MonkeyPatch) 
     end = group.wait(60)
     assert end and end.cause is Cause.NODE_LOST and end.message == "n0 has been silent for 0 s"
     agent.hang_up()
+
+
+def test_each_part_of_a_message_of_a_node_is_a_sign_of_life(running: Start) -> None:
+    group, (agent,), _ = running()
+    heard_at = group._nodes[0].heard_at
+    agent.replies.write(next(messages._lines_of({"kind": "log", "text": "x" * 2000})))
+    wait_for(lambda: group._nodes[0].heard_at > heard_at)
 
 
 def test_messages_that_wait_for_the_log_are_no_silence(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:

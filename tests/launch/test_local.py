@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_core.errors import LaunchDelayed
+from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Exit, LaunchRequest
-from det_core.launch import queued_launch
+from det_core.launch import gpu_slots, queued_launch
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
 from det_core.launch.machine_slots import SlotReservation, reserve_slots
@@ -66,6 +66,26 @@ def start(
         call=refuse_calls,
     )
     return launcher.start(request), output
+
+
+@pytest.mark.integration
+def test_a_gpu_that_vanishes_is_no_other_one(install_gpus: Callable[..., None]) -> None:
+    """The others keep their numbers, whatever their indices are now."""
+    install_gpus(0, 1, 2)
+    launcher = LocalLauncher(LocalConfig())
+    (gpu_slots._DEVICES / "nvidia0").unlink()
+    for name in ("one", "two"):
+        allocation, output = start(launcher, name, 1)
+        with closing(allocation):
+            assert allocation.wait(60) == ENDED
+        assert output == ["0 [1]"]
+    both, output = start(launcher, "both", 2)
+    with closing(both):
+        assert both.wait(60) == ENDED
+    assert output == ["0,1 [1, 2]"]
+    with pytest.raises(LaunchError, match="the trial needs 3 slots, but the launcher has 2"):
+        start(launcher, "all", 3)
+    assert (launcher.slots, launcher.device()) == (3, "cuda")
 
 
 @pytest.mark.integration

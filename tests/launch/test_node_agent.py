@@ -117,6 +117,18 @@ def test_a_kill_for_lack_of_memory_is_named(
     assert ("lower the batch size" in end.message) is (cause is Cause.OUT_OF_MEMORY)
 
 
+def test_a_kill_of_long_ago_is_not_the_cause(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another trial of this host may have lacked the memory."""
+    monkeypatch.setattr(node_agent, "_KILL_MEMORY", -1.0)
+    counts = iter([5])
+    monkeypatch.setattr(node_agent, "count_memory_kills", lambda: next(counts, 6))
+    agent, _ = start("sleep 1000; true")
+    with closing(agent):
+        assert agent.wait(0) is agent.wait(0) is None
+        agent._processes.kill()
+        assert agent.wait(60) == Exit(code=-9)
+
+
 def test_a_kill_by_the_user_is_no_lack_of_memory(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter(range(100))
     monkeypatch.setattr(node_agent, "count_memory_kills", lambda: next(counts))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from det_core.launch import processes
 from det_core.launch.processes import kill_lock_holders, process_has_ended, process_start_time
 
 from ..waiting import wait_for
@@ -47,6 +48,23 @@ def test_all_processes_count_as_alive_where_proc_cannot_be_read() -> None:
     """
     ran = subprocess.run([*hidden, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (ran.stdout.strip(), ran.stderr) == ("[False, '', True]", "")
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"), [("0::/job/step", 3), ("0::/job", 3), ("0::/other", 9), ("4:memory:/job", 9), ("", 9)]
+)
+def test_memory_kills_of_other_control_groups_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, expected: int
+) -> None:
+    """The nearest group with a memory controller counts, else the host."""
+    monkeypatch.setattr(processes, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(processes, "_CONTROL_GROUPS", tmp_path / "groups")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "groups/job/step").mkdir(parents=True)
+    (tmp_path / "groups/job/memory.events").write_text("low 0\nhigh 0\nmax 12\noom 4\noom_kill 3\n")
+    (tmp_path / "proc/vmstat").write_text("nr_free_pages 1\noom_kill 9\n")
+    (tmp_path / "proc/self/cgroup").write_text(f"1:name=systemd:/x\n{group}\n".rstrip("\n") + "\n")
+    assert processes.count_memory_kills() == expected
 
 
 def test_lock_holders_are_ended_with_all_that_they_started(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_launch_waits_for_processes_of_its_earlier_run(start: Start, monkeypat
 
 
 def test_holders_of_the_lock_of_a_trial_are_killed_and_then_given_up(
-    det_home: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killed: list[Path] = []
     monkeypatch.setattr(_trial_lock, "kill_lock_holders", killed.append)
@@ -206,8 +206,26 @@ def test_holders_of_the_lock_of_a_trial_are_killed_and_then_given_up(
             lock.try_to_lock()
         fcntl.flock(holder.descriptor, fcntl.LOCK_UN)
         assert lock.try_to_lock()
-        lock.close()
+        lock.hand_over()
         assert lock.descriptor == -1
+
+
+@pytest.mark.parametrize("lives_on", [False, True])
+def test_the_lock_of_a_trial_leaves_no_file_behind(slots_directory: Path, lives_on: bool) -> None:
+    """The last one that holds it removes its file, which is therefore never removed under a process that waits."""
+    lock = TrialLock("k")
+    assert lock.try_to_lock()
+    inherited = os.dup(lock.descriptor)
+    with closing(TrialLock("k")) as waiting:
+        if not lives_on:
+            os.close(inherited)
+        lock.close()
+        assert [path.name for path in slots_directory.iterdir()] == (["lock-k"] if lives_on else [])
+        assert waiting.try_to_lock() is not lives_on
+    if lives_on:
+        os.close(inherited)
+        TrialLock("k").close()
+    assert list(slots_directory.iterdir()) == []
 
 
 @pytest.mark.parametrize(("late", "responds"), [(0.5, True), (-0.5, True), (1.0, False), (1.5, False)])

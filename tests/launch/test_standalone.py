@@ -151,6 +151,7 @@ def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch, slots: int, th
     assert thread_limit_variables(slots) == {"OMP_NUM_THREADS": threads}
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert thread_limit_variables(slots) == {"OMP_NUM_THREADS": "7"}
+    assert thread_limit_variables(slots, cpus=5) == {"OMP_NUM_THREADS": threads}
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (-9, 137)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from det_core.core.agent_channel import SOCKET, AgentChannel
+from det_core.core.agent_channel import PREEMPT, SOCKET, AgentChannel
 from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.launcher import PYTHON, Exit, LaunchRequest
 from det_core.interfaces.records import CheckpointState
@@ -201,6 +202,35 @@ def test_a_call_that_is_too_long_is_refused_and_ends_the_connection(
         received = b"".join(iter(lambda: client.recv(1 << 16), b""))
     assert received.startswith(_agent_socket._PURPOSE)
     assert b"the call of trial has 1024 MiB; expected at most 288 MiB" in received
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ((socket.socket, "accept"), OSError(errno.EMFILE, "too many open files")),
+        ((threading.Thread, "start"), RuntimeError("can't start new thread")),
+    ],
+    ids=["descriptors", "threads"],
+)
+def test_workers_wait_while_their_agent_lacks_resources(
+    listen: Listen, path: Path, monkeypatch: pytest.MonkeyPatch, step: Any, error: Exception
+) -> None:
+    refused = threading.Event()
+
+    def refuse(*_: Any) -> None:
+        refused.set()
+        raise error
+
+    connections = listen(None)
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        with monkeypatch.context() as scarce:
+            scarce.setattr(*step, refuse)
+            for worker in (first, second):
+                worker.settimeout(60)
+                worker.connect(str(path))
+            assert refused.wait(60)
+        connections.preempt()
+        assert (first.recv(100), second.recv(100)) == (PREEMPT, PREEMPT)
 
 
 def test_a_connection_for_an_unknown_purpose_is_closed(listen: Listen, record: TrackingStore, path: Path) -> None:

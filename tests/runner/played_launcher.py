@@ -79,7 +79,8 @@ class PlayedAllocation(Allocation):
 
     def status(self) -> Status:
         self._break("status")
-        return Status(phase=Phase.RUNNING)
+        is_withdrawn = self.end is not None and self.end.cause is Cause.NOT_STARTED
+        return Status(phase=Phase.STARTING if is_withdrawn else Phase.RUNNING)
 
     def preempt(self) -> None:
         self.calls.append("preempt")

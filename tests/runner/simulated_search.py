@@ -5,26 +5,31 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from det_core.config import parse_config
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
+from det_core.interfaces.search_method import action_to_json
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner, submit_experiment
+from det_core.search.method_selection import open_search_method
 from det_core.testing._plugin_metadata import write_plugin_metadata
 
 from . import simulated_cluster
-from .simulated_cluster import METRIC, Journal
+from .simulated_cluster import METRIC, Journal, training_loss
 
 LENGTH = 16
 """Number of batches of a trial that reaches the end of the search."""
 PERIOD = 4
 """Number of batches between two reports."""
+RUNGS = (1, 4, LENGTH)
+"""Numbers of batches after which a search with successive halving asks for a validation."""
 
 
 class CountedStore:
@@ -143,3 +148,42 @@ def run_search(
         runner = ExperimentRunner(store, experiment_id)
     assert state is State.COMPLETED, store.experiment(experiment_id).error
     return resumed
+
+
+def assert_accounted_for(store: TrackingStore, experiment: ExperimentRecord, trials: int, directory: Path) -> None:
+    """Check that each trial has trained each of its batches, and that no two runs of a trial overlapped."""
+    journal = simulated_cluster.journal
+    assert (journal.errors, journal.twice, journal.running) == ([], [], set()), journal
+    records = store.trials(experiment.id)
+    assert Counter(trial.state for trial in records) == {State.COMPLETED: trials}
+    assert {trial.request_id for trial in records} == set(range(trials))
+    assert not [trial.id for trial in records if trial.placement or trial.ordered is not None]
+    assert_trained(store, records, [LENGTH] if experiment.config["searcher"]["name"] == "random" else RUNGS)
+    best = min((training_loss(trial.seed, LENGTH), trial.id, LENGTH) for trial in records)
+    assert store.best_validation(experiment.id, METRIC, smaller_is_better=True) == pytest.approx(best)
+    assert_search_recorded(store, experiment, directory)
+
+
+def assert_trained(store: TrackingStore, trials: list[TrialRecord], validated: Sequence[int]) -> None:
+    """Compare all live reports with those of undisturbed trials.
+
+    Args:
+        store: the tracking store.
+        trials: the trials.
+        validated: numbers of batches after which the search asks for a validation.
+    """
+    for name, group, steps in ((METRIC, "validation", validated), ("loss", "training", range(PERIOD, 99, PERIOD))):
+        for first in range(0, len(trials), 500):
+            some = trials[first : first + 500]
+            curves = store.curves([trial.id for trial in some], name, group=group)
+            for trial in some:
+                expected = [(step, training_loss(trial.seed, step)) for step in steps if step <= trial.steps_completed]
+                assert curves.get(trial.id, []) == expected, f"trial {trial.id}"
+
+
+def assert_search_recorded(store: TrackingStore, experiment: ExperimentRecord, directory: Path) -> None:
+    """Replay the search."""
+    with open_search_method(parse_config(experiment.config), directory) as method:
+        for event in store.search_events(experiment.id):
+            actions = getattr(method, event.event[0])(*event.event[1:])
+            assert [action_to_json(action) for action in actions] == event.actions

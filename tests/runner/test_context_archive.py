@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from det_core.config import parse_config
+from det_core.core import context_dir
 from det_core.core.context_dir import context_files
 from det_core.errors import DetError
 from det_core.interfaces.records import State
@@ -88,6 +90,21 @@ def test_circular_links_are_not_followed_forever(code: Path, tmp_path: Path) -> 
     (code / ".detignore").write_text("up\n")
     expected = {".detignore": "up\n", "train.py": "train", "library/a.py": "a"}
     assert unpacked(tmp_path / "entrance", tmp_path) == expected
+
+
+def test_links_that_lead_to_too_many_files_are_refused(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twenty directories with two links each to the next one, there would be a million paths."""
+    monkeypatch.setattr(context_dir, "_MOST_ENTRIES", 1000)
+    for level in range(20):
+        (code / f"{level}").mkdir()
+        for name in ("one", "other"):
+            link(code / f"{level}" / name, f"../{level + 1}")
+    with pytest.raises(DetError, match=r"has more than 1000 files and directories, .* list data and .* \.detignore"):
+        pack_context_dir(code)
+    (code / ".detignore").write_text("[0-9]*\n")
+    assert unpacked(code, tmp_path) == {".detignore": "[0-9]*\n", "train.py": "train"}
 
 
 def test_hard_links_become_separate_files(code: Path, tmp_path: Path) -> None:
@@ -227,6 +244,17 @@ def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused(
     with pytest.raises(DetError, match="holds more than 1 MiB"):
         unpack_context_dir(bomb, tmp_path)
     assert not list(tmp_path.glob("[b0]*"))
+
+
+def test_small_code_needs_little_memory(code: Path, tmp_path: Path) -> None:
+    """A hundred launches at once do not ask for the memory of a hundred of the largest archives."""
+    content = pack_context_dir(code)
+    (tmp_path / "copy").mkdir()
+    tracemalloc.start()
+    unpack_context_dir(content, tmp_path / "copy")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 8 << 20
 
 
 def test_an_archive_may_be_as_large_as_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

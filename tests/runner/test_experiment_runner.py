@@ -528,12 +528,12 @@ def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_expe
 
 
 def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
-    store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
+    store: TrackingStore, new_experiment: Submit, slots_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
     monkeypatch.setitem(LIMITS, Count.LAUNCH_SECONDS, 0)
-    lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
-    lock.parent.mkdir()
+    slots_directory.mkdir(mode=0o700)
+    lock = slots_directory / f"lock-{store.cluster_id}-trial-1"
     searcher = {"name": "random", "metric": "validation_loss", "max_trials": 2, "max_length": {"batches": 10}}
     experiment = new_experiment(searcher=searcher)
     with lock.open("w") as orphan:
@@ -554,11 +554,11 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
 
 
 def test_a_trial_that_waits_for_orphans_can_be_stopped(
-    store: TrackingStore, new_experiment: Submit, det_home: Path, monkeypatch: pytest.MonkeyPatch
+    store: TrackingStore, new_experiment: Submit, slots_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
-    lock = det_home / "locks" / f"{store.cluster_id}-trial-1.lock"
-    lock.parent.mkdir()
+    slots_directory.mkdir(mode=0o700)
+    lock = slots_directory / f"lock-{store.cluster_id}-trial-1"
     experiment = new_experiment()
     interrupt_once(lambda: any(len(store.logs(trial.id)) in (2, 3) for trial in store.trials(experiment.id)))
     with lock.open("w") as orphan:

@@ -191,9 +191,9 @@ def test_a_launch_that_fails_after_the_queue_is_postponed(
         raise LaunchError("no such node")
 
     experiment = on_engine()
-    scripted = importlib.import_module("det_scripted").ScriptedAllocation
-    monkeypatch.setattr(scripted, "status", lambda self: Status(phase=Phase.STARTING))
-    monkeypatch.setattr(scripted, "wait", refuse)
+    launch = importlib.import_module("det_scripted").ScriptedAllocation
+    monkeypatch.setattr(launch, "wait", refuse)
+    monkeypatch.setattr(launch, "status", lambda self: Status(phase=Phase.STARTING))
     assert run(store, experiment) is State.PAUSED
     assert "no such node" in error_of(store, experiment)
     trial = the_trial(store, experiment)

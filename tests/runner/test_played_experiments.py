@@ -154,11 +154,16 @@ def test_superfluous_checkpoints_are_removed_after_the_end_of_a_search(
 
 
 def test_an_unavailable_database_leaves_the_experiment_to_be_resumed(
-    store: TrackingStore, new_experiment: Submit, played: Run
+    store: TrackingStore, new_experiment: Submit, played: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refuse(self: TrackingStore, *ids: Any, **others: Any) -> None:
+        raise StoreBusy("the database is locked.")
+
     experiment = new_experiment()
-    with pytest.raises(StoreBusy, match=rf"locked\. .* det experiment resume {experiment.id}$"):
-        played(experiment, StoreBusy("the database is locked."))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "start_run", refuse)
+        with pytest.raises(StoreBusy, match=rf"locked\. .* det experiment resume {experiment.id}$"):
+            played(experiment)
     record = store.experiment(experiment.id)
     assert (record.state, record.error) == (State.PAUSED, "the database is locked.")
     assert played(record) is State.COMPLETED

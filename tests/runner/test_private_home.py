@@ -34,6 +34,6 @@ def test_directories_in_a_home_that_others_read_are_private(
     start_detached(store, experiment.id)
     wait_for(lambda: store.experiment(experiment.id).state is State.COMPLETED)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in det_home.iterdir()}
-    assert modes.keys() >= {"det.db", "checkpoints", "locks", "runners", "secrets"}
+    assert modes.keys() >= {"det.db", "checkpoints", "runners", "secrets"}
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
     assert stat.S_IMODE(det_home.stat().st_mode) == 0o755

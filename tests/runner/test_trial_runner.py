@@ -15,7 +15,7 @@ from det_core.config import parse_config
 from det_core.core import EarlyExitReason, open_storage_block
 from det_core.core.event_stream import EventStream
 from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError, StoreBusy
-from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, PYTHON, Cause, Exit, LaunchRequest
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, PYTHON, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.interfaces.records import (
     CheckpointState,
     ExperimentRecord,
@@ -33,7 +33,17 @@ from det_core.runner._log_writer import LogWriter
 from det_core.runner._restart_policy import TrainingOutcome
 from det_core.runner._trial_runner import TrainingResult, TrialRunner
 
-from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Raising, Step, ended_by, run_ids, save_checkpoint
+from .played_launcher import (
+    FAILURE,
+    SUCCESS,
+    PlayedAllocation,
+    PlayedLauncher,
+    Raising,
+    Step,
+    ended_by,
+    run_ids,
+    save_checkpoint,
+)
 
 DELAY = TrialRunner._delay
 INTERRUPTIONS = (Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.NODE_LOST)
@@ -560,6 +570,19 @@ def test_an_error_of_the_launcher_ends_its_launch_only(play: Callable[..., Play]
     assert {reason.removeprefix("the launcher raised "), "KeyError: 'a defect of close'"} <= {
         line.removeprefix("det_core.errors.") for line in one.log
     }
+
+
+def test_a_launch_that_has_its_slots_must_start(
+    play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for slots for any time."""
+    monkeypatch.setattr(_launch_supervision, "_START_SECONDS", -1.0)
+    phases = iter([Phase.QUEUED, Phase.QUEUED, Phase.STARTING])
+    monkeypatch.setattr(PlayedAllocation, "status", lambda self: Status(phase=next(phases, Phase.RUNNING)))
+    one = play()
+    assert (one.run(None, SUCCESS).outcome, delays) == (TrainingOutcome.COMPLETED, [1])
+    assert one.launcher.allocations[0].calls == ["kill", "close"]
+    assert "not started yet, trying again: it has its slots, but has not started within -1 s" in one.log
 
 
 @pytest.mark.parametrize("broken", ["preempt", "kill", "status"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -17,24 +18,29 @@ CALLS_AT_ONCE = len(STREAMS) + 2
 """Number of threads of an actor, for each stream, for what is written, and for other calls."""
 _CHUNK = 1 << 18
 _WATCH_SECONDS = 1.0
+_SET_BY_RAY = "OMP_NUM_THREADS"
+"""Variable that Ray sets to the cores of the actor, which its workers share, or to 1 for an actor without cores."""
 
 
 class NodeActor:
     """Owner of the pipes of a node agent. The agent ends its workers when the actor is gone, because its stdin ends."""
 
-    def start(self, node: int, seen: str) -> str:
+    def start(self, node: int, seen: str, cpus: float) -> str:
         """Start the agent, and return "", or the address of this node if it does not see a file.
 
         Args:
             node: index of this node in the launch.
             seen: path of the file, or "" for none.
+            cpus: number of cores of the actor, or 0 if it has no share of its own.
         """
         threading.Thread(target=_exit_with_parent, args=[os.getppid()], daemon=True).start()
         host: str = ray.util.get_node_ip_address()
         if seen and not os.path.exists(seen):  # noqa: PTH110
             return host
+        agent = [sys.executable, "-m", "det_core.launch.agent_program"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "det_core.launch.agent_program", "--node", str(node), "--host", host],
+            [*agent, "--node", str(node), "--host", host, "--cpus", str(math.ceil(cpus))],
+            env={name: value for name, value in os.environ.items() if name != _SET_BY_RAY},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

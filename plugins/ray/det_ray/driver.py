@@ -82,7 +82,8 @@ class _Driver:
         group = self._wait_for_group()
         self._report(placed=True)
         self._actors = [self._create_actor(group, index) for index in range(self._nodes)]
-        blind = self._get([actor.start.remote(index, self._seen) for index, actor in enumerate(self._actors)])
+        cpus = self._bundle.get("CPU", 0.0)
+        blind = self._get([actor.start.remote(index, self._seen, cpus) for index, actor in enumerate(self._actors)])
         if any(blind):
             self._fail(Cause.NOT_STARTED, explain_unmounted_storage(max(blind)), refused=True)
         threads = [
