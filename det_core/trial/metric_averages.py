@@ -15,9 +15,13 @@ class NumberSummary:
     """Summary of the numbers in a metric, of which there is at least one."""
 
     count: int
+    """How many numbers there are, at least 1."""
     min: float
+    """Least number."""
     max: float
+    """Greatest number."""
     sum: float
+    """Sum of the numbers."""
 
     @property
     def mean(self) -> float:
