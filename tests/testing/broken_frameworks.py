@@ -11,6 +11,7 @@ import pickle
 import random
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -92,6 +93,50 @@ class SeedsByHash(Sound):
 class IgnoresTheSeed(Sound):
     def generator(self, purpose: str) -> random.Random:
         return random.Random(purpose)
+
+
+class InitializesAlike(Sound):
+    def __init__(self, trial: Line) -> None:
+        super().__init__(trial)
+        self.weights, *_ = trial.build(random.Random(0))
+
+
+class ShufflesAlike(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return random.Random(purpose) if purpose.startswith("epoch") else super().generator(purpose)
+
+
+class ShufflesOnce(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return super().generator("epoch" if purpose.startswith("epoch") else purpose)
+
+
+class RepeatsABatch(Sound):
+    def train_batch(self) -> Metrics:
+        batch = self.batch
+        self.batch -= batch % self.batches_per_epoch == 1
+        metrics = super().train_batch()
+        self.batch = batch + 1
+        return metrics
+
+
+class BuffersMetrics(Sound):
+    """Framework whose metrics of a batch are all the same object."""
+
+    def train_batch(self) -> Metrics:
+        self.metrics = vars(self).get("metrics", {})
+        self.metrics.update(super().train_batch())
+        return self.metrics
+
+
+class ValidatesOnward(Sound):
+    """Framework whose validations go on with the random numbers of the previous one."""
+
+    def generator(self, purpose: str) -> random.Random:
+        if purpose != "validation":
+            return super().generator(purpose)
+        self.of_validation = vars(self).get("of_validation") or super().generator(purpose)
+        return self.of_validation
 
 
 class ValidatesWithItsGenerator(Sound):
@@ -235,6 +280,48 @@ class ContinuesTheOther(Sound):
         super().load(path, batches_trained=batches_trained or 5)
 
 
+class KeepsTheMomentum(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        self.velocity = json.loads((path / FILE).read_text())["velocity"]
+
+
+class KeepsTheGenerator(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        version, numbers, gauss = json.loads((path / FILE).read_text())["random"]
+        self.random.setstate((version, tuple(numbers), gauss))
+
+
+class KeepsWhatIsNotReported(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        self.steepest = json.loads((path / FILE).read_text())["steepest"]
+
+
+class KeepsStateElsewhere(Sound):
+    """Framework whose momentum is in a file of its own, which is that of the latest checkpoint."""
+
+    def snapshot(self) -> Callable[[Path], None]:
+        write, velocity = super().snapshot(), self.velocity
+
+        def elsewhere(path: Path) -> None:
+            write(path)
+            (path.parent / "velocity").write_text(json.dumps(velocity))
+
+        return elsewhere
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        if batches_trained:
+            self.velocity = json.loads((path.parent / "velocity").read_text())
+
+
+class ReadsTheClock(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return random.Random(f"{int(time.time())} {purpose}")
+
+
 class SaysNothing(Sound):
     def metadata(self) -> Metrics:
         return {}
@@ -300,7 +387,14 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     SkipsTheFirstReport: ["reports_come_when_they_are_due"],
     DrawsFromTheSystem: ["the_same_seed_trains_the_same"],
     SeedsByHash: ["killed_is_as_if_undisturbed"],
+    ReadsTheClock: ["the_same_seed_trains_the_same"],
     IgnoresTheSeed: ["another_seed_trains_otherwise"],
+    InitializesAlike: ["another_seed_trains_otherwise"],
+    ShufflesAlike: ["another_seed_trains_otherwise"],
+    ShufflesOnce: ["each_epoch_has_an_order_of_its_own"],
+    RepeatsABatch: ["each_epoch_has_an_order_of_its_own"],
+    BuffersMetrics: ["each_epoch_has_an_order_of_its_own"],
+    ValidatesOnward: ["validation_does_not_change_training"],
     ValidatesWithItsGenerator: ["validation_does_not_change_training"],
     ValidatesWithAverages: ["a_validation_cut_short_does_not_change_training"],
     StaysUntilTheReport: ["leaves_after_the_batch"],
@@ -322,7 +416,11 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     PassesOverFullDisks: ["a_failed_write_makes_no_checkpoint"],
     PassesOverDamage: ["a_damaged_checkpoint_is_passed_over"],
     StartsCold: ["a_warm_start_takes_the_weights"],
-    ContinuesTheOther: ["a_warm_start_begins_with_the_first_batch"],
+    ContinuesTheOther: ["a_warm_start_takes_only_the_weights"],
+    KeepsTheMomentum: ["a_warm_start_takes_only_the_weights"],
+    KeepsTheGenerator: ["a_warm_start_takes_only_the_weights"],
+    KeepsWhatIsNotReported: ["a_warm_start_takes_only_the_weights"],
+    KeepsStateElsewhere: ["a_snapshot_stays_as_it_was_taken"],
     SaysNothing: ["metadata_tells_framework_and_format"],
     Pickles: ["loading_runs_no_code"],
     TrainsCopies: ["slots_divide_each_batch"],

@@ -83,4 +83,4 @@ def test_the_document_shows_the_example(language: str) -> None:
 
 
 def test_every_attribute_is_in_the_table() -> None:
-    assert first_column(DOCUMENT) == declared_attributes(FrameworkCompliance) | {"weights"}
+    assert first_column(DOCUMENT) == declared_attributes(FrameworkCompliance) | {"weights", "replace_weights"}

@@ -55,6 +55,15 @@ class TrainedTrial:
     weights: Any
     """Weights in the last checkpoint."""
 
+    @property
+    def records(self) -> list[Any]:
+        """Data of each batch, which its metrics contain under ``records``."""
+        return [row["records"] for row in self.rows]
+
+    def reports_of(self, group: str) -> list[Any]:
+        """Return the reports of a group."""
+        return [report for report in self.reports if report[0] == group]
+
 
 class TrialHarness:
     """Environment that trains trials of one class, in this process or in others, and reads their results.
@@ -167,10 +176,14 @@ class TrialHarness:
         """Return the completed checkpoints of a trial, oldest first."""
         return self.store.checkpoints(trial_id=trial_id)
 
+    def directory_of(self, checkpoint: CheckpointRecord) -> Path:
+        """Return the directory of a checkpoint."""
+        return Path(checkpoint.storage["container_path"], checkpoint.uuid)
+
     def damage(self, checkpoint: CheckpointRecord) -> None:
         """Flip a bit in each file of a checkpoint."""
         for name in checkpoint.resources:
-            file = Path(checkpoint.storage["container_path"], checkpoint.uuid, name)
+            file = self.directory_of(checkpoint) / name
             if file.is_file() and name != METADATA_FILE:
                 content = bytearray(file.read_bytes() or b"?")
                 content[len(content) // 2] ^= 1
@@ -179,7 +192,7 @@ class TrialHarness:
 
     def weights(self, checkpoint: CheckpointRecord) -> Any:
         """Return the weights in a checkpoint, in a form that compares exactly."""
-        return bitwise_form(self._weights(Path(checkpoint.storage["container_path"], checkpoint.uuid)))
+        return bitwise_form(self._weights(self.directory_of(checkpoint)))
 
     def weights_of(self, adapter: Any) -> Any:
         """Return the present weights of an adapter, in a form that compares exactly."""
