@@ -159,6 +159,7 @@ DIFFERENT = {
     "tests/search/test_compliance.py::TestCustom::": (
         "every_trial_is_closed[mixed",
         "the_same_events",
+        "recorded_actions",
         "any_metric_is_accepted",
         "max_length",
         "dumped_config",

@@ -108,6 +108,16 @@ class SharesItsTrials(Sound):
         return sample_hyperparameters(self.space, random.Random(f"{self.seed} {len(self.trials)}"))
 
 
+class ForgetsRecordedActions(Sound):
+    def replay(self, event: str, arguments: Sequence[Any], actions: Sequence[Action]) -> Sequence[Action]:
+        return actions
+
+
+class AnswersForItself(Sound):
+    def replay(self, event: str, arguments: Sequence[Any], actions: Sequence[Action]) -> Sequence[Action]:
+        return super().replay(event, arguments, actions)
+
+
 class IgnoresTheSeed(Sound):
     def sample(self, trial: int) -> Mapping[str, Any]:
         return sample_hyperparameters(self.space, random.Random(trial))
@@ -272,6 +282,8 @@ class DoublesAnOption(Sound):
 CAUGHT_BY: dict[type[Sound], list[str]] = {
     UsesTheGlobalGenerator: ["the_same_events_give_the_same_actions"],
     SeedsTheGlobalGenerator: ["the_same_events_give_the_same_actions"],
+    ForgetsRecordedActions: ["recorded_actions_win"],
+    AnswersForItself: ["recorded_actions_win"],
     SharesItsTrials: ["the_same_events_give_the_same_actions"],
     ReadsTheClock: ["another_process_gives_the_same_actions"],
     ReadsTheTimeOfDay: ["another_process_gives_the_same_actions"],

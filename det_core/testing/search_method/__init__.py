@@ -20,6 +20,6 @@ __all__ = ["SearchMethodCompliance"]
 class SearchMethodCompliance(SearchReplayTests, SearchActionTests, SearchLearningTests, SearchConfigTests):
     """Base class for the tests of a search method. Subclasses set ``name`` and ``options``.
 
-    Further attributes: ``hyperparameters``, ``learns``, ``most_events``, ``expected_failures``. The fixture ``context_dir`` may be
-    overridden. Redefining a test is an error.
+    Further attributes: ``hyperparameters``, ``learns``, ``most_events``, ``expected_failures``. The fixture
+    ``context_dir`` may be overridden. Redefining a test is an error.
     """

@@ -57,7 +57,7 @@ class SearchLearningTests(SearchMethodSuite):
         """Play a search whose metrics grow with the hyperparameters, or shrink with the sign -1.
 
         Returns:
-            The player, and the mean position of the trained hyperparameters in their ranges, 0 to 1, weighted by length.
+            The player, and the mean position, 0 to 1, of hyperparameters in their ranges, weighted by trained length.
         """
         experiment = parse_config({**config, "reproducibility": {"experiment_seed": seed}})
         rng = random.Random(0)  # noqa: S311

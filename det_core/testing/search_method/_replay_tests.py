@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 
-from det_core.interfaces.search_method import action_to_json
+from det_core.config import parse_config
+from det_core.interfaces.search_method import SearchMethod, action_to_json
+from det_core.search.method_selection import open_search_method
 from det_core.testing.search_method._search_method_suite import NewMethod, Play, SearchMethodSuite
-from det_core.testing.search_method._search_player import SCENARIOS
+from det_core.testing.search_method._search_player import SCENARIOS, play_search
 from det_core.trial.random_generators import seed_generators
+
+_RECORDED_EVENTS = 5
+"""Number of events before a search is resumed with another release of its method."""
 
 
 class SearchReplayTests(SearchMethodSuite):
@@ -55,6 +60,21 @@ class SearchReplayTests(SearchMethodSuite):
             assert json.loads(json.dumps(method.state())) == json.loads(text), "restore() lost a part of the state"
         if not restored:
             pytest.skip("the method has no snapshots, so its searches are replayed")
+
+    def test_recorded_actions_win(self, config: dict[str, Any], new_method: NewMethod, context_dir: Path) -> None:
+        """A method that overrides `replay` takes over whatever another release has answered, and goes on from there."""
+        method = new_method()
+        if type(method).replay is SearchMethod.replay:
+            pytest.skip("the method does not override `replay`, so its answers must be those that were recorded")
+        another = parse_config({**config, "reproducibility": {"experiment_seed": 8}})
+        with open_search_method(another, context_dir) as recorded:
+            player = play_search(recorded, SCENARIOS["mixed"], most_events=_RECORDED_EVENTS)
+        for (event, *arguments), actions in zip(player.events, player.actions, strict=True):
+            assert list(method.replay(event, arguments, actions)) == actions, f"after {event}{tuple(arguments)}"
+        player.method = method
+        player.play(SCENARIOS["mixed"], most_events=self.most_events)
+        assert not player.problems
+        assert player.created.keys() == player.closed
 
 
 def _play_in_another_process(searches: Any, number: int) -> Any:

@@ -106,6 +106,14 @@ class SearchPlayer:
             self.problems["progress"].append(f"{progress} after {self.progress}; expected no less, and at most 1")
         self.progress = progress
 
+    def play(self, exits: Exits, *, most_events: int, metrics: Sequence[float] = (), seed: int = 0) -> None:
+        """Play on until no trial trains, or until there were too many events, with the arguments of `play_search`."""
+        rng = random.Random(seed)  # noqa: S311
+        self.watch(rng)
+        while self.ordered and len(self.events) < most_events:
+            self.step(rng, exits, metrics)
+            self.watch(rng)
+
     def transcript(self) -> list[Any]:
         """Return all events and actions as JSON-compatible values."""
         return [
@@ -159,12 +167,8 @@ def play_search(
         metrics: metrics to choose from, as in `SearchPlayer.step`.
         seed: seed of the results.
     """
-    rng = random.Random(seed)  # noqa: S311
     player = SearchPlayer(method)
-    player.watch(rng)
-    while player.ordered and len(player.events) < most_events:
-        player.step(rng, exits, metrics)
-        player.watch(rng)
+    player.play(exits, most_events=most_events, metrics=metrics, seed=seed)
     return player
 
 
