@@ -135,9 +135,16 @@ def send_client_events(stream: EventStream) -> None:
 
 def send_unusual_events(stream: EventStream) -> None:
     """Send reports with values that are allowed, but rare."""
-    values = {"nan": float("nan"), "inf": float("inf"), "text": "ünïcode\n", "list": [1, [2.0]], "none": None}
+    values: dict[str, Any] = {
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "text": "ünïcode\n",
+        "list": [1, [2.0]],
+        "none": None,
+    }
     report_metrics(stream, 0.0, 0, **values)
-    report_metrics(stream, -1e308, 2**63 - 1, **{"": 1, "a/b c%": 2, "x" * 300: 3, "nested": {"a": {"b": 1}}})
+    names: dict[str, Any] = {"": 1, "a/b c%": 2, "x" * 300: 3, "nested": {"a": {"b": 1}}}
+    report_metrics(stream, -1e308, 2**63 - 1, **names)
     report_metrics(stream, True, 1)
     stream.emit(
         events.MetricsReported,
