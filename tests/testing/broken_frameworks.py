@@ -327,6 +327,11 @@ class SaysNothing(Sound):
         return {}
 
 
+class HidesItsName(Sound):
+    def metadata(self) -> Metrics:
+        return {"framework": "descent", "format": "json"}
+
+
 class Pickles(Sound):
     def snapshot(self) -> Callable[[Path], None]:
         write = super().snapshot()
@@ -370,6 +375,10 @@ class ClaimsAll(Sound):
 
 
 class CannotBeShown(Sound):
+    """The defect is in `det_frameworks`."""
+
+
+class QuotesItsPathOnce(Sound):
     """The defect is in `det_frameworks`."""
 
 
@@ -422,19 +431,28 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     KeepsWhatIsNotReported: ["a_warm_start_takes_only_the_weights"],
     KeepsStateElsewhere: ["a_snapshot_stays_as_it_was_taken"],
     SaysNothing: ["metadata_tells_framework_and_format"],
+    HidesItsName: ["metadata_tells_framework_and_format"],
     Pickles: ["loading_runs_no_code"],
     TrainsCopies: ["slots_divide_each_batch"],
     IsHeavy: ["the_plugin_is_light"],
     ClaimsAll: ["the_plugin_claims_only_its_own_trials"],
     CannotBeShown: ["the_lines_that_load_a_checkpoint_are_python"],
+    QuotesItsPathOnce: ["the_lines_that_load_a_checkpoint_are_python"],
     LosesItsStarter: ["the_starter_trains"],
+}
+
+
+LOADING = {
+    "CannotBeShown": 'json.load(open "{path}")',
+    "QuotesItsPathOnce": "json.load(open('{path}'))",
+    "HidesItsName": 'json.load(open("{path}/descent.json"))',
 }
 
 
 @det_core.hookimpl
 def det_frameworks() -> Iterator[FrameworkSpec]:
     for name in NAMES:
-        loading = "json.load(open '{path}')" if name == "CannotBeShown" else ""
+        loading = LOADING.get(name, "")
         starter = "det_descent:missing" if name == "LosesItsStarter" else ""
         yield FrameworkSpec(
             name=name,

@@ -15,6 +15,7 @@ import pytest
 from det_core.errors import CheckpointCorrupt
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import CheckpointRecord
+from det_core.specs import FrameworkSpec
 from det_core.testing.framework._framework_suite import FrameworkSuite, UndisturbedTraining
 from det_core.testing.framework._recording_adapter import RecordingAdapter, RecordsWeights
 from det_core.testing.framework.trial_harness import BATCHES, SEED, TrialHarness
@@ -179,10 +180,12 @@ class FrameworkCheckpointTests(FrameworkSuite):
         assert outcomes[0] == outcomes[1], "two checkpoints with the same weights start the trial differently"
         assert outcomes[0].records == undisturbed.outcome.records[:6], "training did not begin with the first batch"
 
-    def test_metadata_tells_framework_and_format(self, undisturbed: UndisturbedTraining) -> None:
-        """The metadata determines how to read the files, even years later."""
+    def test_metadata_tells_framework_and_format(self, spec: FrameworkSpec, undisturbed: UndisturbedTraining) -> None:
+        """The metadata determines how to read the files, even years later, and which framework loads them."""
         metadata = undisturbed.checkpoint.metadata
         assert [key for key in ("framework", "format") if not isinstance(metadata.get(key), str)] == []
+        if spec.load or spec.loading:
+            assert metadata.get("trial_framework") == spec.name
 
     def test_loading_runs_no_code(self, harness: TrialHarness) -> None:
         """People exchange checkpoints. One that could run code would have to be trusted like a program."""
