@@ -65,6 +65,7 @@ SLOW = {
         "no_process_outlives",
         "that_hang",
     ),
+    "tests/testing/test_framework.py": ("TestSharesBatches::test_slots_resume_exactly",),
 }
 """Expensive tests of shared suites, by parts of their names. Unit tests of the same rules are in ``make test``."""
 

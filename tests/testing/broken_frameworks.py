@@ -353,17 +353,50 @@ class TrainsCopies(Sound):
 
 
 class SharesBatches(Sound):
-    """Framework without a defect, whose workers divide each batch."""
+    """Framework without a defect, whose workers divide each batch, with random numbers of their own."""
 
     def __init__(self, trial: Line) -> None:
         super().__init__(trial)
-        whole, workers = trial.gradient, trial.context.distributed
+        self.workers, self.gradient = trial.context.distributed, trial.gradient
+        self.random = self.generator(f"slot {self.workers.rank}")
+        trial.gradient = self.share
 
-        def gradient(weights: list[float], batch: Sequence[int], random: random.Random) -> tuple[list[float], Metrics]:
-            part, metrics = whole(weights, batch[workers.rank :: workers.size], random)
-            return [sum(slopes) for slopes in zip(*workers.allgather(part), strict=True)], metrics
+    def share(self, weights: list[float], batch: Sequence[int], random: random.Random) -> tuple[list[float], Metrics]:
+        part, metrics = self.gradient(weights, batch[self.workers.rank :: self.workers.size], random)
+        return self.combine(part), metrics
 
-        trial.gradient = gradient
+    def combine(self, part: list[float]) -> list[float]:
+        return [sum(slopes) for slopes in zip(*self.workers.allgather(part), strict=True)]
+
+    def snapshot(self) -> Callable[[Path], None]:
+        write, generators = super().snapshot(), self.workers.gather(self.random.getstate())
+
+        def write_all(path: Path) -> None:
+            write(path)
+            (path / "generators").write_text(json.dumps(generators))
+
+        return write_all
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        version, numbers, gauss = json.loads((path / "generators").read_text())[self.workers.rank]
+        self.random.setstate((version, tuple(numbers), gauss))
+
+
+class CombinesNothing(SharesBatches):
+    def combine(self, part: list[float]) -> list[float]:
+        return part
+
+
+class ValidatesApart(SharesBatches):
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        metrics = super().validate(stop)
+        return metrics and {"validation_loss": metrics["validation_loss"] + self.workers.rank}
+
+
+class LoadsTheGeneratorOfTheChief(SharesBatches):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        DescentAdapter.load(self, path, batches_trained=batches_trained)
 
 
 class IsHeavy(Sound):
@@ -434,6 +467,9 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     HidesItsName: ["metadata_tells_framework_and_format"],
     Pickles: ["loading_runs_no_code"],
     TrainsCopies: ["slots_divide_each_batch"],
+    CombinesNothing: ["slots_divide_each_batch"],
+    ValidatesApart: ["slots_divide_each_batch"],
+    LoadsTheGeneratorOfTheChief: ["slots_resume_exactly"],
     IsHeavy: ["the_plugin_is_light"],
     ClaimsAll: ["the_plugin_claims_only_its_own_trials"],
     CannotBeShown: ["the_lines_that_load_a_checkpoint_are_python"],
@@ -459,7 +495,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
             target=f"{__name__}:run_trial",
             loading=loading,
             starter=starter,
-            needs_adapter=name not in ("TrainsCopies", "SharesBatches"),
+            needs_adapter=not (name == "TrainsCopies" or issubclass(globals()[name], SharesBatches)),
         )
 
 

@@ -42,6 +42,7 @@ def describe(adapter: type) -> dict[str, Any]:
 INTEGRATION = {
     "test_killed_is_as_if_undisturbed",
     "test_slots_divide_each_batch",
+    "test_slots_resume_exactly",
     "test_the_plugin_is_light",
     "test_the_starter_trains",
 }
