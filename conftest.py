@@ -70,6 +70,7 @@ SLOW = {
         "no_process_outlives",
         "that_hang",
     ),
+    "tests/testing/test_framework.py": ("TestSharesBatches::test_slots_resume_exactly",),
 }
 """Expensive tests of shared suites, by parts of their names. Unit tests of the same rules are in ``make test``."""
 
@@ -164,6 +165,7 @@ DIFFERENT = {
     "tests/search/test_compliance.py::TestCustom::": (
         "every_trial_is_closed[options0-mixed",
         "the_same_events",
+        "recorded_actions",
         "any_metric_is_accepted",
         "length_of_training",
         "dumped_config",

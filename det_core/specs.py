@@ -38,8 +38,8 @@ class FrameworkSpec(Spec):
     """A trial framework. ``target(trial_class, core_context)`` trains one trial to its end (`interfaces.framework`).
 
     Args:
-        loading: Python lines that load a checkpoint, in which ``{path}`` stands for its directory. They are shown for
-            checkpoints whose metadata names this framework under ``trial_framework``.
+        loading: Python lines that load a checkpoint, in which ``"{path}"``, within double quotes, stands for its
+            directory. They are shown for checkpoints whose metadata names this framework under ``trial_framework``.
         load: ``"module:attribute"`` of the function that ``Checkpoint.load`` calls for such checkpoints as ``load(path,
             tags=tags, **kwargs)``, with their directory and the arguments of its caller.
         old_names: names by which this framework recognizes checkpoints of the original: a ``trial_type`` (in

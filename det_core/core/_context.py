@@ -81,6 +81,7 @@ class Context:
     _store: TrackingStore
     _stream: EventStream
     _output: ScriptOutput | None
+    _has_config: bool
     _owner: OwnerProcess = field(init=False, default_factory=lambda: OwnerProcess("the core context"))
 
     @property
@@ -162,9 +163,9 @@ class Context:
             sys.exit(0)
 
     def _remove_superfluous_checkpoints(self) -> None:
-        """Remove the checkpoints that the policy of a script does not keep, unless a stop is requested."""
-        policy = self.config.checkpoint_storage if self._store.checkpoints(trial_id=self.trial.trial_id) else None
-        if policy:
+        """Remove the checkpoints that the policy in a script's config does not keep, unless a stop is requested."""
+        has_any = self._has_config and self._store.checkpoints(trial_id=self.trial.trial_id)
+        if has_any and (policy := self.config.checkpoint_storage):
             remove_superfluous(
                 self._store,
                 self.trial.experiment_id,
@@ -295,6 +296,7 @@ def init(
         _store=store,
         _stream=stream,
         _output=output,
+        _has_config=bool(config),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,11 +68,21 @@ def action_to_json(action: Action) -> list[Any]:
     return [type(action).__name__, *vars(action).values()]
 
 
+def action_from_json(values: Sequence[Any]) -> Action:
+    """Return the action that `action_to_json` described."""
+    name, *fields = values
+    return _ACTIONS[name](*fields)
+
+
+_ACTIONS: Mapping[str, Callable[..., Action]] = {action.__name__: action for action in (Create, Train, Close)}
+
+
 class SearchMethod(ABC):
     """Strategy that decides which trials exist and how long each of them trains.
 
     Constructed with (config block, hyperparameters, seed). It must not read the clock, the environment or a global
-    random state. A search is resumed by replaying its events, so the same events must lead to the same actions.
+    random state. A search is resumed by replaying its events, so the same events must lead to the same actions, unless
+    the method overrides `replay`.
 
     A method in one of the experiment's own files, such as ``mine.py``, needs no plugin. ``searcher: {name: custom,
     metric: loss, method: "mine:UntilGood", options: {length: 100, most: 20}}`` runs it in a process of its own::
@@ -129,6 +139,21 @@ class SearchMethod(ABC):
             request_id: id of the trial.
             reason: ``invalid_hp``, ``error``, or ``stopped`` if the trial requested to stop.
         """
+
+    def replay(self, event: str, arguments: Sequence[Any], actions: Sequence[Action]) -> Sequence[Action]:
+        """Return the actions that answer a recorded event of a search that is resumed.
+
+        The search ends with an error if they differ from the recorded ones. By default, the method of the event answers
+        again. A method whose answers may change between releases, for example because of a sampler that it wraps,
+        overrides this: it takes over the event and the recorded actions, and returns them.
+
+        Args:
+            event: ``start``, ``on_validation`` or ``on_exit``.
+            arguments: arguments of the event.
+            actions: recorded actions.
+        """
+        answers: Sequence[Action] = getattr(self, event)(*arguments)
+        return answers
 
     def progress(self, lengths: Mapping[int, float]) -> float:
         """Return the share of the whole search that is done, 0 to 1. It must never decrease.

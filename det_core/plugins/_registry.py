@@ -110,7 +110,11 @@ class Registry:
                 _log.warning("plugin %s is %s and was skipped: %s", report, report.status, report.problem)
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of one kind that a config can select, sorted."""
+        """Return the names of one kind that a config can select, sorted.
+
+        Raises:
+            PluginNotFound: there is no such kind.
+        """
         return sorted({spec.name for spec, _ in self._offers(kind)})
 
     def specs(self, kind: str) -> list[Spec]:
@@ -121,13 +125,14 @@ class Registry:
         """Return the spec registered under this name.
 
         Args:
-            kind: a key of `KINDS`.
+            kind: a key of `KINDS`, possibly with hyphens as in ``det plugins new search-method``.
             name: name from a config.
 
         Raises:
             PluginNotFound: no plugin offers it. The message lists the installed names, and the pip command if known.
             PluginClash: several distributions offer it. The message lists them.
         """
+        kind = kind.replace("-", "_")
         providers = self._providers(kind, name)
         if len(providers) == 1:
             return providers[0][0]
@@ -337,6 +342,8 @@ class Registry:
                         yield kind, _checked(spec, spec_type, hook)
 
     def _offers(self, kind: str) -> Iterator[tuple[Spec, PluginReport]]:
+        if kind not in KINDS:
+            raise PluginNotFound(f"there is no kind of plugins {kind!r}; expected one of {', '.join(KINDS)}")
         for report in self.reports:
             for its_kind, spec in report.provides:
                 if its_kind == kind:

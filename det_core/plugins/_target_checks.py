@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from det_core import events
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _MADE = {
     "backend": "Backend",
@@ -99,6 +103,14 @@ def config_model_mismatch(kind: str, model: Any) -> str:
 
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return f"it is {model!r:.100}; expected a pydantic.BaseModel class"
+        for nested in () if "extra" in model.model_config else _nested_models(model):
+            extra = nested.model_config.get("extra", "forbid")
+            if extra != "forbid":
+                return (
+                    f"its nested model {nested.__name__} sets {extra=}, while det refuses all unknown keys in the "
+                    f"block of a model that does not configure `extra`; add to {model.__name__}: "
+                    "model_config = ConfigDict(extra='forbid')"
+                )
     fields = getattr(model, "model_fields", {})
     if kind == "search_method" and not ({"max_length", "unit"} & fields.keys() or hasattr(model, "unit")):
         return (
@@ -107,6 +119,21 @@ def config_model_mismatch(kind: str, model: Any) -> str:
             "name"
         )
     return ""
+
+
+def _nested_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield the models in the annotations of a model's fields, also those within containers and other models."""
+    seen: list[Any] = []
+    waiting: list[Any] = [model]
+    while waiting:
+        part = waiting.pop()
+        if part in seen:
+            continue
+        seen.append(part)
+        waiting += get_args(part)
+        if hasattr(part, "model_fields") and not get_args(part):
+            yield part
+            waiting += [field.annotation for field in part.model_fields.values()]
 
 
 def answer_mismatch(answer: Any) -> str:

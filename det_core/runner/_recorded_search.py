@@ -9,7 +9,16 @@ from typing import Any
 
 from det_core.errors import DetError
 from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
-from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train, action_to_json
+from det_core.interfaces.search_method import (
+    INVALID_HP,
+    Action,
+    Close,
+    Create,
+    SearchMethod,
+    Train,
+    action_from_json,
+    action_to_json,
+)
 from det_core.interfaces.tracking import TrackingStore
 from det_core.json_values import copy_as_json
 
@@ -77,7 +86,7 @@ class RecordedSearch:
         A search whose outcome is ERROR starts from the beginning if none of its trials can continue.
 
         Raises:
-            DetError: the method answers the recorded events with other actions than those recorded.
+            DetError: the method answers recorded events with other actions (`SearchMethod.replay`).
         """
         known = [trial for trial in self._store.trials(self._experiment_id) if trial.request_id >= 0]
         goes_on = any((trial.ordered is not None and trial.run_id) or trial.state in ENDINGS for trial in known)
@@ -143,7 +152,8 @@ class RecordedSearch:
 
     def _replay(self, recorded: SearchEvent) -> None:
         name, *arguments = recorded.event
-        actions = _recorded_form(self._ask(name, *arguments))
+        expected = [action_from_json(action) for action in recorded.actions]
+        actions = _recorded_form(self._method.replay(name, arguments, expected))
         if actions != recorded.actions:
             raise DetError(
                 f"the search method answers {name}{tuple(arguments)} with {actions}, but event {recorded.number} of "

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import IO, Any
 
-from det_core.interfaces.search_method import Action, SearchMethod, action_to_json
+from det_core.interfaces.search_method import Action, SearchMethod, action_from_json, action_to_json
 
 
 def main(descriptor: int, target: str) -> None:
@@ -59,6 +59,9 @@ class _Answers:
             return None
         if name == "progress":
             return self._method.progress({int(key): length for key, length in arguments[0].items()})
+        if name == "replay":
+            event, of_event, actions = arguments
+            arguments = [event, of_event, [action_from_json(action) for action in actions]]
         result = getattr(self._method, name)(*arguments)
         return list(result) if name == "outline" else list(map(action_to_json, _actions(result, name)))
 

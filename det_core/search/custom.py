@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,11 +18,10 @@ from pydantic_core import to_jsonable_python
 
 from det_core.config import Block, Unit
 from det_core.errors import DetError
-from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train
+from det_core.interfaces.search_method import Action, SearchMethod, action_from_json, action_to_json
 
 CALL_TIMEOUT = 60.0
 """Time limit in seconds of each call, and of the import and construction of the method."""
-_ACTIONS: dict[str, Callable[..., Action]] = {action.__name__: action for action in (Create, Train, Close)}
 
 
 class CustomConfig(Block):
@@ -37,12 +36,11 @@ class CustomConfig(Block):
 
 
 class CustomSearch(SearchMethod):
-    """Proxy of the user's method, which runs in a child process. Its state is the list of events so far."""
+    """Proxy of the user's method, which runs in a child process. It has no snapshots, so all events are replayed."""
 
     def __init__(self, config: CustomConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
         self._config = config
         self._arguments = (config.options, to_jsonable_python(hyperparameters), seed)
-        self._events: list[list[Any]] = []
         self._child: _Child | None = None
 
     def open(self, context_dir: Path) -> None:
@@ -68,17 +66,16 @@ class CustomSearch(SearchMethod):
     def outline(self) -> Sequence[str]:
         return [str(line) for line in self._ask("outline")]
 
-    def state(self) -> Any:
-        return list(self._events)
+    def replay(self, event: str, arguments: Sequence[Any], actions: Sequence[Action]) -> Sequence[Action]:
+        return self._event("replay", event, arguments, [action_to_json(action) for action in actions])
 
     def restore(self, state: Any) -> None:
+        """Continue from a snapshot of an earlier release, which consists of the events."""
         for name, *arguments in state:
             self._event(name, *arguments)
 
     def _event(self, name: str, *arguments: Any) -> Sequence[Action]:
-        actions = [_ACTIONS[kind](*values) for kind, *values in self._ask(name, *arguments)]
-        self._events.append([name, *arguments])
-        return actions
+        return [action_from_json(action) for action in self._ask(name, *arguments)]
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         if self._child is None:

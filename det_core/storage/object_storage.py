@@ -227,6 +227,7 @@ class _Download:
         self._bucket, self._key, self._name, self._target, self._size = bucket, key, name, target, size
         self.memory = max(1, min(size, bucket.part_size))
         self._parts: dict[int, Entry] = {}
+        self._has_written = False
 
     def steps(self) -> Sequence[Step]:
         starts = range(0, max(1, self._size), self._bucket.part_size)
@@ -238,7 +239,8 @@ class _Download:
         return whole
 
     def abandon(self) -> None:
-        self._target.unlink(missing_ok=True)
+        if self._has_written:
+            self._target.unlink(missing_ok=True)
 
     def _get(self, start: int, attempts: Retrier) -> int:
         size = min(self._bucket.part_size, self._size - start)
@@ -252,6 +254,7 @@ class _Download:
     def _read(self, start: int, size: int) -> Entry:
         pieces = self._bucket.read(self._key, start, size)
         first = next(pieces, b"")  # before the file is created, because the object may not exist
+        self._has_written = True
         descriptor = os.open(self._target, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             position, crc = start, 0

@@ -14,6 +14,7 @@ from det_core.testing.search_method import SearchMethodCompliance
 
 class TestHalton(SearchMethodCompliance):
     name = "halton"
+    learns = False
     options = (
         {"max_length": {"batches": 100}, "max_trials": 7, "max_concurrent_trials": 2},
         {"max_length": 5, "max_trials": 1},

@@ -89,6 +89,7 @@ def test_other_names_are_refused(det: Det, here: set[Path], text: str) -> None:
 CLASHES = {
     ("storage", "shared-fs"): ("the storage 'shared_fs' is installed", "choose another NAME"),
     ("search-method", "grid"): ("the search method 'grid' is installed",),
+    ("search_method", "random"): ("the search method 'random' is installed",),
     ("command", "Preview_Search"): ("the command 'preview-search' is installed",),
     ("storage", "s3"): ("det-storage-s3 offers the storage 's3'", package_command("install", "det-storage-s3")),
     ("command", "torch"): ("det-torch is a distribution of det", "such as my-torch"),

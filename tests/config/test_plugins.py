@@ -36,6 +36,9 @@ class Gzip(BaseModel):
 class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
 
+class Nested(BaseModel):
+    parts: dict[str, list[Open]] = {}
+
 class Ring(BaseModel):
     tensor_fusion_threshold: int = 64
 
@@ -57,6 +60,7 @@ class Rounds(Steps):
 def det_storage():
     yield StorageSpec(name="gzip", target="x:y", config_model="det_stranger:Gzip")
     yield StorageSpec(name="open", target="x:y", config_model="det_stranger:Open")
+    yield StorageSpec(name="nested", target="x:y", config_model="det_stranger:Nested")
     yield StorageSpec(name="broken", target="x:y", config_model="det_nowhere:Model", install="pip install nowhere")
     yield StorageSpec(name="twice", target="x:y")
     yield StorageSpec(name="twice", target="x:y")
@@ -183,6 +187,15 @@ def test_a_broken_plugin_is_named_with_its_remedy() -> None:
     assert "pip install nowhere" in message
 
 
+def test_a_nested_model_with_further_keys_needs_a_model_that_decides_on_its_own() -> None:
+    """Without an ``extra`` of its own, the outer model would refuse the keys that the inner one allows."""
+    assert problem(checkpoint_storage={"type": "nested"}).endswith(
+        "names 'det_stranger:Nested' for 'nested', but its nested model Open sets extra='allow', while det refuses all "
+        "unknown keys in the block of a model that does not configure `extra`; add to Nested: "
+        "model_config = ConfigDict(extra='forbid')"
+    )
+
+
 @pytest.mark.parametrize(("name", "named"), [("steps", "'det_stranger:Steps'"), ("bare", "no config model")])
 def test_a_search_method_needs_a_length_or_a_unit(name: str, named: str) -> None:
     assert problem(searcher={"name": name, "metric": "loss"}) == (
@@ -223,7 +236,8 @@ def test_the_schema_has_the_installed_plugins() -> None:
     schema = config_schema()
     definitions = json.loads(json.dumps(schema))["$defs"]
     variants = {ref["$ref"].rpartition("/")[2] for ref in definitions["CheckpointStorageConfig"]["oneOf"]}
-    assert variants == {f"storage.{name}" for name in ("broken", "directory", "gzip", "open", "shared_fs", "twice")}
+    names = ("broken", "directory", "gzip", "nested", "open", "shared_fs", "twice")
+    assert variants == {f"storage.{name}" for name in names}
     gzip = definitions["storage.gzip"]
     assert gzip["properties"]["type"]["const"] == "gzip"
     assert gzip["properties"]["base"]["description"] == "Root of all `.gz` files, a `pathlib.Path`."

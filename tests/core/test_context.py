@@ -189,6 +189,14 @@ def test_a_script_keeps_the_checkpoints_that_an_experiment_would_keep(
     assert len(store.checkpoints(trial_id=context.trial.trial_id)) == 2
 
 
+def test_a_script_without_a_config_keeps_what_it_has_saved(store: TrackingStore, tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=tmp_path / "checkpoints") as context:
+        for step in range(1, 5):
+            with context.checkpoint.store_path({"steps_completed": step}):
+                pass
+    assert len(store.checkpoints(trial_id=context.trial.trial_id)) == 4
+
+
 def test_upload_does_not_change_the_directory(store: TrackingStore, tmp_path: Path) -> None:
     source = tmp_path / "mine"
     source.mkdir()

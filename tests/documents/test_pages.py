@@ -94,3 +94,8 @@ def test_every_block_has_a_known_language() -> None:
 def test_commands_parse(name: str, line: str) -> None:
     argv = ["3" if word == "ID" else word for word in shlex.split(line)[1:]]
     assert parser_for(argv).parse_args(argv).run
+
+
+def test_no_page_links_to_a_private_file() -> None:
+    links = {name: re.findall(r"\]\(([^)\s]+)\)", page.read_text()) for name, page in PAGES.items()}
+    assert [(name, link) for name in links for link in links[name] if re.search(r"/_[a-z]\w*\.py$", link)] == []

@@ -109,6 +109,16 @@ def test_a_bad_plugin_causes_one_warning_and_does_not_affect_others(
         registry.find("storage", "zap")
 
 
+def test_a_kind_is_found_as_it_is_typed_and_an_unknown_one_is_named(install: Install, tmp_path: Path) -> None:
+    install("zz-a", storage())
+    registry = scan(tmp_path)
+    assert registry.find("storage", "zap") is registry.specs("storage")[0]
+    with pytest.raises(PluginNotFound, match=r"search method 'asha' \(installed: none\)"):
+        registry.find("search-method", "asha")
+    with pytest.raises(PluginNotFound, match=r"kind of plugins 'store'; expected one of framework, .*search_method"):
+        registry.find("store", "zap")
+
+
 def test_the_error_of_a_name_from_a_broken_plugin_names_the_cause(install: Install, tmp_path: Path) -> None:
     install("det-storage-s3", "import no_such_module", module="zz_s3")
     with pytest.raises(PluginNotFound, match=r"det-storage-s3 1.2.*broken.*no_such_module"):

@@ -126,6 +126,27 @@ def test_a_search_is_not_resumed_with_another_method(search: Any, store: Trackin
     assert len(store.search_events(experiment_id)) == 1
 
 
+def test_recorded_answers_win_over_a_method_that_takes_them(
+    store: TrackingStore, experiment_id: int, search: Any
+) -> None:
+    """Samplers need not be bit-stable between releases."""
+
+    class Sampler(Scripted):
+        def replay(self, event: str, arguments: Sequence[Any], actions: Sequence[Action]) -> Sequence[Action]:
+            self.events.append((event, *arguments, actions))
+            return actions
+
+    begun = search(FIRST, [Train(0, 8)])
+    begun.report([validated(begun.queue[0])])
+    method = Sampler([Create(0, HPARAMS), Train(0, 5)], [Close(0)], [Close(1)])
+    again = RecordedSearch(store, experiment_id, method, seed=7)
+    again.begin()
+    assert method.events == [("start", FIRST), ("on_validation", 0, 4, 0.5, [Train(0, 8)])]
+    assert [(trial.request_id, trial.searcher_length) for trial in again.queue] == [(1, 4), (0, 8)]
+    again.report([validated(again.queue[0])])
+    assert states(store, experiment_id) == ["QUEUED", "COMPLETED"]
+
+
 def test_a_snapshot_shortens_the_replay(
     search: Any, store: TrackingStore, experiment_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

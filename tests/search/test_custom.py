@@ -82,18 +82,21 @@ def new_method(tmp_path: Path) -> Iterator[Open]:
         yield new
 
 
-def test_events_and_actions_pass_and_the_state_is_the_events(new_method: Open, capfd: Any) -> None:
+def test_events_and_actions_pass_also_those_of_a_record(new_method: Open, capfd: Any) -> None:
     method = new_method()
     first = method.start()
     assert brief(first) == "+0 0:3"
-    assert brief(method.on_validation(0, 3, 0.4)) == "-0 +1 1:6"
+    second = method.on_validation(0, 3, 0.4)
+    assert brief(second) == "-0 +1 1:6"
     assert method.progress({0: 3}) == 0.3
     assert method.outline()[0] == "from 3"
-    again = new_method()
-    again.restore(method.state())
+    replaying, restored = new_method(), new_method()
+    assert replaying.replay("start", [], first) == first
+    assert replaying.replay("on_validation", [0, 3, 0.4], second) == second
+    restored.restore([["start"], ["on_validation", 0, 3, 0.4]])  # a snapshot of release 0.1.0
     following = method.on_validation(1, 6, 0.3)
-    assert again.on_validation(1, 6, 0.3) == following and brief(following) == "-1 +2 2:12"
-    assert again.state() == method.state()
+    assert brief(following) == "-1 +2 2:12"
+    assert following == replaying.on_validation(1, 6, 0.3) == restored.on_validation(1, 6, 0.3)
     assert capfd.readouterr().out == ""  # output of the method does not mix with that of a command
 
 

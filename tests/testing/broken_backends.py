@@ -50,6 +50,39 @@ class UsesAShell(Ring):
         return replace(start, argv=["/bin/sh", "-c", " ".join(start.argv)])
 
 
+class ReversesNodes(Ring):
+    def ranks(self) -> WorkerRanks:
+        ranks = super().ranks()
+        return replace(ranks, cross_rank=ranks.cross_size - 1 - ranks.cross_rank)
+
+
+class GivesAllTheSameRank(Ring):
+    def ranks(self) -> WorkerRanks:
+        return replace(super().ranks(), rank=0, local_rank=0)
+
+
+class DropsArguments(Ring):
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
+        return super().start(place, [word for word in worker if word])
+
+
+class StartsElsewhere(Ring):
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
+        start = super().start(place, worker)
+        return replace(start, argv=["env", "--chdir=/", *start.argv])
+
+
+class StartsOneLess(Ring):
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
+        return super().start(replace(place, slots=max(1, place.slots - 1)), worker)
+
+
+class ChoosesThreads(Ring):
+    def start(self, place: NodePlacement, worker: Sequence[str]) -> WorkerCommand:
+        start = super().start(place, worker)
+        return replace(start, env={**start.env, "OMP_NUM_THREADS": "1"})
+
+
 class Patched(Ring):
     """Backend whose launcher runs that of the ring after some lines of its own."""
 
@@ -80,6 +113,18 @@ class WaitsForEverybody(Patched):
     patch = "det_ring.wait = lambda workers, grace: max(abs(worker.wait()) for worker in workers)"
 
 
+class DropsErrors(Patched):
+    patch = "relay = det_ring.relay; det_ring.relay = lambda r, s, t: t is sys.stdout.buffer and relay(r, s, t)"
+
+
+class RestartsWorkers(Patched):
+    patch = "main = det_ring.main; det_ring.main = lambda *arguments: main(*arguments) and main(*arguments)"
+
+
+class RetriesUntilSuccess(Patched):
+    patch = "main = det_ring.main; det_ring.main = lambda *arguments: main(*arguments) and 0"
+
+
 class PrintsTwice(Patched):
     patch = "relay = det_ring.relay; det_ring.relay = lambda r, s, t: relay(r, (l for l in s for _ in '12'), t)"
 
@@ -93,6 +138,15 @@ CAUGHT_BY: dict[type[Ring], list[str]] = {
     ForgetsNodes: ["two_nodes_are_one_job"],
     AlwaysTheOnlyOne: ["workers_talk", "two_launches_at_once_do_not_meet", "a_process_of_somebody_else_has_no_rank"],
     ClearsTheEnvironment: ["workers_get_environment_directory_and_arguments"],
+    ReversesNodes: ["two_nodes_are_one_job"],
+    GivesAllTheSameRank: ["every_worker_has_a_rank_of_its_own[3]"],
+    DropsArguments: ["workers_get_environment_directory_and_arguments"],
+    StartsElsewhere: ["workers_get_environment_directory_and_arguments"],
+    StartsOneLess: ["every_worker_has_a_rank_of_its_own[3]"],
+    ChoosesThreads: ["workers_get_environment_directory_and_arguments"],
+    DropsErrors: ["lines_carry_the_rank_that_printed_them"],
+    RestartsWorkers: ["a_worker_that_raises_ends_all_and_says_why[last]"],
+    RetriesUntilSuccess: ["a_worker_that_exits_with_an_error_fails_the_job[last]"],
     UsesAShell: ["workers_get_environment_directory_and_arguments"],
     HidesRanks: ["lines_carry_the_rank_that_printed_them"],
     CutsLines: ["lines_carry_the_rank_that_printed_them"],

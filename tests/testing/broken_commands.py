@@ -68,6 +68,54 @@ class ExplainsNoCommand(Sound):
         parser.add_subparsers().add_parser("list")
 
 
+class ForgetsItsFunction(Sound):
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_subparsers().add_parser("list", help="list a directory")
+
+
+class WritesForItsHelp(Sound):
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        super().configure(parser)
+        Path("cache").touch()
+
+
+class PrintsColours(Sound):
+    def run(self, args: argparse.Namespace) -> Any:
+        print("\x1b[31mreading\x1b[0m")
+        return super().run(args)
+
+
+class AsksForConfirmation(Sound):
+    def run(self, args: argparse.Namespace) -> Any:
+        return super().run(args) if input("really? ") else 1
+
+
+class PrintsTwoDocuments(Sound):
+    def run(self, args: argparse.Namespace) -> Any:
+        print(json.dumps(str(args.path)))
+        return super().run(args)
+
+
+class DumpsPaths(Sound):
+    def run(self, args: argparse.Namespace) -> Any:
+        print(json.dumps(args.path) if args.json else args.path)
+        return 0
+
+
+class HasCodesOfItsOwn(Sound):
+    def run(self, args: argparse.Namespace) -> Any:
+        if not args.path.is_dir():
+            print(f"det: error: there is no directory {args.path}", file=sys.stderr)
+            return 3
+        return super().run(args)
+
+
+class PrintsWhatItFinds(Sound):
+    def run(self, args: argparse.Namespace) -> Any:
+        print(f"{args.path}:")
+        return super().run(args)
+
+
 class ReturnsItsResult(Sound):
     def run(self, args: argparse.Namespace) -> Any:
         return super().run(args) or "done"
@@ -153,6 +201,14 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     HidesAnOption: ["help_describes_every_option"],
     ExplainsNoOption: ["help_describes_every_option"],
     ExplainsNoCommand: ["help_describes_every_option"],
+    ForgetsItsFunction: ["every_command_has_a_function"],
+    WritesForItsHelp: ["help_describes_the_command"],
+    PrintsColours: ["a_success_exits_with_0"],
+    AsksForConfirmation: ["a_success_exits_with_0"],
+    PrintsTwoDocuments: ["json_is_one_document"],
+    DumpsPaths: ["json_is_one_document"],
+    HasCodesOfItsOwn: ["a_failure_is_one_line"],
+    PrintsWhatItFinds: ["a_failure_is_one_line"],
     ReturnsItsResult: ["a_success_exits_with_0"],
     TakesAnything: ["a_wrong_option_is_a_usage_error"],
     PrintsTheUsageOnly: ["a_wrong_option_is_a_usage_error"],

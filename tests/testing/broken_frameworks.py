@@ -11,6 +11,7 @@ import pickle
 import random
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -92,6 +93,50 @@ class SeedsByHash(Sound):
 class IgnoresTheSeed(Sound):
     def generator(self, purpose: str) -> random.Random:
         return random.Random(purpose)
+
+
+class InitializesAlike(Sound):
+    def __init__(self, trial: Line) -> None:
+        super().__init__(trial)
+        self.weights, *_ = trial.build(random.Random(0))
+
+
+class ShufflesAlike(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return random.Random(purpose) if purpose.startswith("epoch") else super().generator(purpose)
+
+
+class ShufflesOnce(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return super().generator("epoch" if purpose.startswith("epoch") else purpose)
+
+
+class RepeatsABatch(Sound):
+    def train_batch(self) -> Metrics:
+        batch = self.batch
+        self.batch -= batch % self.batches_per_epoch == 1
+        metrics = super().train_batch()
+        self.batch = batch + 1
+        return metrics
+
+
+class BuffersMetrics(Sound):
+    """Framework whose metrics of a batch are all the same object."""
+
+    def train_batch(self) -> Metrics:
+        self.metrics = vars(self).get("metrics", {})
+        self.metrics.update(super().train_batch())
+        return self.metrics
+
+
+class ValidatesOnward(Sound):
+    """Framework whose validations go on with the random numbers of the previous one."""
+
+    def generator(self, purpose: str) -> random.Random:
+        if purpose != "validation":
+            return super().generator(purpose)
+        self.of_validation = vars(self).get("of_validation") or super().generator(purpose)
+        return self.of_validation
 
 
 class ValidatesWithItsGenerator(Sound):
@@ -235,9 +280,56 @@ class ContinuesTheOther(Sound):
         super().load(path, batches_trained=batches_trained or 5)
 
 
+class KeepsTheMomentum(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        self.velocity = json.loads((path / FILE).read_text())["velocity"]
+
+
+class KeepsTheGenerator(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        version, numbers, gauss = json.loads((path / FILE).read_text())["random"]
+        self.random.setstate((version, tuple(numbers), gauss))
+
+
+class KeepsWhatIsNotReported(Sound):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        self.steepest = json.loads((path / FILE).read_text())["steepest"]
+
+
+class KeepsStateElsewhere(Sound):
+    """Framework whose momentum is in a file of its own, which is that of the latest checkpoint."""
+
+    def snapshot(self) -> Callable[[Path], None]:
+        write, velocity = super().snapshot(), self.velocity
+
+        def elsewhere(path: Path) -> None:
+            write(path)
+            (path.parent / "velocity").write_text(json.dumps(velocity))
+
+        return elsewhere
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        if batches_trained:
+            self.velocity = json.loads((path.parent / "velocity").read_text())
+
+
+class ReadsTheClock(Sound):
+    def generator(self, purpose: str) -> random.Random:
+        return random.Random(f"{int(time.time())} {purpose}")
+
+
 class SaysNothing(Sound):
     def metadata(self) -> Metrics:
         return {}
+
+
+class HidesItsName(Sound):
+    def metadata(self) -> Metrics:
+        return {"framework": "descent", "format": "json"}
 
 
 class Pickles(Sound):
@@ -261,17 +353,50 @@ class TrainsCopies(Sound):
 
 
 class SharesBatches(Sound):
-    """Framework without a defect, whose workers divide each batch."""
+    """Framework without a defect, whose workers divide each batch, with random numbers of their own."""
 
     def __init__(self, trial: Line) -> None:
         super().__init__(trial)
-        whole, workers = trial.gradient, trial.context.distributed
+        self.workers, self.gradient = trial.context.distributed, trial.gradient
+        self.random = self.generator(f"slot {self.workers.rank}")
+        trial.gradient = self.share
 
-        def gradient(weights: list[float], batch: Sequence[int], random: random.Random) -> tuple[list[float], Metrics]:
-            part, metrics = whole(weights, batch[workers.rank :: workers.size], random)
-            return [sum(slopes) for slopes in zip(*workers.allgather(part), strict=True)], metrics
+    def share(self, weights: list[float], batch: Sequence[int], random: random.Random) -> tuple[list[float], Metrics]:
+        part, metrics = self.gradient(weights, batch[self.workers.rank :: self.workers.size], random)
+        return self.combine(part), metrics
 
-        trial.gradient = gradient
+    def combine(self, part: list[float]) -> list[float]:
+        return [sum(slopes) for slopes in zip(*self.workers.allgather(part), strict=True)]
+
+    def snapshot(self) -> Callable[[Path], None]:
+        write, generators = super().snapshot(), self.workers.gather(self.random.getstate())
+
+        def write_all(path: Path) -> None:
+            write(path)
+            (path / "generators").write_text(json.dumps(generators))
+
+        return write_all
+
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        super().load(path, batches_trained=batches_trained)
+        version, numbers, gauss = json.loads((path / "generators").read_text())[self.workers.rank]
+        self.random.setstate((version, tuple(numbers), gauss))
+
+
+class CombinesNothing(SharesBatches):
+    def combine(self, part: list[float]) -> list[float]:
+        return part
+
+
+class ValidatesApart(SharesBatches):
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        metrics = super().validate(stop)
+        return metrics and {"validation_loss": metrics["validation_loss"] + self.workers.rank}
+
+
+class LoadsTheGeneratorOfTheChief(SharesBatches):
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        DescentAdapter.load(self, path, batches_trained=batches_trained)
 
 
 class IsHeavy(Sound):
@@ -283,6 +408,10 @@ class ClaimsAll(Sound):
 
 
 class CannotBeShown(Sound):
+    """The defect is in `det_frameworks`."""
+
+
+class QuotesItsPathOnce(Sound):
     """The defect is in `det_frameworks`."""
 
 
@@ -300,7 +429,14 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     SkipsTheFirstReport: ["reports_come_when_they_are_due"],
     DrawsFromTheSystem: ["the_same_seed_trains_the_same"],
     SeedsByHash: ["killed_is_as_if_undisturbed"],
+    ReadsTheClock: ["the_same_seed_trains_the_same"],
     IgnoresTheSeed: ["another_seed_trains_otherwise"],
+    InitializesAlike: ["another_seed_trains_otherwise"],
+    ShufflesAlike: ["another_seed_trains_otherwise"],
+    ShufflesOnce: ["each_epoch_has_an_order_of_its_own"],
+    RepeatsABatch: ["each_epoch_has_an_order_of_its_own"],
+    BuffersMetrics: ["each_epoch_has_an_order_of_its_own"],
+    ValidatesOnward: ["validation_does_not_change_training"],
     ValidatesWithItsGenerator: ["validation_does_not_change_training"],
     ValidatesWithAverages: ["a_validation_cut_short_does_not_change_training"],
     StaysUntilTheReport: ["leaves_after_the_batch"],
@@ -322,28 +458,44 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     PassesOverFullDisks: ["a_failed_write_makes_no_checkpoint"],
     PassesOverDamage: ["a_damaged_checkpoint_is_passed_over"],
     StartsCold: ["a_warm_start_takes_the_weights"],
-    ContinuesTheOther: ["a_warm_start_begins_with_the_first_batch"],
+    ContinuesTheOther: ["a_warm_start_takes_only_the_weights"],
+    KeepsTheMomentum: ["a_warm_start_takes_only_the_weights"],
+    KeepsTheGenerator: ["a_warm_start_takes_only_the_weights"],
+    KeepsWhatIsNotReported: ["a_warm_start_takes_only_the_weights"],
+    KeepsStateElsewhere: ["a_snapshot_stays_as_it_was_taken"],
     SaysNothing: ["metadata_tells_framework_and_format"],
+    HidesItsName: ["metadata_tells_framework_and_format"],
     Pickles: ["loading_runs_no_code"],
     TrainsCopies: ["slots_divide_each_batch"],
+    CombinesNothing: ["slots_divide_each_batch"],
+    ValidatesApart: ["slots_divide_each_batch"],
+    LoadsTheGeneratorOfTheChief: ["slots_resume_exactly"],
     IsHeavy: ["the_plugin_is_light"],
     ClaimsAll: ["the_plugin_claims_only_its_own_trials"],
     CannotBeShown: ["the_lines_that_load_a_checkpoint_are_python"],
+    QuotesItsPathOnce: ["the_lines_that_load_a_checkpoint_are_python"],
     LosesItsStarter: ["the_starter_trains"],
+}
+
+
+LOADING = {
+    "CannotBeShown": 'json.load(open "{path}")',
+    "QuotesItsPathOnce": "json.load(open('{path}'))",
+    "HidesItsName": 'json.load(open("{path}/descent.json"))',
 }
 
 
 @det_core.hookimpl
 def det_frameworks() -> Iterator[FrameworkSpec]:
     for name in NAMES:
-        loading = "json.load(open '{path}')" if name == "CannotBeShown" else ""
+        loading = LOADING.get(name, "")
         starter = "det_descent:missing" if name == "LosesItsStarter" else ""
         yield FrameworkSpec(
             name=name,
             target=f"{__name__}:run_trial",
             loading=loading,
             starter=starter,
-            needs_adapter=name not in ("TrainsCopies", "SharesBatches"),
+            needs_adapter=not (name == "TrainsCopies" or issubclass(globals()[name], SharesBatches)),
         )
 
 

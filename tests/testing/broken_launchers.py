@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 from unittest import mock
@@ -232,6 +233,17 @@ class MergesStreams(Logging):
         request.log(rank, "stdout", text)
 
 
+class RepeatsLines(Logging):
+    def log(self, request: LaunchRequest, rank: int | None, stream: str, text: str) -> None:
+        request.log(rank, stream, text)
+        request.log(rank, stream, text)
+
+
+class StripsLines(Logging):
+    def log(self, request: LaunchRequest, rank: int | None, stream: str, text: str) -> None:
+        request.log(rank, stream, text.strip())
+
+
 class ForgetsRanks(Logging):
     def log(self, request: LaunchRequest, rank: int | None, stream: str, text: str) -> None:
         request.log(None, stream, text)
@@ -373,6 +385,91 @@ class WritesVariables(Sound):
         return request
 
 
+class GivesOneSlot(Sound):
+    def changed(self, request: LaunchRequest) -> LaunchRequest:
+        return replace(request, slots=1)
+
+
+class ChangesKeys(Sound):
+    def changed(self, request: LaunchRequest) -> LaunchRequest:
+        return replace(request, key=f"{request.key}-{time.monotonic_ns()}")
+
+
+class ForgetsTheSubmission(Sound):
+    def changed(self, request: LaunchRequest) -> LaunchRequest:
+        return replace(request, submitted=datetime.now(timezone.utc))
+
+
+class BlocksInStart(Sound):
+    claims: ClassVar = {"limit": 4.0}
+
+    def start(self, request: LaunchRequest) -> Allocation:
+        allocation = super().start(request)
+        while allocation.status().phase is Phase.QUEUED and not allocation.wait(0.1):
+            pass  # until it is the turn of this launch
+        return allocation
+
+
+class AsksSlowly(Sound):
+    class allocation(Wrapped):
+        def status(self) -> Status:
+            time.sleep(6)
+            return super().status()
+
+
+class FailsAfterTheEnd(Sound):
+    class allocation(Wrapped):
+        def kill(self) -> None:
+            if self.inner.wait(0):
+                raise ProcessLookupError("the job does not exist")
+            super().kill()
+
+
+class BlamesTheWithdrawn(Sound):
+    class allocation(Wrapped):
+        def wait(self, timeout: float) -> Exit | None:
+            end = super().wait(timeout)
+            return (
+                end and Exit(code=end.code or 1, cause=Cause.CANCELED)
+                if end and end.cause is Cause.NOT_STARTED
+                else end
+            )
+
+
+class HidesTheReason(Sound):
+    class allocation(Wrapped):
+        def status(self) -> Status:
+            return replace(super().status(), message="")
+
+
+class ClaimsToRun(Sound):
+    claims: ClassVar = {"limit": 4.0}
+
+    class allocation(Wrapped):
+        def status(self) -> Status:
+            return replace(super().status(), phase=Phase.RUNNING)
+
+
+class ReportsCodesOfShells(Sound):
+    class allocation(Wrapped):
+        def wait(self, timeout: float) -> Exit | None:
+            end = super().wait(timeout)
+            return replace(end, code=128 - end.code) if end and end.code < 0 else end
+
+
+class KillsToPreempt(Sound):
+    class allocation(Wrapped):
+        def preempt(self) -> None:
+            self.kill()
+
+
+class FailsToClose(Sound):
+    class allocation(Wrapped):
+        def close(self) -> None:
+            super().close()
+            raise OSError("the job is gone")
+
+
 CAUGHT_BY: dict[type[Sound], list[str]] = {
     Sound: ["the_plugin_is_light"],
     AcceptsAnything: ["wrong_options_are_refused_with_the_config"],
@@ -425,6 +522,20 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     MixesLaunches: ["launches_start_from_any_thread"],
     SharesSlots: ["launches_at_once_have_different_slots", "launches_wait_for_slots"],
     ReversesPriorities: ["waiting_launches_go_by_priority_and_submission"],
+    GivesOneSlot: ["the_cluster_info_is_complete"],
+    ChangesKeys: ["a_launch_waits_for_the_end_of_the_previous"],
+    ForgetsTheSubmission: ["waiting_launches_go_by_priority_and_submission"],
+    BlocksInStart: ["launches_wait_for_slots"],
+    AsksSlowly: ["no_call_waits_for_processes_that_hang"],
+    FailsAfterTheEnd: ["an_end_does_not_change"],
+    BlamesTheWithdrawn: ["a_launch_that_waits_can_be_withdrawn[kill]"],
+    HidesTheReason: ["launches_wait_for_slots"],
+    ClaimsToRun: ["launches_wait_for_slots"],
+    ReportsCodesOfShells: ["the_exit_code_is_that_of_the_command[SIGKILL]"],
+    KillsToPreempt: ["preemption_reaches_the_workers"],
+    FailsToClose: ["the_exit_code_is_that_of_the_command[success]"],
+    RepeatsLines: ["lines_have_their_stream_and_order"],
+    StripsLines: ["lines_have_their_stream_and_order"],
     ForgetsSecrets: ["processes_read_the_secrets_of_their_config"],
     RelaysNoCalls: ["calls_reach_the_tracking_store_of_the_runner"],
     ShowsVariables: ["secrets_are_not_visible_to_others"],

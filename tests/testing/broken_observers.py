@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+import threading
 import time
 import unittest.mock  # noqa: F401  (adds more modules than the budget allows)
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +29,7 @@ PIN = "four-secret-digits"
 class Config(BaseModel):
     directory: Path
     pin: SecretStr
-    hangs: bool = False
+    unreachable: bool = False
     retries: int = 1
 
 
@@ -55,6 +58,8 @@ class Sound(Observer):
         self.write()
 
     def write(self) -> None:
+        if self.config.unreachable:
+            raise ConnectionError("the destination does not answer")
         with self.path.open("a") as file:
             file.write("".join(f"{line}\n" for line in self.lines))
         self.lines.clear()
@@ -101,6 +106,71 @@ class FailsForModels(Sound):
 class RefusesNaN(Sound):
     def metrics_reported(self, event: events.MetricsReported) -> None:
         self.lines.append(json.dumps(event.metrics, allow_nan=False))
+
+
+class FailsInScripts(Sound):
+    def open(self, context: ObserverContext) -> None:
+        super().open(context)
+        self.level = {"runner": 1, "worker": 2, "client": 0}[context.place]
+
+
+class ExitsTheProcess(Sound):
+    def model_version_registered(self, event: events.ModelVersionRegistered) -> None:
+        sys.exit(f"unknown model {event.model}")
+
+
+class SwallowsErrors(Sound):
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+class KeepsOneReportPerStep(Sound):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.steps: dict[int, str] = {}
+
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        self.steps[event.steps_completed] = json.dumps({"metrics": event.metrics})
+
+    def flush(self) -> None:
+        self.lines += self.steps.values()
+        self.steps.clear()
+        super().flush()
+
+
+class SendsInBatches(Sound):
+    def flush(self) -> None:
+        if len(self.lines) >= 4:
+            super().flush()
+
+
+class RoundsValues(Sound):
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        self.lines.append(f"{event.metrics['loss']:g}")
+
+
+class Overwrites(Sound):
+    def write(self) -> None:
+        self.path.write_text("".join(f"{line}\n" for line in self.lines))
+        self.lines.clear()
+
+
+class TakesFromTheConfig(Sound):
+    def metrics_reported(self, event: events.MetricsReported) -> None:
+        super().metrics_reported(event)
+        event.config["observers"].clear()
+
+
+class FailsAtTheEnd(Sound):
+    def close(self) -> None:
+        self.file.close()  # type: ignore[attr-defined]
+
+
+class LeavesAThread(Sound):
+    def open(self, context: ObserverContext) -> None:
+        super().open(context)
+        threading.Thread(target=time.sleep, args=[30], daemon=True).start()
 
 
 class SendsTwice(Sound):
@@ -168,7 +238,7 @@ class TakesFromMetrics(Sound):
 
 class WaitsTooLong(Sound):
     def flush(self) -> None:
-        if self.config.hangs:
+        if self.config.unreachable:
             time.sleep(30)
         super().flush()
 
@@ -198,6 +268,16 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     SendsThePin: ["no_secret_arrives"],
     FailsForModels: ["every_event_is_accepted[client]"],
     RefusesNaN: ["unusual_values_are_accepted"],
+    FailsInScripts: ["every_event_is_accepted[script]"],
+    ExitsTheProcess: ["every_event_is_accepted[client]"],
+    SwallowsErrors: ["an_unreachable_destination_is_harmless"],
+    KeepsOneReportPerStep: ["a_flush_sends_everything_once"],
+    SendsInBatches: ["each_event_arrives_once"],
+    RoundsValues: ["each_event_arrives_once"],
+    Overwrites: ["each_event_arrives_once"],
+    TakesFromTheConfig: ["events_are_left_unchanged"],
+    FailsAtTheEnd: ["it_can_be_closed_without_events"],
+    LeavesAThread: ["close_releases_what_open_acquired"],
     SendsTwice: ["each_event_arrives_once"],
     SendsModelsTwice: ["each_event_arrives_once"],
     SendsModelsAgain: ["each_event_arrives_once"],

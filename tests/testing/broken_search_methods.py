@@ -6,10 +6,12 @@ test_search_method.py registers them as a plugin and runs the tests.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
 import det_core
 from det_core.config import PositiveLength, sample_hyperparameters
@@ -26,6 +28,7 @@ class Sound(SearchMethod):
     """Base class of all search methods here, which trains its trials in two steps and has no defect."""
 
     config_model: type[BaseModel] = Config
+    learns = True
 
     def __init__(self, config: Config, hyperparameters: Mapping[str, Any], seed: int) -> None:
         self.config, self.space, self.seed = config, hyperparameters, seed
@@ -77,6 +80,81 @@ class UsesTheGlobalGenerator(Sound):
 class SeedsWithAHash(Sound):
     def sample(self, trial: int) -> Mapping[str, Any]:
         return sample_hyperparameters(self.space, random.Random(hash(f"{self.seed} {trial}")))
+
+
+class SeedsTheGlobalGenerator(UsesTheGlobalGenerator):
+    def __init__(self, config: Config, hyperparameters: Mapping[str, Any], seed: int) -> None:
+        super().__init__(config, hyperparameters, seed)
+        random.seed(seed)
+
+
+class ReadsTheClock(Sound):
+    def sample(self, trial: int) -> Mapping[str, Any]:
+        return sample_hyperparameters(self.space, random.Random(f"{int(time.time() / 3600)} {trial}"))
+
+
+class ReadsTheTimeOfDay(Sound):
+    def sample(self, trial: int) -> Mapping[str, Any]:
+        return sample_hyperparameters(self.space, random.Random(f"{datetime.now():%d %H} {trial}"))
+
+
+class SharesItsTrials(Sound):
+    """Search method whose objects have one list of trials."""
+
+    trials: ClassVar[list[int]] = []
+
+    def sample(self, trial: int) -> Mapping[str, Any]:
+        self.trials.append(trial)
+        return sample_hyperparameters(self.space, random.Random(f"{self.seed} {len(self.trials)}"))
+
+
+class ForgetsRecordedActions(Sound):
+    def replay(self, event: str, arguments: Sequence[Any], actions: Sequence[Action]) -> Sequence[Action]:
+        return actions
+
+
+class AnswersForItself(Sound):
+    def replay(self, event: str, arguments: Sequence[Any], actions: Sequence[Action]) -> Sequence[Action]:
+        return super().replay(event, arguments, actions)
+
+
+class IgnoresTheSeed(Sound):
+    def sample(self, trial: int) -> Mapping[str, Any]:
+        return sample_hyperparameters(self.space, random.Random(trial))
+
+
+class TriesOnePoint(Sound):
+    def sample(self, trial: int) -> Mapping[str, Any]:
+        return sample_hyperparameters(self.space, random.Random(self.seed))
+
+
+class PrefersLargeMetrics(Sound):
+    def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
+        return super().on_validation(request_id, length, -metric)
+
+
+class NeverLearns(Sound):
+    def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
+        return super().on_validation(request_id, length, 0.0)
+
+
+class PrefersTheMiddle(Sound):
+    def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
+        return super().on_validation(request_id, length, abs(metric))
+
+
+class LearnsAfterAll(Sound):
+    learns = False
+
+
+class OutlinesAsText(Sound):
+    def outline(self) -> str:
+        return "trains each trial in two steps"
+
+
+class IgnoresOptions(Sound):
+    class config_model(Config):
+        model_config = ConfigDict(extra="ignore")
 
 
 class ForgetsTheBest(Sound):
@@ -203,6 +281,12 @@ class DoublesAnOption(Sound):
 
 CAUGHT_BY: dict[type[Sound], list[str]] = {
     UsesTheGlobalGenerator: ["the_same_events_give_the_same_actions"],
+    SeedsTheGlobalGenerator: ["the_same_events_give_the_same_actions"],
+    ForgetsRecordedActions: ["recorded_actions_win"],
+    AnswersForItself: ["recorded_actions_win"],
+    SharesItsTrials: ["the_same_events_give_the_same_actions"],
+    ReadsTheClock: ["another_process_gives_the_same_actions"],
+    ReadsTheTimeOfDay: ["another_process_gives_the_same_actions"],
     SeedsWithAHash: ["another_process_gives_the_same_actions"],
     ForgetsTheBest: ["a_snapshot_after_any_event_changes_nothing"],
     CountsSnapshots: ["a_snapshot_after_any_event_changes_nothing"],
@@ -217,6 +301,13 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     TurnsListsIntoTuples: ["actions_are_json"],
     LeavesTheRange: ["hyperparameters_are_in_the_space"],
     ForgetsConstants: ["hyperparameters_are_in_the_space"],
+    TriesOnePoint: ["trials_have_different_hyperparameters"],
+    IgnoresTheSeed: ["another_seed_tries_other_hyperparameters"],
+    PrefersLargeMetrics: ["smaller_metrics_are_better"],
+    PrefersTheMiddle: ["smaller_metrics_are_better"],
+    NeverLearns: ["smaller_metrics_are_better"],
+    LearnsAfterAll: ["smaller_metrics_are_better"],
+    OutlinesAsText: ["the_outline_consists_of_lines"],
     AddsMetrics: ["any_metric_is_accepted[options0-True]"],
     CountsExitedTwice: ["progress_never_decreases"],
     ForgetsProgress: ["progress_never_decreases"],
@@ -224,6 +315,7 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     TakesLengths: ["arguments_are_left_unchanged"],
     HasNoLength: ["the_length_of_training_is_required"],
     InventsALength: ["the_length_of_training_is_required"],
+    IgnoresOptions: ["an_unknown_option_is_refused"],
     DoublesAnOption: ["a_dumped_config_is_equal"],
 }
 

@@ -12,9 +12,11 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import unquote_plus
 
 from det_core.errors import StorageError
+from det_core.interfaces.storage import Progress, StorageManager
 from det_core.storage import Entry
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
@@ -75,6 +77,51 @@ class SharesOneBuffer(Sound):
         self._buffer = source
         time.sleep(0.001)
         return super().put(storage_id, path, self._buffer)
+
+
+class LinksTheSource(Sound):
+    def put(self, storage_id: str, path: str, source: Path) -> str | None:
+        target = self.path(storage_id, path)
+        if path.endswith("/"):
+            return super().put(storage_id, path, source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        target.hardlink_to(source)
+        return None
+
+
+class MovesTheSource(Sound):
+    def put(self, storage_id: str, path: str, source: Path) -> str | None:
+        crc = super().put(storage_id, path, source)
+        if not path.endswith("/"):
+            source.unlink()
+        return crc
+
+
+class GetsALink(Sound):
+    def get(self, storage_id: str, path: str, target: Path) -> str | None:
+        if not self.path(storage_id, path).is_file():
+            raise FileNotFoundError(path)
+        target.unlink(missing_ok=True)
+        target.symlink_to(self.path(storage_id, path))
+        return None
+
+
+class EmptiesTheTarget(Sound):
+    def get(self, storage_id: str, path: str, target: Path) -> str | None:
+        if target.exists():
+            target.write_bytes(b"")
+        return super().get(storage_id, path, target)
+
+
+class RemembersSizes(Sound):
+    def __init__(self, config: DirectoryConfig) -> None:
+        super().__init__(config)
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def list(self, storage_id: str) -> dict[str, int]:
+        listed = super().list(storage_id)
+        return {path: self._sizes.setdefault((storage_id, path), size) for path, size in listed.items()}
 
 
 class GetsOverTheTarget(Sound):
@@ -270,6 +317,44 @@ class TellsOtherTimes(Sound):
         return {storage_id: time.replace(tzinfo=one_hour) for storage_id, time in super().stored().items()}
 
 
+class TellsThePresent(Sound):
+    def stored(self) -> dict[str, datetime]:
+        return dict.fromkeys(super().stored(), datetime.now(timezone.utc))
+
+
+class TellsTheFirstWrite(Sound):
+    first: ClassVar[dict[Path, datetime]] = {}
+
+    def stored(self) -> dict[str, datetime]:
+        times = super().stored()
+        return {
+            storage_id: self.first.setdefault(self.local_path(storage_id), times[storage_id]) for storage_id in times
+        }
+
+
+class RemembersIds(Sound):
+    def stored(self) -> dict[str, datetime]:
+        (self._base / "gone").mkdir(parents=True, exist_ok=True)
+        return super().stored()
+
+
+class LocatesAllAlike(Sound):
+    def location(self, storage_id: str) -> str:
+        return self._base.as_uri()
+
+
+class RetriesElsewhere(Sound):
+    def with_few_retries(self) -> StorageManager:
+        return type(self)(DirectoryConfig(container_path=self._base / "impatient"))
+
+
+class LosesProgress(Sound):
+    def get_files(
+        self, storage_id: str, files: Mapping[str, tuple[Path, int]], progress: Progress | None = None
+    ) -> dict[str, Entry]:
+        return super().get_files(storage_id, files)
+
+
 class LivesElsewhere(Sound):
     def local_path(self, storage_id: str) -> Path:
         return super().local_path(storage_id) / "files"
@@ -293,6 +378,11 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     RemovesFirst: ["a_put_that_fails_keeps_what_was_there"],
     WritesInPlace: ["a_file_appears_whole"],
     SharesOneBuffer: ["threads_do_not_disturb_each_other"],
+    LinksTheSource: ["stored_files_are_copies"],
+    MovesTheSource: ["stored_files_are_copies"],
+    GetsALink: ["stored_files_are_copies"],
+    EmptiesTheTarget: ["what_is_missing_is_not_found[missing]"],
+    RemembersSizes: ["put_replaces_what_is_there"],
     GetsOverTheTarget: ["get_replaces_the_target"],
     OpensTheTargetFirst: ["what_is_missing_is_not_found[missing]"],
     LeavesTemporaries: ["get_writes_nothing_but_its_target"],
@@ -330,6 +420,12 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     CutsNames: ["long_names_are_kept[n]"],
     TellsLocalTimes: ["stored_tells_ids_and_times"],
     TellsOtherTimes: ["stored_tells_ids_and_times"],
+    TellsThePresent: ["stored_tells_ids_and_times"],
+    TellsTheFirstWrite: ["stored_tells_ids_and_times"],
+    RemembersIds: ["stored_tells_ids_and_times"],
+    LocatesAllAlike: ["each_checkpoint_has_a_location_of_its_own_or_none"],
+    RetriesElsewhere: ["a_client_with_few_retries_uses_the_same_store"],
+    LosesProgress: ["many_files_are_put_and_got_at_once"],
     LivesElsewhere: ["a_local_path_holds_the_files"],
     ShowsRawErrors: ["a_store_that_cannot_be_used_says_so"],
 }

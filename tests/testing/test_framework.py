@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import test_descent
 
 from det_core.testing.framework import FrameworkCompliance, _stop_tests
 from det_core.testing.framework._slot_tests import FrameworkSlotTests
 from det_core.tracking import _wal_sync
 from det_core.trial import Trial
 from tests.testing import broken_frameworks
-from tests.testing.broken_frameworks import CAUGHT_BY, FILE, LosesItsStarter
+from tests.testing.broken_frameworks import CAUGHT_BY, LosesItsStarter
 from tests.testing.defects import caught_tests, list_tests, make_defect_tests
 
 PLUGIN = broken_frameworks.__name__
@@ -29,8 +29,8 @@ class BrokenFrameworks(FrameworkCompliance):
         monkeypatch.setattr(_wal_sync, "INTERVAL", 0.1)
         monkeypatch.setattr(_stop_tests, "_STOP_SECONDS", 2.0)
 
-    def weights(self, path: Path) -> Any:
-        return json.loads((path / FILE).read_text())["weights"]
+    weights = test_descent.TestDescent.weights
+    replace_weights = test_descent.TestDescent.replace_weights
 
 
 def describe(adapter: type) -> dict[str, Any]:
@@ -42,6 +42,7 @@ def describe(adapter: type) -> dict[str, Any]:
 INTEGRATION = {
     "test_killed_is_as_if_undisturbed",
     "test_slots_divide_each_batch",
+    "test_slots_resume_exactly",
     "test_the_plugin_is_light",
     "test_the_starter_trains",
 }
@@ -69,5 +70,7 @@ def test_a_missing_or_local_trial_class_and_missing_weights_are_errors() -> None
         mine._trial_class()
     with pytest.raises(NotImplementedError, match=r"TestMine must override weights\(path\)"):
         mine().weights(Path())
+    with pytest.raises(NotImplementedError, match=r"TestMine must override replace_weights\(path, source\)"):
+        mine().replace_weights(Path(), Path())
     with pytest.raises(AssertionError, match="Local is defined inside a function.*move it to the top"):
         type("TestMine", (FrameworkCompliance,), {"trial_class": Local})._trial_class()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import test_descent
 
+from det_core.specs import FrameworkSpec
 from det_core.testing.framework import FrameworkCompliance
 from tests.testing.documents import declared_attributes, first_column, require_example, snippets
 from tests.testing.plugin_sites import plugin_environment, run_module
@@ -83,4 +85,6 @@ def test_the_document_shows_the_example(language: str) -> None:
 
 
 def test_every_attribute_is_in_the_table() -> None:
-    assert first_column(DOCUMENT) == declared_attributes(FrameworkCompliance) | {"weights"}
+    methods = {"weights", "replace_weights"}
+    optional = {field.name for field in fields(FrameworkSpec)} - {"name", "target", "config_model", "api"}
+    assert first_column(DOCUMENT) == declared_attributes(FrameworkCompliance) | methods | optional

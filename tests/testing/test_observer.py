@@ -27,7 +27,7 @@ class BrokenObservers(ObserverCompliance):
         """Abandon observers that hang sooner."""
         monkeypatch.setattr(_observer_thread, "LINGER", 0.1)
         monkeypatch.setattr(event_stream, "END_TIMEOUT", 3.0)
-        monkeypatch.setattr(_delivery_tests, "_FLUSH_TIMEOUT", 3.0)
+        monkeypatch.setattr(_delivery_tests, "_FLUSH_TIMEOUT", 1.5)
 
     @pytest.fixture
     def options(self, tmp_path: Path) -> Mapping[str, Any]:
@@ -39,7 +39,7 @@ class BrokenObservers(ObserverCompliance):
 
     @pytest.fixture
     def unreachable(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**options, "hangs": True}
+        return {**options, "unreachable": True}
 
 
 def describe(observer: type[Sound]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = {"max_trials": 6, "max_length": {"batches": 10}}
 def describe(method: type[Sound]) -> dict[str, Any]:
     """Return the attributes of the suite for a search method."""
     options = {"max_trials": 6} if method is HasNoLength else OPTIONS
-    return {"name": method.__name__, "options": (options,)}
+    return {"name": method.__name__, "options": (options,), "learns": method.learns}
 
 
 INTEGRATION = {"test_another_process_gives_the_same_actions"}

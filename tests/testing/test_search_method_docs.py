@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 import test_halton
 import yaml
 
+from det_core.config import parse_config
+from det_core.search.method_selection import open_search_method
 from det_core.testing.search_method import SearchMethodCompliance
-from tests.testing.documents import declared_attributes, first_column, require_example, snippets
+from det_core.testing.search_method._search_player import SCENARIOS, play_search
+from tests.testing.documents import declared_attributes, first_column, require_example, snippets, write_named_files
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "search_method_plugin"
 DOCUMENT = ROOT / "docs" / "searching.md"
 (SPACE,) = snippets(ROOT / "docs" / "guides" / "search.md", "yaml")
-_, SEARCHER = snippets(DOCUMENT, "yaml")
+_, DERIVED, SEARCHER = snippets(DOCUMENT, "yaml")
 
 
 @pytest.mark.integration
@@ -40,9 +44,29 @@ def test_a_config_selects_the_search_method(det: Callable[..., str], tmp_path: P
     assert "halton: 16 trials" in told and told.endswith("exit code 0"), told
 
 
+def test_a_method_that_wraps_one_of_det_searches(tmp_path: Path) -> None:
+    config = parse_config(yaml.safe_load(DERIVED))
+    write_named_files(DOCUMENT, tmp_path)
+    with open_search_method(config, tmp_path) as method:
+        player = play_search(method, SCENARIOS["mixed"], most_events=200)
+    assert not player.ordered and not player.problems
+    assert {trial.hparams["width"] * trial.hparams["depth"] > 500 for trial in player.created.values()} == {True}
+
+
+def test_a_sampler_may_answer_otherwise_after_a_resume(tmp_path: Path) -> None:
+    write_named_files(DOCUMENT, tmp_path)
+    sampled = run_path(str(tmp_path / "sampled.py"))["Sampled"]
+    space = parse_config(yaml.safe_load(DERIVED)).hyperparameters
+    begun, resumed = (sampled({"most": 9, "length": 4}, space, seed) for seed in (1, 2))
+    recorded = [("start", (), begun.start()), ("on_validation", (0, 4, 0.5), begun.on_validation(0, 4, 0.5))]
+    assert [resumed.replay(*event) for event in recorded] == [actions for *_, actions in recorded]
+    assert resumed.sampler.results == begun.sampler.results
+    assert resumed.on_exit(1, "error")[0].request_id == 2
+
+
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_the_document_shows_the_example(language: str) -> None:
-    others = [code for code in snippets(DOCUMENT, language) if code.startswith("# until_good.py")]
+    others = [code for code in snippets(DOCUMENT, language) if code.startswith("# ")]
     require_example(DOCUMENT, language, EXAMPLE, others=others)
 
 

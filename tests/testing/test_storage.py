@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from det_core.storage.config import DirectoryConfig
-from det_core.testing.storage import Damage, Opener, StorageCompliance
+from det_core.testing.storage import Damage, Opener, StorageCompliance, _file_tests
 from tests.storage.damaged_files import change_files_of
 from tests.testing.broken_stores import CAUGHT_BY, Sound
 from tests.testing.defects import caught_tests, list_tests, make_defect_tests
@@ -16,6 +16,11 @@ from tests.testing.defects import caught_tests, list_tests, make_defect_tests
 
 class BrokenStores(StorageCompliance):
     store: type[Sound]
+
+    @pytest.fixture(autouse=True)
+    def _hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Wait less long for a later time, because the clock of these stores has fractions of seconds."""
+        monkeypatch.setattr(_file_tests, "_CLOCK_TICK", 0.2)
 
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:

@@ -135,6 +135,12 @@ def _find(name: str) -> PluginReport:
 _KINDS = {kind.replace("_", "-"): template.summary for kind, template in TEMPLATES.items()}
 """Kinds of plugins that `_new` writes, as they are typed, mapped to their descriptions."""
 
+
+def _type_kind(text: str) -> str:
+    """Return the kind with hyphens, as commands write it. The registry writes ``search_method``."""
+    return text.replace("_", "-")
+
+
 _COMMANDS = (
     Command(
         "list",
@@ -163,7 +169,7 @@ _COMMANDS = (
         _new,
         "write a distribution with a small working plugin, its tests and its README",
         (
-            make_argument("kind", choices=tuple(_KINDS), metavar="KIND", help="kind of the plugin"),
+            make_argument("kind", type=_type_kind, choices=tuple(_KINDS), metavar="KIND", help="kind of the plugin"),
             make_argument("name", metavar="NAME", help="name of the plugin, such as my-plugin"),
             make_argument(
                 "directory", type=Path, nargs="?", metavar="DIR", help="new or empty directory; default: ./det-NAME"

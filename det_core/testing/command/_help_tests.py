@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from det_core.plugins import plugin_registry
 from det_core.plugins._registry import DISABLE_VARIABLE
@@ -26,12 +27,17 @@ Path(sys.argv[1]).write_text(json.dumps(sorted(sys.modules)))
 class CommandHelpTests(CommandSuite):
     """Tests that the help is complete and quick."""
 
-    def test_help_describes_the_command(self, det: Det, spec: CommandSpec) -> None:
-        """A ``%`` in a help text, which argparse takes for a format, is a frequent reason of failure."""
+    def test_help_describes_the_command(self, det: Det, spec: CommandSpec, directory: Path) -> None:
+        """A ``%`` in a help text, which argparse takes for a format, is a frequent reason of failure.
+
+        Help must also be available where the command could not work, so it opens no tracking store.
+        """
+        before = sorted(directory.rglob("*"))
         ran = det(self.name, "--help")
         assert (ran.returncode, ran.stderr) == (0, "")
         assert ran.stdout.startswith(f"usage: det {self.name}")
         assert spec.help and spec.help in " ".join(ran.stdout.split()), "expected a CommandSpec with `help`"
+        assert sorted(directory.rglob("*")) == before, "the help has created files"
 
     def test_help_describes_every_option(self, parser: argparse.ArgumentParser) -> None:
         """Options without help are of use only to their author. The commands of a group need help, too."""
@@ -43,6 +49,11 @@ class CommandHelpTests(CommandSuite):
                 if isinstance(action, argparse._SubParsersAction):
                     described = len(action._choices_actions)
                     assert described == len(_children(action)), f"{group.prog}: a command has no help"
+
+    def test_every_command_has_a_function(self, parser: argparse.ArgumentParser) -> None:
+        """A parser without commands of its own sets ``run``. Otherwise the command ends with a traceback."""
+        for name, run in _functions(parser):
+            assert callable(run), f"{name}: call parser.set_defaults(run=function)"
 
     def test_the_list_of_commands_is_quick(
         self, det: Det, spec: CommandSpec, directory: Path, environment: dict[str, str]
@@ -67,6 +78,16 @@ def _all_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentP
         if isinstance(action, argparse._SubParsersAction):
             for child in _children(action):
                 yield from _all_parsers(child)
+
+
+def _functions(parser: argparse.ArgumentParser, inherited: Any = None) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the function of each command of a parser. The parsers of commands inherit the function."""
+    run = parser.get_default("run") or inherited
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not groups:
+        yield parser.prog, run
+    for child in (child for group in groups for child in _children(group)):
+        yield from _functions(child, run)
 
 
 def _children(group: argparse._SubParsersAction[argparse.ArgumentParser]) -> list[argparse.ArgumentParser]:

@@ -24,9 +24,10 @@ class CommandRunTests(CommandSuite):
     """Tests that people, scripts and shells learn from a command how it ended."""
 
     def test_a_success_exits_with_0(self, det: Det) -> None:
-        """Scripts continue after the exit code 0 only."""
+        """Scripts continue after the exit code 0 only, and read the output without escape sequences of colours."""
         ran = det(self.name, *self.arguments)
         assert ran.returncode == 0, ran.stderr
+        assert "\x1b" not in ran.stdout
 
     def test_a_wrong_option_is_a_usage_error(self, det: Det) -> None:
         """The exit code 2 and the usage on stderr distinguish a typing error from a failure."""

@@ -8,6 +8,9 @@ A file with these lines tests your framework (`docs/frameworks.md`)::
 
         def weights(self, path):
             return json.loads((path / "weights.json").read_text())
+
+        def replace_weights(self, path, source):
+            shutil.copy(source / "weights.json", path)
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ class FrameworkCompliance(
     FrameworkCheckpointTests,
     FrameworkSlotTests,
 ):
-    """Base class for the tests of a framework. Subclasses set ``plugin`` and ``trial_class``, and define `weights`.
+    """Base class for the tests of a framework. Subclasses set ``plugin`` and ``trial_class``, and define `weights` and
+    `replace_weights`.
 
     Further attributes: ``hyperparameters``, ``metric``, ``config``, ``expected_failures``. Redefining a test is an
     error.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import threading
@@ -13,9 +14,11 @@ import pytest
 
 from det_core.errors import CheckpointCorrupt
 from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.interfaces.records import CheckpointRecord
+from det_core.specs import FrameworkSpec
 from det_core.testing.framework._framework_suite import FrameworkSuite, UndisturbedTraining
-from det_core.testing.framework._recording_adapter import RecordingAdapter
-from det_core.testing.framework.trial_harness import BATCHES, TrialHarness
+from det_core.testing.framework._recording_adapter import RecordingAdapter, RecordsWeights
+from det_core.testing.framework.trial_harness import BATCHES, SEED, TrialHarness
 
 STOPS: dict[str, list[int]] = {
     "once": [5],
@@ -64,16 +67,15 @@ class CannotWrite(RecordingAdapter):
         return fail
 
 
-class RecordsWeights(RecordingAdapter):
-    """Witness that records the weights at the beginning of training."""
+class LoadsElsewhere(RecordingAdapter):
+    """Witness that loads another directory than that of the checkpoint."""
 
-    def __init__(self, harness: TrialHarness, adapter: TrialAdapter) -> None:
+    def __init__(self, directory: Path, adapter: TrialAdapter) -> None:
         super().__init__(adapter)
-        self._harness = harness
+        self._directory = directory
 
-    def started(self) -> None:
-        self.adapter.started()
-        self.begun_with = self._harness.weights_of(self.adapter)
+    def load(self, path: Path, *, batches_trained: int) -> None:
+        self.adapter.load(self._directory, batches_trained=batches_trained)
 
 
 class CodeInCheckpoint(Exception):
@@ -159,30 +161,41 @@ class FrameworkCheckpointTests(FrameworkSuite):
 
     def test_a_warm_start_takes_the_weights(self, harness: TrialHarness) -> None:
         """With ``batches_trained == 0``, the checkpoint belongs to another trial, and its weights are loaded."""
-        source, trial_id = harness.prepare(length={"batches": 5}), harness.prepare()
-        harness.train(source)
-        checkpoint = harness.checkpoints(source)[-1]
-        harness.train(trial_id, latest=checkpoint.uuid, recorder=partial(RecordsWeights, harness))
+        checkpoint, trial_id = self._source(harness, SEED, 5), harness.prepare()
+        harness.train(trial_id, latest=checkpoint.uuid, recorder=partial(RecordsWeights, harness.weights_of))
         assert harness.recorder.begun_with == harness.weights(checkpoint)
 
-    def test_a_warm_start_begins_with_the_first_batch(
-        self, harness: TrialHarness, undisturbed: UndisturbedTraining
+    def test_a_warm_start_takes_only_the_weights(
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining, tmp_path: Path
     ) -> None:
-        """Only the weights come from the other trial. Data, counts and length are those of a new trial."""
-        source, trial_id = harness.prepare(length={"batches": 5}), harness.prepare()
-        harness.train(source)
-        harness.train(trial_id, latest=harness.checkpoints(source)[-1].uuid)
-        outcome = harness.outcome(trial_id)
-        assert [row["records"] for row in outcome.rows] == [row["records"] for row in undisturbed.outcome.rows]
-        assert outcome.weights != undisturbed.outcome.weights
+        """Optimizers, generators, data and counts are those of a new trial, whatever else the checkpoint contains."""
+        source, other = self._source(harness, SEED, 5), self._source(harness, SEED + 1, 3)
+        mixed = shutil.copytree(harness.directory_of(other), tmp_path / "mixed", copy_function=shutil.copyfile)
+        self.replace_weights(mixed, harness.directory_of(source))
+        outcomes = []
+        for recorder in (RecordingAdapter, partial(LoadsElsewhere, mixed)):
+            trial_id = harness.prepare(length={"batches": 6})
+            harness.train(trial_id, latest=source.uuid, recorder=recorder)
+            outcomes.append(harness.outcome(trial_id))
+        assert outcomes[0] == outcomes[1], "two checkpoints with the same weights start the trial differently"
+        assert outcomes[0].records == undisturbed.outcome.records[:6], "training did not begin with the first batch"
 
-    def test_metadata_tells_framework_and_format(self, undisturbed: UndisturbedTraining) -> None:
-        """The metadata determines how to read the files, even years later."""
+    def test_metadata_tells_framework_and_format(self, spec: FrameworkSpec, undisturbed: UndisturbedTraining) -> None:
+        """The metadata determines how to read the files, even years later, and which framework loads them."""
         metadata = undisturbed.checkpoint.metadata
         assert [key for key in ("framework", "format") if not isinstance(metadata.get(key), str)] == []
+        if spec.load or spec.loading:
+            assert metadata.get("trial_framework") == spec.name
 
     def test_loading_runs_no_code(self, harness: TrialHarness) -> None:
         """People exchange checkpoints. One that could run code would have to be trusted like a program."""
         trial_id = harness.prepare()
         harness.train(trial_id, ("training", 5, "leave"))
         harness.train(trial_id, recorder=RefusesCode)
+
+    @staticmethod
+    def _source(harness: TrialHarness, seed: int, batches: int) -> CheckpointRecord:
+        """Train another trial for some batches, between two reports, and return its checkpoint."""
+        trial_id = harness.prepare(seed=seed)
+        harness.train(trial_id, ("training", batches - 1, "leave"))
+        return harness.checkpoints(trial_id)[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from det_core.interfaces.records import CheckpointRecord
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec, Spec
 from det_core.testing._plugin_suite import PluginSuite
-from det_core.testing.framework._recording_adapter import RecordingAdapter
+from det_core.testing.framework._recording_adapter import RecordingAdapter, RecordsWeights
 from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, TrainedTrial, TrialHarness
 from det_core.trial import Trial
 
@@ -35,7 +36,7 @@ class UndisturbedTraining:
     batches: int
     """Number of batches that the trial has trained."""
     recorder: RecordingAdapter
-    """Recorder of the metrics, metadata and lengths of the run."""
+    """Recorder of the initial weights, metrics, metadata and lengths of the run."""
 
 
 class FrameworkSuite(PluginSuite):
@@ -45,8 +46,8 @@ class FrameworkSuite(PluginSuite):
     """Trial class that trains a tiny model, defined at the top level of its module.
 
     The trial calls `reached` in each batch. An epoch has 3 to 7 batches, and a validation at least 2. Batch metrics
-    contain under ``records`` a value that differs between batches of the data. The trial draws random numbers, so that
-    the suite notices generators that are not restored."""
+    contain under ``records`` a value that differs between batches of the data. The trial draws random numbers, for its
+    initial weights and in training, so that the suite notices generators that are not restored."""
     hyperparameters: ClassVar[Mapping[str, Any]] = {"global_batch_size": 4}
     """Hyperparameters of the trial."""
     metric: ClassVar[str] = "validation_loss"
@@ -63,6 +64,16 @@ class FrameworkSuite(PluginSuite):
         raise NotImplementedError(
             f"{type(self).__name__} must override weights(path); expected the weights in the checkpoint's directory, "
             "for example: return json.loads((path / 'weights.json').read_text())"
+        )
+
+    def replace_weights(self, path: Path, source: Path) -> None:
+        """Replace the weights in the directory of one checkpoint by those in another. Subclasses must override this.
+
+        Everything else in the checkpoint stays as it is.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must override replace_weights(path, source); expected the weights of the "
+            "checkpoint in `source` in that in `path`, for example: shutil.copy(source / 'weights.json', path)"
         )
 
     @pytest.fixture(scope="class")
@@ -87,7 +98,7 @@ class FrameworkSuite(PluginSuite):
         """Return the result of a trial without incidents, which is trained once per class."""
         with cls._harness(spec, tmp_path_factory.mktemp("undisturbed")) as harness:
             trial_id = harness.prepare()
-            harness.train(trial_id)
+            harness.train(trial_id, recorder=partial(RecordsWeights, harness.weights_of))
             recorder, batches = harness.recorder, harness.counts["training"]
             epoch = recorder.adapter.batches_per_epoch
             assert epoch is None or epoch in _EPOCHS, f"the trial's epochs have {epoch} batches; expected 3 to 7"

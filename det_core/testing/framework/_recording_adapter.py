@@ -57,6 +57,18 @@ class RecordingAdapter:
         return self.adapter.batches_per_epoch, self.adapter.records_per_batch
 
 
+class RecordsWeights(RecordingAdapter):
+    """Witness that records the weights at the beginning of training."""
+
+    def __init__(self, weights_of: Callable[[TrialAdapter], Any], adapter: TrialAdapter) -> None:
+        super().__init__(adapter)
+        self._weights_of = weights_of
+
+    def started(self) -> None:
+        self.adapter.started()
+        self.begun_with = self._weights_of(self.adapter)
+
+
 @contextmanager
 def record_adapters(kind: Callable[[TrialAdapter], RecordingAdapter]) -> Iterator[list[RecordingAdapter]]:
     """Give every loop that is made in this block a recorder, and yield the list of recorders."""

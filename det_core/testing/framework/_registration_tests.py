@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_core.cli import main
+from det_core.cli.render.experiment_summary import fill_loading_lines
 from det_core.plugins import Registry
 from det_core.specs import FrameworkSpec
 from det_core.testing._plugin_suite import PluginRegistrationTests
@@ -24,10 +26,13 @@ class FrameworkRegistrationTests(FrameworkSuite, PluginRegistrationTests):
         assert registry.choose("det_choose_framework", mro=["model_def.Theirs", *list_base_classes(Trial)]) is None
 
     def test_the_lines_that_load_a_checkpoint_are_python(self, spec: FrameworkSpec) -> None:
-        """``det checkpoint`` shows these lines with the path filled in."""
+        """``det run`` shows these lines with the path filled in, which may contain spaces, quotes and backslashes."""
         if not spec.loading:
             pytest.skip("the spec has no `loading`")
-        compile(spec.loading.format(path="/checkpoints/c"), "loading", "exec")
+        path = '/check points/it\'s a \\ "c"'
+        nodes = ast.walk(ast.parse(fill_loading_lines(spec, path)))
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        assert any(path in text for text in texts), '`loading` must contain {path} within double quotes: "{path}"'
 
     def test_the_starter_trains(self, spec: FrameworkSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """``det init`` is the first thing that a new user sees of a framework."""

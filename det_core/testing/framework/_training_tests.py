@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import Any
 
 import pytest
 
 from det_core.testing.framework._framework_suite import FrameworkSuite, UndisturbedTraining
+from det_core.testing.framework._recording_adapter import RecordsWeights
 from det_core.testing.framework.trial_harness import BATCHES, REPORT_PERIOD, SEED, TrialHarness
 
 
@@ -39,7 +42,7 @@ class FrameworkTrainingTests(FrameworkSuite):
 
     def test_reports_come_when_they_are_due(self, undisturbed: UndisturbedTraining) -> None:
         """If the steps of reports depended on the framework, curves of trials could not be compared."""
-        steps = [step for group, step, _ in undisturbed.outcome.reports if group == "training"]
+        steps = [step for _, step, _ in undisturbed.outcome.reports_of("training")]
         assert steps == [*range(REPORT_PERIOD, BATCHES, REPORT_PERIOD), BATCHES]
 
     def test_lengths_are_positive_and_constant(self, undisturbed: UndisturbedTraining) -> None:
@@ -48,8 +51,12 @@ class FrameworkTrainingTests(FrameworkSuite):
         (lengths,) = undisturbed.recorder.lengths
         assert [length for length in lengths if length is not None and length < 1] == []
 
-    def test_the_same_seed_trains_the_same(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
-        """Otherwise results could not be reproduced, and resuming could not be exact."""
+    def test_the_same_seed_trains_the_same(
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise results could not be reproduced, and resuming could not be exact. The clock shows another day."""
+        clock = time.time
+        monkeypatch.setattr(time, "time", lambda: clock() + 86400)
         trial_id = harness.prepare()
         harness.train(trial_id)
         assert harness.outcome(trial_id) == undisturbed.outcome
@@ -57,16 +64,28 @@ class FrameworkTrainingTests(FrameworkSuite):
     def test_another_seed_trains_otherwise(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """Users compare seeds to tell luck from merit."""
         trial_id = harness.prepare(seed=SEED + 1)
-        harness.train(trial_id)
-        assert harness.outcome(trial_id).weights != undisturbed.outcome.weights
+        harness.train(trial_id, recorder=partial(RecordsWeights, harness.weights_of))
+        assert harness.recorder.begun_with != undisturbed.recorder.begun_with, "the initial weights are the same"
+        assert harness.outcome(trial_id).records != undisturbed.outcome.records, "the order of samples is the same"
+
+    def test_each_epoch_has_an_order_of_its_own(self, undisturbed: UndisturbedTraining) -> None:
+        """Training is worse if batches always consist of the same samples."""
+        epoch = undisturbed.batches_per_epoch
+        if epoch is None:
+            pytest.skip("the data has no length")
+        first, second = (undisturbed.outcome.records[start : start + epoch] for start in (0, epoch))
+        assert [batch for number, batch in enumerate(first) if batch in first[:number]] == [], "a batch is repeated"
+        assert first != second, "the order of samples is the same in each epoch"
 
     def test_validation_does_not_change_training(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """The number of validations must not affect the result."""
         trial_id = harness.prepare(min_validation_period={"batches": 1})
         harness.train(trial_id)
         outcome = harness.outcome(trial_id)
-        assert len([group for group, _, _ in outcome.reports if group == "validation"]) == BATCHES
+        assert len(outcome.reports_of("validation")) == BATCHES
         assert (outcome.rows, outcome.weights) == (undisturbed.outcome.rows, undisturbed.outcome.weights)
+        last, expected = (found.reports_of("validation")[-1] for found in (outcome, undisturbed.outcome))
+        assert last == expected, "a validation depends on the number of those before it"
 
 
 def _is_plain(value: Any) -> bool:

@@ -55,6 +55,27 @@ class TrainedTrial:
     weights: Any
     """Weights in the last checkpoint."""
 
+    @property
+    def records(self) -> list[Any]:
+        """Data of each batch, which its metrics contain under ``records``."""
+        return [row["records"] for row in self.rows]
+
+    def reports_of(self, group: str) -> list[Any]:
+        """Return the reports of a group."""
+        return [report for report in self.reports if report[0] == group]
+
+
+@dataclass(frozen=True)
+class TrainedSlot:
+    """Result of one of several slots of a run."""
+
+    records: list[Any]
+    """Data of each batch, which its metrics contain under ``records``."""
+    validations: list[Any]
+    """Metrics of each validation."""
+    weights: Any
+    """Weights after the last validation, or None if there was none."""
+
 
 class TrialHarness:
     """Environment that trains trials of one class, in this process or in others, and reads their results.
@@ -131,19 +152,26 @@ class TrialHarness:
         with self._environment():
             return self._run_process({"incidents": incidents})
 
-    def train_on_two_slots(self, trial_id: int) -> list[list[Any]]:
-        """Run the trial in two processes, and return what each of them has under ``records`` in its batch metrics."""
+    def train_on_two_slots(self, trial_id: int, *incidents: Incident) -> list[TrainedSlot]:
+        """Run the trial in two processes from its latest checkpoint, and return the result of each."""
         begin_run(self.store, trial_id, self._directory)
-        files = [self._directory / f"records_of_slot_{rank}" for rank in range(2)]
+        checkpoints = [self._directory / str(uuid.uuid4()) for _ in range(2)]
         host = {"size": 2, "local_size": 2, "cross_rank": 0, "cross_size": 1, "timeout": _LIMIT / 2}
+        requests = []
         with self._environment(), reserve_free_ports(1) as (port,), ThreadPoolExecutor(2) as threads:
-            slots = [
-                {"records": str(file), "distributed": {**host, "rank": rank, "local_rank": rank, "pub_port": port}}
-                for rank, file in enumerate(files)
-            ]
-            for code, said in threads.map(self._run_process, slots):
+            for rank, checkpoint in enumerate(checkpoints):
+                checkpoint.mkdir()
+                distributed = {**host, "rank": rank, "local_rank": rank, "pub_port": port}
+                slot = {"distributed": distributed, "checkpoint": str(checkpoint), "metrics": f"{checkpoint}.json"}
+                requests.append({"slot": slot, "incidents": incidents})
+            for code, said in threads.map(self._run_process, requests):
                 assert code == 0, said
-        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        return [self._slot(checkpoint) for checkpoint in checkpoints]
+
+    def _slot(self, checkpoint: Path) -> TrainedSlot:
+        records, validations = json.loads(Path(f"{checkpoint}.json").read_text(encoding="utf-8"))
+        weights = bitwise_form(self._weights(checkpoint)) if validations else None
+        return TrainedSlot(bitwise_form(records), bitwise_form(validations), weights)
 
     def _run_process(self, request: Mapping[str, Any]) -> tuple[int, str]:
         """Run the trial in a process in the present environment, and return its exit code and output."""
@@ -167,10 +195,14 @@ class TrialHarness:
         """Return the completed checkpoints of a trial, oldest first."""
         return self.store.checkpoints(trial_id=trial_id)
 
+    def directory_of(self, checkpoint: CheckpointRecord) -> Path:
+        """Return the directory of a checkpoint."""
+        return Path(checkpoint.storage["container_path"], checkpoint.uuid)
+
     def damage(self, checkpoint: CheckpointRecord) -> None:
         """Flip a bit in each file of a checkpoint."""
         for name in checkpoint.resources:
-            file = Path(checkpoint.storage["container_path"], checkpoint.uuid, name)
+            file = self.directory_of(checkpoint) / name
             if file.is_file() and name != METADATA_FILE:
                 content = bytearray(file.read_bytes() or b"?")
                 content[len(content) // 2] ^= 1
@@ -179,7 +211,7 @@ class TrialHarness:
 
     def weights(self, checkpoint: CheckpointRecord) -> Any:
         """Return the weights in a checkpoint, in a form that compares exactly."""
-        return bitwise_form(self._weights(Path(checkpoint.storage["container_path"], checkpoint.uuid)))
+        return bitwise_form(self._weights(self.directory_of(checkpoint)))
 
     def weights_of(self, adapter: Any) -> Any:
         """Return the present weights of an adapter, in a form that compares exactly."""

@@ -6,6 +6,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -110,7 +112,7 @@ class WatchedLaunch:
         self._end: Exit | None = None
         self._problem: Exception | None = None
         self.request = LaunchRequest(log=self._log, call=call or refuse_calls, **request)
-        self.allocation = OneThreadAllocation(launcher.start(self.request))
+        self.allocation = OneThreadAllocation(start_within(limit, launcher, self.request))
         self._thread = threading.Thread(target=self._watch, name="watch-launch", daemon=True)
         if watched:
             self._thread.start()
@@ -208,6 +210,33 @@ def run_within(seconds: float, function: Callable[[], object]) -> float:
     thread.join(seconds)
     assert not thread.is_alive(), f"{function} did not return within {seconds:g} s"
     return time.monotonic() - began
+
+
+def start_within(seconds: float, launcher: Launcher, request: LaunchRequest) -> Allocation:
+    """Start a launch in a thread, check that `Launcher.start` returns within a number of seconds, and return it."""
+    started: Future[Allocation] = Future()
+
+    def start() -> None:
+        try:
+            allocation = launcher.start(request)
+        except Exception as error:  # noqa: BLE001  (raised to the caller)
+            if started.set_running_or_notify_cancel():
+                started.set_exception(error)
+            return
+        if started.set_running_or_notify_cancel():
+            started.set_result(allocation)
+        else:
+            allocation.kill()
+            allocation.close()
+
+    threading.Thread(target=start, daemon=True).start()
+    try:
+        return started.result(seconds)
+    except FutureTimeoutError:
+        started.cancel()
+        raise AssertionError(
+            f"start() did not return within {seconds:g} s; a launch waits for slots after it was returned"
+        ) from None
 
 
 def refuse_calls(method: str, body: bytes) -> bytes:

@@ -82,7 +82,8 @@ class ObserverDeliveryTests(ObserverSuite):
         stream = open_stream()
         for number in range(5):
             report_metrics(stream, 8200000.5 + number, number)
-        expected = [f"820000{number}.5" for number in range(5)]
+        report_metrics(stream, 8200005.5, 4, group="validation")  # at the step of another report
+        expected = [f"820000{number}.5" for number in range(6)]
         self._wait_for(read, {f"report {number}": value for number, value in enumerate(expected)})
         stream.close()
         assert [value for value in expected if read().count(value) != 1] == [], "these reports arrived several times"
@@ -154,13 +155,15 @@ class ObserverDeliveryTests(ObserverSuite):
     def test_an_unreachable_destination_is_harmless(
         self, open_stream: OpenStream, unreachable: Mapping[str, Any] | None, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """An observer gives up by itself, before det abandons it at the end of the process."""
+        """An observer raises an error, which users see, before det abandons it at the end of the process."""
         if unreachable is None:
             pytest.skip("the fixture `unreachable` is not overridden")
         stream = open_stream("worker", options=unreachable)
         send_worker_events(stream)
         stream.close()
-        assert [text for text in self.complaints(caplog) if "abandoned" in text] == []
+        complaints = self.complaints(caplog)
+        assert complaints, "an error of the destination must be raised, so that det logs it"
+        assert [text for text in complaints if "abandoned" in text] == []
 
     @staticmethod
     def _wait_for(read: Arrived, texts: Mapping[str, str]) -> None:

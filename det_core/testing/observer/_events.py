@@ -32,18 +32,19 @@ COUNTED: Mapping[str, str] = {**CONTENTS, "checkpoint_saved": UNLOCATED_CHECKPOI
 """Text that the events contain only once, by the name of the event."""
 
 
-def report_metrics(stream: EventStream, value: float, step: int = 1, **more: Any) -> None:
+def report_metrics(stream: EventStream, value: float, step: int = 1, *, group: str = "training", **more: Any) -> None:
     """Send a report of metrics with this value.
 
     Args:
         stream: receivers of the event.
         value: value of the metric ``loss``.
         step: number of batches trained.
+        group: group of the metrics.
         **more: further metrics.
     """
     stream.emit(
         events.MetricsReported,
-        group="training",
+        group=group,
         steps_completed=step,
         metrics={"loss": value, **more},
         time=datetime.now(timezone.utc),
@@ -111,6 +112,14 @@ def send_worker_events(stream: EventStream, value: float = float(CONTENTS["metri
     stream.emit(events.WorkerFinished, error=CONTENTS["worker_finished"], preempted=False)
 
 
+def send_script_events(stream: EventStream) -> None:
+    """Send what a script without a runner sends."""
+    stream.emit(events.ExperimentStarted, resumed=False)
+    stream.emit(events.TrialStarted)
+    send_worker_events(stream)
+    send_runner_end(stream)
+
+
 def send_client_events(stream: EventStream) -> None:
     """Send what a command sends."""
     stream.emit(
@@ -126,9 +135,16 @@ def send_client_events(stream: EventStream) -> None:
 
 def send_unusual_events(stream: EventStream) -> None:
     """Send reports with values that are allowed, but rare."""
-    values = {"nan": float("nan"), "inf": float("inf"), "text": "ünïcode\n", "list": [1, [2.0]], "none": None}
+    values: dict[str, Any] = {
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "text": "ünïcode\n",
+        "list": [1, [2.0]],
+        "none": None,
+    }
     report_metrics(stream, 0.0, 0, **values)
-    report_metrics(stream, -1e308, 2**63 - 1, **{"": 1, "a/b c%": 2, "x" * 300: 3, "nested": {"a": {"b": 1}}})
+    names: dict[str, Any] = {"": 1, "a/b c%": 2, "x" * 300: 3, "nested": {"a": {"b": 1}}}
+    report_metrics(stream, -1e308, 2**63 - 1, **names)
     report_metrics(stream, True, 1)
     stream.emit(
         events.MetricsReported,
@@ -152,6 +168,7 @@ def send_unusual_events(stream: EventStream) -> None:
 PLACES: Mapping[str, Callable[[EventStream], None]] = {
     "runner": send_runner_events,
     "worker": send_worker_events,
+    "script": send_script_events,
     "client": send_client_events,
 }
 """Functions that send the events of each kind of process."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from det_core.testing.search_method._action_tests import SearchActionTests
 from det_core.testing.search_method._config_tests import SearchConfigTests
+from det_core.testing.search_method._learning_tests import SearchLearningTests
 from det_core.testing.search_method._replay_tests import SearchReplayTests
 
 __all__ = ["SearchMethodCompliance"]
 
 
-class SearchMethodCompliance(SearchReplayTests, SearchActionTests, SearchConfigTests):
+class SearchMethodCompliance(SearchReplayTests, SearchActionTests, SearchLearningTests, SearchConfigTests):
     """Base class for the tests of a search method. Subclasses set ``name`` and ``options``.
 
-    Further attributes: ``hyperparameters``, ``most_events``, ``expected_failures``. The fixture ``context_dir`` may be
-    overridden. Redefining a test is an error.
+    Further attributes: ``hyperparameters``, ``learns``, ``most_events``, ``expected_failures``. The fixture
+    ``context_dir`` may be overridden. Redefining a test is an error.
     """

@@ -13,7 +13,7 @@ import pytest
 from det_core.config import ExperimentConfig
 from det_core.interfaces.search_method import action_to_json
 from det_core.search.method_selection import normalize_searcher_metric
-from det_core.testing.search_method._search_method_suite import Play, SearchMethodSuite
+from det_core.testing.search_method._search_method_suite import NewMethod, Play, SearchMethodSuite
 from det_core.testing.search_method._search_player import SCENARIOS
 
 _HUGE = 1.7e308
@@ -65,6 +65,12 @@ class SearchActionTests(SearchMethodSuite):
     def test_progress_never_decreases(self, play: Play) -> None:
         """Progress is the share of the search that is done, 0 to 1, whatever length the trials have trained."""
         assert play().problems["progress"] == []
+
+    def test_the_outline_consists_of_lines(self, new_method: NewMethod) -> None:
+        """``det preview-search`` shows the outline of a search that has not started."""
+        outline = new_method().outline()
+        assert not isinstance(outline, str)
+        assert [line for line in outline if not isinstance(line, str) or "\n" in line] == []
 
     def test_arguments_are_left_unchanged(self, play: Play, experiment: ExperimentConfig) -> None:
         """The runner uses the config after the method has read it."""

@@ -25,3 +25,8 @@ class SearchConfigTests(SearchMethodSuite):
     def test_a_dumped_config_is_equal(self, experiment: ExperimentConfig) -> None:
         """The tracking store keeps the config, defaults included, and a resumed search reads it from there."""
         assert parse_config(experiment.dump()) == experiment
+
+    def test_an_unknown_option_is_refused(self, config: dict[str, Any]) -> None:
+        """A typing error in a config is found before anything starts."""
+        with pytest.raises(ConfigError, match="no_such_option"):
+            parse_config({**config, "searcher": {**config["searcher"], "no_such_option": 1}})

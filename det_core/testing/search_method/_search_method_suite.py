@@ -36,6 +36,8 @@ class SearchMethodSuite(ComplianceSuite):
         "global_batch_size": 32,
     }
     """The section ``hyperparameters`` of the config. It should use everything that the method supports."""
+    learns: ClassVar[bool] = True
+    """Whether the search depends on the metrics of its trials. If so, one of ``options`` must have enough trials."""
     most_events: ClassVar[int] = 2000
     """Number of events after which a search that has not ended counts as endless."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -105,6 +106,14 @@ class SearchPlayer:
             self.problems["progress"].append(f"{progress} after {self.progress}; expected no less, and at most 1")
         self.progress = progress
 
+    def play(self, exits: Exits, *, most_events: int, metrics: Sequence[float] = (), seed: int = 0) -> None:
+        """Play on until no trial trains, or until there were too many events, with the arguments of `play_search`."""
+        rng = random.Random(seed)  # noqa: S311
+        self.watch(rng)
+        while self.ordered and len(self.events) < most_events:
+            self.step(rng, exits, metrics)
+            self.watch(rng)
+
     def transcript(self) -> list[Any]:
         """Return all events and actions as JSON-compatible values."""
         return [
@@ -158,18 +167,15 @@ def play_search(
         metrics: metrics to choose from, as in `SearchPlayer.step`.
         seed: seed of the results.
     """
-    rng = random.Random(seed)  # noqa: S311
     player = SearchPlayer(method)
-    player.watch(rng)
-    while player.ordered and len(player.events) < most_events:
-        player.step(rng, exits, metrics)
-        player.watch(rng)
+    player.play(exits, most_events=most_events, metrics=metrics, seed=seed)
     return player
 
 
 def _main() -> None:
-    """Play the searches that stdin names, and print their transcripts."""
-    transcripts = []
+    """Play the searches that stdin names some days later, and print their transcripts."""
+    transcripts, clock = [], time.time
+    time.time = lambda: clock() + 86400 * int(sys.argv[1])  # for plugins, which are imported afterwards
     for config, context_dir, exits, most_events in json.load(sys.stdin):
         with open_search_method(parse_config(config), Path(context_dir)) as method:
             transcripts.append(play_search(method, exits, most_events=most_events).transcript())

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
@@ -16,6 +17,8 @@ from det_core.testing.storage._store_suite import Opener, Shelf, StoreSuite, imp
 
 _CLOCKS_DIFFER = timedelta(minutes=1)
 """Maximum difference between the clocks of this host and the store."""
+_CLOCK_TICK = 3.0
+"""Number of seconds within which the clock of the store shows another time."""
 _ONE_PAGE = 1000
 """Maximum number of entries in one page of an object store's listing."""
 CONTENT = bytes(range(256)) * 40
@@ -36,6 +39,7 @@ class StoreFileTests(StoreSuite):
         for content in (b"first and long", b"second", b""):
             shelf.put("c", "a", content)
             assert shelf.get_all("c") == {"a": content}
+            assert not self.exact_sizes or shelf.storage.list("c") == {"a": len(content)}
 
     def test_a_put_that_fails_keeps_what_was_there(self, shelf: Shelf) -> None:
         shelf.put("c", "a", b"first")
@@ -44,6 +48,15 @@ class StoreFileTests(StoreSuite):
         with pytest.raises((OSError, StorageError)):
             shelf.storage.put("c", "b", shelf.scratch / "missing")
         assert shelf.get_all("c") == {"a": b"first"}
+
+    def test_stored_files_are_copies(self, shelf: Shelf) -> None:
+        source, target = shelf.file(b"stored"), shelf.scratch / "target"
+        shelf.storage.put("c", "a", source)
+        assert source.read_bytes() == b"stored"
+        source.write_bytes(b"changed afterwards")
+        shelf.storage.get("c", "a", target)
+        target.write_bytes(b"changed by its reader")
+        assert shelf.get("c", "a") == b"stored"
 
     def test_get_replaces_the_target(self, shelf: Shelf) -> None:
         target = shelf.file(b"what was there before, and longer")
@@ -101,11 +114,13 @@ class StoreFileTests(StoreSuite):
     @pytest.mark.parametrize("path", ["missing", "di", "dir", "dir/missing", "a/b", "A"])
     def test_what_is_missing_is_not_found(self, shelf: Shelf, path: str) -> None:
         shelf.put_all("c", {"a": b"x", "dir/a": b"x"})
-        target = shelf.scratch / "target"
+        target, existing = shelf.scratch / "target", shelf.file(b"as before")
         for storage_id in ("c", "nobody-stored-this"):
-            with pytest.raises(FileNotFoundError):
-                shelf.storage.get(storage_id, path, target)
+            for file in (target, existing):
+                with pytest.raises(FileNotFoundError):
+                    shelf.storage.get(storage_id, path, file)
             assert not target.exists()
+            assert existing.read_bytes() == b"as before"
 
     def test_get_writes_nothing_but_its_target(self, shelf: Shelf) -> None:
         shelf.put("c", "a", b"x")
@@ -172,6 +187,24 @@ class StoreFileTests(StoreSuite):
         assert times.keys() == {"c1", "c10"}
         for time in times.values():
             assert begin - _CLOCKS_DIFFER < time < datetime.now(timezone.utc) + _CLOCKS_DIFFER
+        assert shelf.storage.stored() == times
+        deadline = monotonic() + _CLOCK_TICK
+        while shelf.storage.stored()["c1"] == times["c1"]:  # the time of the first write, or a clock of whole seconds
+            assert monotonic() < deadline, "a later write does not change the time"
+            sleep(0.02)
+            shelf.put("c1", "later", b"z")
+
+    def test_each_checkpoint_has_a_location_of_its_own_or_none(self, storage: StorageManager) -> None:
+        first, second = storage.location("c1"), storage.location("c10")
+        assert isinstance(first, str) and isinstance(second, str)
+        assert first != second or first == ""
+
+    def test_a_client_with_few_retries_uses_the_same_store(self, shelf: Shelf) -> None:
+        shelf.put("c", "a", b"x")
+        impatient = Shelf(shelf.storage.with_few_retries(), shelf.scratch)
+        assert impatient.get_all("c") == {"a": b"x"}
+        impatient.put("c", "b", b"y")
+        assert shelf.get_all("c") == {"a": b"x", "b": b"y"}
 
     def test_a_local_path_holds_the_files(self, shelf: Shelf) -> None:
         directory = shelf.storage.local_path("c")

@@ -70,6 +70,25 @@ class TestEstimator(FrameworkCompliance):
     trial_class = Tiny
 
     def weights(self, path: Path) -> Any:
-        reader = tf.train.load_checkpoint(str(path))
-        kept = [name for name in reader.get_variable_to_shape_map() if "/kernel" in name or "/bias" in name]
-        return {name: reader.get_tensor(name) for name in sorted(kept) if "Momentum" not in name}
+        return {name: value for name, value in read_tensors(path).items() if is_weight(name)}
+
+    def replace_weights(self, path: Path, source: Path) -> None:
+        mixed = {**read_tensors(path), **self.weights(source)}
+        with tf.Graph().as_default(), v1.Session() as session:
+            session.run(
+                tf.raw_ops.SaveV2(
+                    prefix=tf.train.latest_checkpoint(str(path)),
+                    tensor_names=list(mixed),
+                    shape_and_slices=[""] * len(mixed),
+                    tensors=list(mixed.values()),
+                )
+            )
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    reader = tf.train.load_checkpoint(str(path))
+    return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
+
+
+def is_weight(name: str) -> bool:
+    return ("/kernel" in name or "/bias" in name) and "Momentum" not in name

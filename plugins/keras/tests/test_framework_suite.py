@@ -78,10 +78,13 @@ class FromDataset(TFKerasTrial):
 
     def data(self) -> tf.data.Dataset:
         dataset = self.context.wrap_dataset(tf.data.Dataset.from_tensor_slices((INPUTS, NUMBERS[:, None])))
-        dataset = dataset.map(lambda x, y: (x + 0.1 * tf.random.normal([2]), y))
-        return dataset.shuffle(10).batch(self.context.get_per_slot_batch_size())
+        return dataset.map(lambda x, y: (x + 0.1 * tf.random.normal([2]), y))
 
-    build_training_data_loader = build_validation_data_loader = data
+    def build_training_data_loader(self) -> Any:
+        return self.data().shuffle(10).batch(self.context.get_per_slot_batch_size())
+
+    def build_validation_data_loader(self) -> Any:
+        return self.data().batch(self.context.get_per_slot_batch_size())
 
     def keras_callbacks(self) -> list[tf.keras.callbacks.Callback]:
         return [Tells(), Wanders()]
@@ -109,11 +112,25 @@ class _Compliance(FrameworkCompliance):
     metric = "val_loss"
 
     def weights(self, path: Path) -> Any:
-        reader = tf.train.load_checkpoint(str(path / "keras"))
-        names = [
-            name for name in reader.get_variable_to_shape_map() if name.startswith("weights/") and "SLOT" not in name
-        ]
-        return {name: reader.get_tensor(name) for name in names}
+        return {name: value for name, value in read_tensors(path).items() if is_weight(name)}
+
+    def replace_weights(self, path: Path, source: Path) -> None:
+        mixed = {**read_tensors(path), **self.weights(source)}
+        tf.raw_ops.SaveV2(
+            prefix=str(path / "keras"),
+            tensor_names=list(mixed),
+            shape_and_slices=[""] * len(mixed),
+            tensors=list(mixed.values()),
+        )
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    reader = tf.train.load_checkpoint(str(path / "keras"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def is_weight(name: str) -> bool:
+    return name.startswith("weights/") and "SLOT" not in name
 
 
 @pytest.mark.integration

@@ -85,6 +85,10 @@ class _Compliance(FrameworkCompliance):
         (state,) = torch.load(path / "state_dict.pth", weights_only=True)["models_state_dict"]
         return {name: tensor.numpy() for name, tensor in state.items()}
 
+    def replace_weights(self, path: Path, source: Path) -> None:
+        state, other = (torch.load(one / "state_dict.pth", weights_only=True) for one in (path, source))
+        torch.save({**state, "models_state_dict": other["models_state_dict"]}, path / "state_dict.pth")
+
 
 @pytest.mark.integration
 @pytest.mark.soak
