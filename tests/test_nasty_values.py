@@ -59,7 +59,14 @@ INTERNAL = ("object has no attribute", "NoneType", "codec can't", "too large to 
 NEED_PARTS = {
     *("AccessTokenRecord", "AgentGroup", "CheckpointContext", "CheckpointRecord", "Context", "LRScheduler"),
     *("ModelVersion", "NodeAgent", "ObjectStorage", "ObserverContext", "PreemptContext", "ProcessGroup"),
-    *("PyTorchExperimentalContext", "PyTorchTrial", "QueuedLaunch", "ScoredCheckpoint", "SearcherContext"),
+    *(
+        "PyTorchExperimentalContext",
+        "PyTorchTrial",
+        "QueuedLaunch",
+        "ScoredCheckpoint",
+        "SearcherContext",
+        "ServedStorage",
+    ),
     *("SlotReservation", "Status", "StoredCheckpoint", "TorchBatchProcessor", "TorchBatchProcessorContext"),
     *("TrainContext", "Trainer", "TrialLoop", "TrialResult", "explain_block", "explore_hyperparameters"),
     *("reset_parameters", "sample_hyperparameters", "to_device"),

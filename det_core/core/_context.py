@@ -52,8 +52,8 @@ class Context:
     """Entry point to the parts of the Core API. `init` creates it, and a ``with`` block enters it.
 
     The end of the block writes everything that was reported. If `InvalidHP` leaves the block, it is recorded, and the
-    process exits with 0. A script without a runner that completes then removes the checkpoints that
-    ``checkpoint_storage.save_*`` of its config does not keep.
+    process exits with 0. A script without a runner that completes then removes the checkpoints that the numbers
+    ``save_*`` of its ``checkpoint_storage`` do not keep. Without any of these numbers, all stay.
 
     A forked child of the process, such as a worker of a DataLoader, can read what is here, but not report, save
     checkpoints, or ask for requests to stop. Its end of the block changes nothing.
@@ -81,7 +81,7 @@ class Context:
     _store: TrackingStore
     _stream: EventStream
     _output: ScriptOutput | None
-    _has_config: bool
+    _limits_checkpoints: bool
     _owner: OwnerProcess = field(init=False, default_factory=lambda: OwnerProcess("the core context"))
 
     @property
@@ -163,8 +163,8 @@ class Context:
             sys.exit(0)
 
     def _remove_superfluous_checkpoints(self) -> None:
-        """Remove the checkpoints that the policy in a script's config does not keep, unless a stop is requested."""
-        has_any = self._has_config and self._store.checkpoints(trial_id=self.trial.trial_id)
+        """Remove the checkpoints that a script's numbers do not keep, unless it has none, or a stop is requested."""
+        has_any = self._limits_checkpoints and self._store.checkpoints(trial_id=self.trial.trial_id)
         if has_any and (policy := self.config.checkpoint_storage):
             remove_superfluous(
                 self._store,
@@ -296,7 +296,8 @@ def init(
         _store=store,
         _stream=stream,
         _output=output,
-        _has_config=bool(config),
+        _limits_checkpoints=_names_numbers(checkpoint_storage)
+        or _names_numbers((config or {}).get("checkpoint_storage")),
     )
 
 
@@ -329,3 +330,8 @@ def _only_worker(settings: ExperimentSettings) -> DistributedContext:
             "core.DistributedContext.from_torch_distributed() if torchrun starts the workers"
         )
     return single_process()
+
+
+def _names_numbers(block: object) -> bool:
+    """Return whether a ``checkpoint_storage`` says how many checkpoints to keep."""
+    return isinstance(block, Mapping) and any(str(key).startswith("save_") for key in block)

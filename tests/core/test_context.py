@@ -166,9 +166,10 @@ def test_checkpoints_in_another_storage_are_deleted_there(store: TrackingStore, 
 @pytest.mark.parametrize(
     ("policy", "error", "kept"),
     [
-        ({}, None, [1, 4]),
+        ({"save_trial_best": 1}, None, [1, 4]),
+        ({}, None, [1, 2, 3, 4]),
         ({"save_trial_best": 0, "save_trial_latest": 2}, None, [3, 4]),
-        ({}, RuntimeError("boom"), [1, 2, 3, 4]),
+        ({"save_trial_best": 1}, RuntimeError("boom"), [1, 2, 3, 4]),
     ],
 )
 def test_a_script_keeps_the_checkpoints_that_an_experiment_would_keep(
@@ -187,14 +188,6 @@ def test_a_script_keeps_the_checkpoints_that_an_experiment_would_keep(
     assert {path.parent.name for path in tmp_path.rglob("metadata.json")} == {one.uuid for one in left}
     assert main(["checkpoint", "gc", str(context.trial.experiment_id)]) == 0
     assert len(store.checkpoints(trial_id=context.trial.trial_id)) == 2
-
-
-def test_a_script_without_a_config_keeps_what_it_has_saved(store: TrackingStore, tmp_path: Path) -> None:
-    with core.init(checkpoint_storage=tmp_path / "checkpoints") as context:
-        for step in range(1, 5):
-            with context.checkpoint.store_path({"steps_completed": step}):
-                pass
-    assert len(store.checkpoints(trial_id=context.trial.trial_id)) == 4
 
 
 def test_upload_does_not_change_the_directory(store: TrackingStore, tmp_path: Path) -> None:

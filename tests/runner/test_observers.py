@@ -152,4 +152,6 @@ def test_a_wrong_preparation_fails_the_launch(store: TrackingStore, plugin_site:
     install(plugin_site, "det_preparer", PREPARER.replace("return LaunchAdditions(", "return dict("))
     experiment = new_experiment()
     assert run(store, experiment) is State.ERROR
-    assert "plugin det-preparer: its det_prepare_launch answers {" in (store.experiment(experiment.id).error or "")
+    assert "plugin det-preparer: its det_prepare_launch answers a dict; expected a" in (
+        store.experiment(experiment.id).error or ""
+    )

@@ -44,7 +44,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 def contents_of(directory: Path) -> dict[str, bytes]:
     """Return the restored files and empty directories without the checkpoint's own ``metadata.json``."""
-    found = det_storage.scan_directory(directory)
+    found = det_storage.scan_directory(directory, lambda name: name != det_storage.METADATA_FILE)
     kept = {name: path for name, path in found.items() if not (path.is_dir() and any(path.iterdir()))}
     return {name: b"" if name.endswith("/") else path.read_bytes() for name, path in kept.items()}
 

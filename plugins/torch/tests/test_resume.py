@@ -386,14 +386,14 @@ def test_another_seed_gives_another_order(make_context: Any, tmp_path: Path) -> 
         Life(FrameworkDrives, lambda seed=seed, **keys: make_context(seed=seed, **keys), tmp_path) for seed in (1, 2)
     )
     one.live([6], ()), two.live([6], ())
-    assert [row["records"] for row in one.rows] != [row["records"] for row in two.rows]
+    assert [[*row["records"]] for row in one.rows] != [[*row["records"]] for row in two.rows]
 
 
 def test_workers_draw_anew_in_every_epoch(make_context: Any, tmp_path: Path) -> None:
     life = Life(FrameworkDrives, make_context, tmp_path, data={"workers": 2, "loader": "in_order"})
     life.live([12], ())
-    assert life.rows[0]["records"] == life.rows[6]["records"]
-    assert life.rows[0]["inputs"] != life.rows[6]["inputs"]
+    assert np.array_equal(life.rows[0]["records"], life.rows[6]["records"])
+    assert not np.array_equal(life.rows[0]["inputs"], life.rows[6]["inputs"])
 
 
 def test_skipped_batches_are_not_read(make_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,7 +460,7 @@ def test_random_numbers_that_callbacks_draw_before_training_do_not_matter(make_c
     first.train(3, never)
     first.snapshot()(tmp_path)
     expected = first.train(2, never)
-    assert begin(tmp_path).train(2, never) == expected
+    assert fingerprint(begin(tmp_path).train(2, never)) == fingerprint(expected)
 
 
 def test_the_generators_of_all_gpus_continue_on_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
