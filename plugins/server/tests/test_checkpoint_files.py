@@ -11,7 +11,10 @@ import pytest
 
 from det_core import storage
 from det_core.core import open_storage_block
+from det_core.home import private_directory
+from det_core.interfaces.secrets import REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking.secret_files import write_secret
 
 from .serving import LIMIT, Client, ServedSite
 
@@ -29,7 +32,7 @@ def stored(store: TrackingStore, tmp_path: Path) -> Path:
     (files / "sub" / "empty").touch()
     block = {"type": "shared_fs", "host_path": str(tmp_path / "storage")}
     (tmp_path / "storage").mkdir()
-    experiment = store.create_experiment(config={"name": "x"}).id
+    experiment = store.create_experiment(config={"name": "x", "checkpoint_storage": block}).id
     run = store.start_run(store.create_trial(experiment, hparams={}, seed=0).id, allocation_id="a")
     store.begin_checkpoint(UUID, trial_id=run.trial_id, run_id=run.run_id, storage=block)
     resources = storage.save_checkpoint(open_storage_block(block), UUID, storage.scan_directory(files), {"a": 1})
@@ -88,3 +91,19 @@ def test_only_complete_checkpoints_are_served(local: ServedSite, stored: Path) -
     assert ask(local.commands, 0)[0] == 404
     for path in ("unknown/files", "..%2f..%2fetc/files", f"{UUID}/files/-1", f"{UUID}/files/x"):
         assert local.commands.get(f"/api/checkpoints/{path}").status == 404
+
+
+def test_the_storage_that_a_worker_records_is_not_opened(team: ServedSite) -> None:
+    """It may be another host, or a place whose name is the secret of somebody else."""
+    write_secret(private_directory("secrets") / ("0" * 32), "the-secret-of-root")
+    store = team.store
+    experiment = store.create_experiment(config={"name": "x"}, owner="ann").id
+    run = store.start_run(store.create_trial(experiment, hparams={}, seed=0).id, allocation_id="a")
+    ids = {"trial_id": run.trial_id, "run_id": run.run_id}
+    token = team.program("ann").call("/api/run_tokens", ids).json["token"]
+    worker = team.client.with_headers(Authorization=f"Bearer {token}")
+    block = {"type": "shared_fs", "host_path": f"{REFERENCE_PREFIX}{'0' * 32}"}
+    assert "returned" in worker.call("/api/store/begin_checkpoint", {"uuid": UUID, **ids, "storage": block}).json
+    status, body = ask(team.program("vic"))
+    assert b"the-secret-of-root" not in body
+    assert status == 404

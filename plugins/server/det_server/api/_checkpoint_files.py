@@ -59,17 +59,25 @@ def send_file(request: Request) -> Response:
 
 
 def _stored(request: Request) -> tuple[CheckpointRecord, StorageManager, dict[str, int]]:
-    """Return a checkpoint, its storage, and the sizes of its files.
+    """Return a checkpoint, the storage of its experiment, and the sizes of its files.
+
+    Workers record any storage for a checkpoint, such as another host with the secrets of other people in its URL. So
+    the config of the experiment counts, which only those write who may run code on the server.
 
     Raises:
         RecordNotFound: there is no such checkpoint, or it has no metadata.json. Other directories are never served.
     """
-    checkpoint = site_of(request).store.checkpoint(require_uuid(request.path_params["uuid"]))
-    manager = open_storage_block(checkpoint.storage)
-    sizes = manager.list(checkpoint.uuid)
-    if METADATA_FILE not in sizes:
-        raise RecordNotFound(f"the storage of this server has no complete checkpoint {checkpoint.uuid}")
-    return checkpoint, manager, sizes
+    store = site_of(request).store
+    checkpoint = store.checkpoint(require_uuid(request.path_params["uuid"]))
+    experiment = store.experiment(store.trial(checkpoint.trial_id).experiment_id)
+    if block := experiment.config.get("checkpoint_storage"):
+        manager = open_storage_block(block)
+        sizes = manager.list(checkpoint.uuid)
+        if METADATA_FILE in sizes:
+            return checkpoint, manager, sizes
+    raise RecordNotFound(
+        f"the checkpoint_storage of experiment {experiment.id} has no complete checkpoint {checkpoint.uuid} here"
+    )
 
 
 def _local_copy(manager: StorageManager, uuid: str, name: str, stack: ExitStack) -> Path:
