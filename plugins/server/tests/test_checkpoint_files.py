@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from det_server._downloads import MAX_DOWNLOADS_PER_PERSON
 
 from det_core import storage
 from det_core.core import open_storage_block
@@ -16,7 +18,7 @@ from det_core.interfaces.secrets import REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.secret_files import write_secret
 
-from .serving import LIMIT, Client, ServedSite
+from .serving import LIMIT, Client, ServedSite, wait_for
 
 UUID = "00000000-0000-4000-8000-000000000001"
 HIDE = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
@@ -107,3 +109,17 @@ def test_the_storage_that_a_worker_records_is_not_opened(team: ServedSite) -> No
     status, body = ask(team.program("vic"))
     assert b"the-secret-of-root" not in body
     assert status == 404
+
+
+@pytest.mark.integration
+def test_a_person_who_reads_slowly_leaves_downloads_to_others(served_team: ServedSite, stored: Path) -> None:
+    with (stored / UUID / "large").open("wb") as file:
+        file.truncate(1 << 30)  # more than the buffers of a connection hold
+    vic, ann = served_team.program("vic"), served_team.program("ann")
+    number = sorted(vic.get(f"/api/checkpoints/{UUID}/files").json).index("large")
+    with ExitStack() as unread:
+        for _ in range(MAX_DOWNLOADS_PER_PERSON):
+            unread.enter_context(vic.stream(f"/api/checkpoints/{UUID}/files/{number}"))
+        assert ask(vic, number, Range="bytes=0-0")[0] == 503
+        assert ask(ann, number, Range="bytes=0-0") == (206, b"\0")
+    assert wait_for(lambda: ask(vic, number, Range="bytes=0-0")[0] == 206)

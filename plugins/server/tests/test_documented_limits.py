@@ -9,6 +9,7 @@ import anyio.to_thread
 import pytest
 from det_server import (
     _credentials,
+    _downloads,
     _forms,
     _http_server,
     _listener,
@@ -39,6 +40,7 @@ LIMITS = {
     ],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
+    "files of checkpoints that are sent": [_downloads.MAX_DOWNLOADS, _downloads.MAX_DOWNLOADS_PER_PERSON],
     "work at a time": [anyio.run(_pages), *_threads.THREADS.values()],
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],

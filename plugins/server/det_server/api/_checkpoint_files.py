@@ -5,7 +5,7 @@ Clients name files by their number in the order of their paths, so that no path 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -20,8 +20,9 @@ from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE
 from det_server._accounts import record_action
+from det_server._downloads import Downloads
 from det_server._json_response import JsonResponse
-from det_server._site import site_of
+from det_server._site import principal_of, site_of
 from det_server.pages._store_values import require_uuid
 
 
@@ -41,21 +42,28 @@ class _SentFile(FileResponse):
 
 def list_files(request: Request) -> Response:
     """Return the sizes of the files of a checkpoint in bytes by path."""
-    _, _, sizes = _stored(request)
+    with _reserve(request):
+        _, _, sizes = _stored(request)
     return JsonResponse(sizes)
 
 
 def send_file(request: Request) -> Response:
     """Send a file of a checkpoint, or the range of it that the request names."""
-    checkpoint, manager, sizes = _stored(request)
-    number = request.path_params["number"]
-    if number >= len(sizes):
-        raise RecordNotFound(f"checkpoint {checkpoint.uuid} has {len(sizes)} files; expected a number below that")
-    name = sorted(sizes)[number]
-    record_action(request, "download", f"{name} of checkpoint {checkpoint.uuid}")
     with ExitStack() as stack:
+        stack.enter_context(_reserve(request))
+        checkpoint, manager, sizes = _stored(request)
+        number = request.path_params["number"]
+        if number >= len(sizes):
+            raise RecordNotFound(f"checkpoint {checkpoint.uuid} has {len(sizes)} files; expected a number below that")
+        name = sorted(sizes)[number]
+        record_action(request, "download", f"{name} of checkpoint {checkpoint.uuid}")
         path = _local_copy(manager, checkpoint.uuid, name, stack)
         return _SentFile(path, stack.pop_all())
+
+
+def _reserve(request: Request) -> AbstractContextManager[None]:
+    downloads: Downloads = request.app.state.downloads
+    return downloads.reserve(principal_of(request).name)
 
 
 def _stored(request: Request) -> tuple[CheckpointRecord, StorageManager, dict[str, int]]:
