@@ -81,6 +81,17 @@ def test_a_part_of_a_file_is_sent(local: ServedSite, stored: Path) -> None:
     assert ask(local.commands, len(names))[0] == 404
 
 
+def test_what_is_no_file_is_not_found(local: ServedSite, stored: Path) -> None:
+    directory = stored / UUID
+    (directory / "empty").mkdir()
+    os.mkfifo(directory / "pipe")
+    (directory / "nowhere").symlink_to("nothing")
+    (directory / "outside").symlink_to("/etc")
+    names = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json)
+    for name in ("empty/", "pipe", "nowhere", "outside"):
+        assert ask(local.commands, names.index(name))[0] == 404
+
+
 def test_only_complete_checkpoints_are_served(local: ServedSite, stored: Path) -> None:
     """Records may name any directory of the server."""
     assert local.client.get(f"/api/checkpoints/{UUID}/files").status == 401

@@ -5,7 +5,7 @@ Clients name files by their number in the order of their paths, so that no path 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -89,10 +89,18 @@ def _stored(request: Request) -> tuple[CheckpointRecord, StorageManager, dict[st
 
 
 def _local_copy(manager: StorageManager, uuid: str, name: str, stack: ExitStack) -> Path:
-    """Return a file of a checkpoint in place, or a copy of it that is removed with the stack."""
+    """Return a file of a checkpoint in place, or a copy of it that is removed with the stack.
+
+    Raises:
+        RecordNotFound: it is a directory, a link to nowhere or gone.
+    """
     directory = manager.local_path(uuid)
     if directory is not None and (directory / name).resolve().is_relative_to(directory.resolve()):
-        return directory / name
-    copy = stack.enter_context(scratch_directory("download")) / "file"
-    manager.get(uuid, name, copy)
-    return copy
+        path = directory / name
+    else:
+        path = stack.enter_context(scratch_directory("download")) / "file"
+        with suppress(FileNotFoundError):
+            manager.get(uuid, name, path)
+    if not path.is_file():
+        raise RecordNotFound(f"{name} of checkpoint {uuid} is no file")
+    return path
