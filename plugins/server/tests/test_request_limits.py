@@ -55,6 +55,23 @@ def test_a_run_that_has_ended_keeps_nobody_from_sending(store: TrackingStore, qu
         assert ann.call("/api/store/create_model", {"name": "m", "notes": "x" * (2 << 20)}).status == 200
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        "POST / HTTP/1.0\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}{}",
+        "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+    ],
+)
+def test_strangers_write_no_log(served_local: ServedSite, caplog: pytest.LogCaptureFixture, sent: str) -> None:
+    """Otherwise they could fill the disk, with a traceback for a hundred bytes."""
+    with socket.create_connection(served_local.client.address, timeout=LIMIT) as connection:
+        connection.sendall(sent.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    assert served_local.client.get("/").status == 401  # after the first answer has failed
+    assert caplog.messages == []
+
+
 def test_large_headers_are_refused(served_local: ServedSite) -> None:
     with contextlib.suppress(ConnectionError):
         assert served_local.client.get("/", X_Large="x" * (HEADER_BYTES + (1 << 20))).status in (400, 431)
