@@ -108,9 +108,9 @@ def _changed_at(file: Path) -> int:
 
 
 def _is_own_failure(record: logging.LogRecord) -> bool:
-    """Return whether a record of the HTTP server is about a failure of this server, not about what a client sent."""
+    """Return whether a log record is about a failure of this server, not about its end or what a client sent."""
     error = record.exc_info[1] if record.exc_info else None
-    return record.levelno >= logging.ERROR and not isinstance(error, h11.ProtocolError)
+    return record.levelno >= logging.ERROR and not isinstance(error, h11.ProtocolError | asyncio.CancelledError)
 
 
 def make_server(

@@ -12,6 +12,7 @@ from det_server import (
     _downloads,
     _forms,
     _http_server,
+    _large_answers,
     _listener,
     _live_changes,
     _login_limits,
@@ -38,6 +39,10 @@ LIMITS = {
         _request_bodies._SMALL_BUFFERED_BYTES // MIB,
         _request_bodies.MAX_BODY_BYTES // MIB,
     ],
+    "answers over 1 MiB in memory together": [
+        _large_answers.MAX_ANSWERS_BYTES // MIB,
+        _large_answers.MAX_BODY_BYTES // MIB,
+    ],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_downloads.MAX_DOWNLOADS, _downloads.MAX_DOWNLOADS_PER_PERSON],
@@ -58,4 +63,5 @@ def test_a_limit_is_documented(what: str) -> None:
 
 
 def test_limits_of_one_kind_are_the_same() -> None:
+    assert _large_answers.LARGE_BYTES == MIB
     assert _login_limits._LIMITS["user and device"] == _login_limits._LIMITS["user and address"]

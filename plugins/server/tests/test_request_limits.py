@@ -219,3 +219,18 @@ def test_a_websocket_is_refused(served_local: ServedSite) -> None:
         "Sec-WebSocket-Key": "eA==",
     }
     assert served_local.client.request("GET", "/live", headers=upgrade).status == 401
+
+
+def test_unread_answers_of_one_person_leave_memory_to_others(
+    served_team: ServedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a viewer could fill the memory of the server with code of experiments that nobody reads."""
+    code = bytes(16 << 20)  # more than the buffers of a connection hold
+    monkeypatch.setattr("det_server._large_answers.MAX_BODY_BYTES", 2 * len(code))
+    path = f"/experiments/{served_team.store.create_experiment(config={}, model_definition=code).id}/code.tar.gz"
+    vic, ann = served_team.log_in("vic"), served_team.log_in("ann")
+    with vic.stream(path), vic.stream(path):
+        assert vic.get(path).status == 503
+        assert vic.get("/experiments").status == 200
+        assert ann.get(path).body == code
+    assert wait_for(lambda: vic.get(path).status == 200)
