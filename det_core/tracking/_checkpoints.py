@@ -6,6 +6,7 @@ PARTIALLY_DELETED after a deletion.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select, update
@@ -30,6 +31,8 @@ from det_core.tracking._scores import validation_of_checkpoint
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+"""Pattern of the ids of checkpoints, which are directories in a storage."""
 _c = checkpoints.c
 
 
@@ -37,6 +40,8 @@ class CheckpointsMixin(StoreMixin):
     """Methods of the tracking store for checkpoints."""
 
     def begin_checkpoint(self, uuid: str, *, trial_id: int, run_id: int, storage: Mapping[str, Any]) -> None:
+        if not _ID.fullmatch(uuid):
+            raise ValueError(f"{uuid!r:.200} is no id of a checkpoint; expected letters, digits, - and _")
         values = {
             "uuid": uuid,
             "trial_id": trial_id,

@@ -40,6 +40,13 @@ def test_a_checkpoint_is_begun_completed_and_deleted(store: TrackingStore, run: 
     assert store.checkpoints(trial_id=run.trial_id) == []
 
 
+@pytest.mark.parametrize("uuid", ["", ".", "..", "a/b", "../a", "a" * 129, "-a", "a\n"])
+def test_the_id_of_a_checkpoint_names_one_directory(store: TrackingStore, run: Run, uuid: str) -> None:
+    """Otherwise the deletion of one could delete a part of another one from a bucket."""
+    with pytest.raises(ValueError, match="is no id of a checkpoint; expected letters, digits, - and _"):
+        begin(store, run, uuid)
+
+
 def test_no_state_of_a_checkpoint_is_skipped_or_repeated(store: TrackingStore, run: Run) -> None:
     begin(store, run, "c")
     with pytest.raises(TrackingError, match="c already exists"):

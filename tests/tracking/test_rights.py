@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ def arguments_for(method: str, trial: int) -> dict[str, Any]:
         "experiment_id": {FOREIGN: 2, ENDED: 3}.get(trial, 1),
         "uuid": f"done-{trial}",
         "name": f"m-{trial}",
+        "storage": {},
         "lease": "holder",
         **{name: [report] for name in ("reports", "samples", "lines")},
         "token_id": 1,
@@ -195,6 +197,15 @@ def test_an_entry_names_the_records_of_others_first_and_not_too_many(direct: Tra
         patch.setattr(_access, "_MOST_NAMES", 2)
         action = check(person(Role.USER), direct, find_method("add_logs"), {"lines": reports})
     assert action and action.target == "trial 3, trial 1 and 2 more"
+
+
+def test_the_token_of_a_run_chooses_no_storage(direct: TrackingStore) -> None:
+    """The runner would delete the directory, with its own rights. Behind an agent, code may pass one to core.init."""
+    method = find_method("begin_checkpoint")
+    arguments = arguments_for(method.name, OWN) | {"storage": {"type": "directory", "container_path": "/home"}}
+    with pytest.raises(TrackingError, match="only in the checkpoint_storage of its experiment's config"):
+        check(worker(OWN), direct, method, arguments)
+    assert check(replace(worker(OWN), address=None), direct, method, arguments) is None
 
 
 def test_refusals_say_what_is_needed(direct: TrackingStore) -> None:

@@ -25,7 +25,7 @@ def report(trial_id: int, step: int, run_id: int = 1, group: str = "validation",
 
 
 def complete(store: TrackingStore, trial_id: int, run_id: int, step: int | None) -> str:
-    uuid = f"{trial_id}-{run_id}-{step}-{random.random()}"
+    uuid = f"{trial_id}-{run_id}-{step}-{random.getrandbits(64)}"
     store.begin_checkpoint(uuid, trial_id=trial_id, run_id=run_id, storage={})
     store.complete_checkpoint(uuid, run_id=run_id, steps_completed=step, resources={}, metadata={})
     return uuid

@@ -553,8 +553,9 @@ def test_the_variable_is_for_the_default_server_only(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("DET_MASTER", "https://det.example.org/")
     assert find_token("https://det.example.org") == "mine"
     assert find_token("https://evil.example.org") is None
-    monkeypatch.setenv("DET_MASTER", "sqlite:////tmp/det.db")
-    assert find_token("https://det.example.org") is None
+    for database in ("sqlite:////tmp/det.db", "postgresql://det.example.org"):
+        monkeypatch.setenv("DET_MASTER", database)
+        assert find_token("https://det.example.org") is None
 
 
 def test_a_token_that_was_replaced_is_read_again(

@@ -19,7 +19,11 @@ class CheckpointStore(ABC):
         """Record an ACTIVE checkpoint before its first byte is written.
 
         Args:
+            uuid: id of 1 to 128 letters, digits, ``-`` and ``_``, the first of which is a letter or digit.
             storage: ``checkpoint_storage`` block that it is written with.
+
+        Raises:
+            ValueError: the id has another form.
         """
 
     @writes(Reach.RUN, is_report=True)

@@ -99,6 +99,8 @@ class Caller:
         if self.run and rights.workers is Reach.RUN:
             if not _runs_in(store, arguments) <= {(self.run.trial_id, self.run.run_id)}:
                 raise refusal
+            if self.address is not None and method.takes("storage"):
+                _require_own_storage(store, self.run, arguments["storage"])
             if is_report:
                 return None
         records = list(_records_of(store, method, arguments))
@@ -162,6 +164,15 @@ def require_current(store: TrackingStore, run: RunAccess) -> None:
         raise StaleRun(f"{run} may not call the tracking store: the newest is run {newest}")
     if end is not None:
         raise StaleRun(f"{run} may not call the tracking store: it has ended")
+
+
+def _require_own_storage(store: TrackingStore, run: RunAccess, storage: Mapping[str, Any]) -> None:
+    """Check that a run that calls from elsewhere stores its checkpoint where its experiment does.
+
+    The runner deletes checkpoints with its own rights, in any directory, and with the secrets that a storage names.
+    """
+    if storage != (store.experiment(run.experiment_id).config.get("checkpoint_storage") or {}):
+        raise TrackingError(f"{run} may store checkpoints only in the checkpoint_storage of its experiment's config")
 
 
 def _of_experiment(store: TrackingStore, experiment_id: int) -> _Record:

@@ -43,7 +43,8 @@ def parse_server_url(url: str) -> tuple[ServerAddress, str | None]:
         host, port, parts = None, None, urlsplit("")
     shown = url.partition("?")[0].rpartition("@")[2]
     token = _token(parts)
-    if not host or parts.path not in ("", "/") or parts.fragment or "@" in parts.netloc or token == "":
+    is_plain = parts.scheme in _PORTS and parts.path in ("", "/") and not parts.fragment and "@" not in parts.netloc
+    if not host or not is_plain or token == "":
         raise TrackingError(f"{shown!r} is not the URL of a det server; {_EXPECTED}")
     if parts.scheme == "http" and not _is_loopback(host):
         raise TrackingError(

@@ -18,6 +18,7 @@ from det_server import _credentials
 from det_server._client_address import client_address
 from det_server._client_version import check_client_version
 from det_server._hosts import AllowedHosts, is_link, is_same_origin, names_its_origin
+from det_server._large_answers import LargeAnswers
 from det_server._principal import Principal
 from det_server._refusal import API, RefusedError
 from det_server._request_bodies import BodyReader, checked_length, replay_body
@@ -64,6 +65,7 @@ class Guard:
         self._behind_proxy = behind_proxy
         self._cookie = cookie
         self._bodies = BodyReader()
+        self._answers = LargeAnswers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -95,11 +97,13 @@ class Guard:
         state["address"] = client_address(scope, headers, behind_proxy=self._behind_proxy)
         if state.get("renewed_cookie"):
             send = _credentials.add_cookie(send, self._cookie, state["renewed_cookie"], secure=self._site.is_secure)
+        principal: Principal | None = state.get("principal")
+        caller = principal and (principal.name, principal.run)
+        send = self._answers.limit(scope, receive, send, caller)
         if scope["method"] in _READING:
             await self._app(scope, receive, send)
             return
-        caller: Principal | None = state.get("principal")
-        with self._bodies.reserve(length, caller and (caller.name, caller.run)):
+        with self._bodies.reserve(length, caller):
             state["body"] = await self._bodies.read(receive, length)
             await self._app(scope, replay_body(state["body"], receive), send)
 

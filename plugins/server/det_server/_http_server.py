@@ -107,6 +107,12 @@ def _changed_at(file: Path) -> int:
     return file.stat().st_mtime_ns if file.exists() else 0
 
 
+def _is_own_failure(record: logging.LogRecord) -> bool:
+    """Return whether a log record is about a failure of this server, not about its end or what a client sent."""
+    error = record.exc_info[1] if record.exc_info else None
+    return record.levelno >= logging.ERROR and not isinstance(error, h11.ProtocolError | asyncio.CancelledError)
+
+
 def make_server(
     app: ASGIApp, *, certificate: tuple[Path, Path] | None = None, on_started: Callable[[], None]
 ) -> uvicorn.Server:
@@ -117,6 +123,7 @@ def make_server(
         certificate: files with the certificate and its key, or None for HTTP.
         on_started: function to call as soon as requests are answered.
     """
+    logging.getLogger("uvicorn.error").addFilter(_is_own_failure)  # or strangers could fill the disk with its lines
     tls: dict[str, Any] = {}
     if certificate:
         tls = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}

@@ -32,7 +32,7 @@ THREADS = {
     Work.READING_CALLS: 16,
     Work.WRITING_CALLS: 16,
     Work.CHANGES: 8,
-    Work.DOWNLOADS: 4,
+    Work.DOWNLOADS: 16,
     Work.SUBMISSIONS: 1,  # unpacking one takes up to a gigabyte of memory
 }
 """Number of threads of each kind of work."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from det_server._downloads import MAX_DOWNLOADS_PER_PERSON
 
 from det_core import storage
 from det_core.core import open_storage_block
+from det_core.home import private_directory
+from det_core.interfaces.secrets import REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking.secret_files import write_secret
 
-from .serving import LIMIT, Client, ServedSite
+from .serving import LIMIT, Client, ServedSite, wait_for
 
 UUID = "00000000-0000-4000-8000-000000000001"
 HIDE = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
@@ -29,7 +34,7 @@ def stored(store: TrackingStore, tmp_path: Path) -> Path:
     (files / "sub" / "empty").touch()
     block = {"type": "shared_fs", "host_path": str(tmp_path / "storage")}
     (tmp_path / "storage").mkdir()
-    experiment = store.create_experiment(config={"name": "x"}).id
+    experiment = store.create_experiment(config={"name": "x", "checkpoint_storage": block}).id
     run = store.start_run(store.create_trial(experiment, hparams={}, seed=0).id, allocation_id="a")
     store.begin_checkpoint(UUID, trial_id=run.trial_id, run_id=run.run_id, storage=block)
     resources = storage.save_checkpoint(open_storage_block(block), UUID, storage.scan_directory(files), {"a": 1})
@@ -76,6 +81,17 @@ def test_a_part_of_a_file_is_sent(local: ServedSite, stored: Path) -> None:
     assert ask(local.commands, len(names))[0] == 404
 
 
+def test_what_is_no_file_is_not_found(local: ServedSite, stored: Path) -> None:
+    directory = stored / UUID
+    (directory / "empty").mkdir()
+    os.mkfifo(directory / "pipe")
+    (directory / "nowhere").symlink_to("nothing")
+    (directory / "outside").symlink_to("/etc")
+    names = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json)
+    for name in ("empty/", "pipe", "nowhere", "outside"):
+        assert ask(local.commands, names.index(name))[0] == 404
+
+
 def test_only_complete_checkpoints_are_served(local: ServedSite, stored: Path) -> None:
     """Records may name any directory of the server."""
     assert local.client.get(f"/api/checkpoints/{UUID}/files").status == 401
@@ -88,3 +104,29 @@ def test_only_complete_checkpoints_are_served(local: ServedSite, stored: Path) -
     assert ask(local.commands, 0)[0] == 404
     for path in ("unknown/files", "..%2f..%2fetc/files", f"{UUID}/files/-1", f"{UUID}/files/x"):
         assert local.commands.get(f"/api/checkpoints/{path}").status == 404
+
+
+def test_the_storage_that_a_worker_records_is_not_opened(local: ServedSite) -> None:
+    """It may be another host, or a place whose name is the secret of somebody else."""
+    write_secret(private_directory("secrets") / ("0" * 32), "the-secret")
+    block = {"type": "shared_fs", "host_path": f"{REFERENCE_PREFIX}{'0' * 32}"}
+    store = local.store
+    trial = store.create_trial(store.create_experiment(config={"name": "x"}).id, hparams={}, seed=0).id
+    store.begin_checkpoint(UUID, trial_id=trial, run_id=store.start_run(trial, allocation_id="a").run_id, storage=block)
+    status, body = ask(local.commands)
+    assert b"the-secret" not in body
+    assert status == 404
+
+
+@pytest.mark.integration
+def test_a_person_who_reads_slowly_leaves_downloads_to_others(served_team: ServedSite, stored: Path) -> None:
+    with (stored / UUID / "large").open("wb") as file:
+        file.truncate(1 << 30)  # more than the buffers of a connection hold
+    vic, ann = served_team.program("vic"), served_team.program("ann")
+    number = sorted(vic.get(f"/api/checkpoints/{UUID}/files").json).index("large")
+    with ExitStack() as unread:
+        for _ in range(MAX_DOWNLOADS_PER_PERSON):
+            unread.enter_context(vic.stream(f"/api/checkpoints/{UUID}/files/{number}"))
+        assert ask(vic, number, Range="bytes=0-0")[0] == 503
+        assert ask(ann, number, Range="bytes=0-0") == (206, b"\0")
+    assert wait_for(lambda: ask(vic, number, Range="bytes=0-0")[0] == 206)

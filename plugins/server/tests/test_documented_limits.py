@@ -9,8 +9,10 @@ import anyio.to_thread
 import pytest
 from det_server import (
     _credentials,
+    _downloads,
     _forms,
     _http_server,
+    _large_answers,
     _listener,
     _live_changes,
     _login_limits,
@@ -37,8 +39,13 @@ LIMITS = {
         _request_bodies._SMALL_BUFFERED_BYTES // MIB,
         _request_bodies.MAX_BODY_BYTES // MIB,
     ],
+    "answers over 1 MiB in memory together": [
+        _large_answers.MAX_ANSWERS_BYTES // MIB,
+        _large_answers.MAX_BODY_BYTES // MIB,
+    ],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
+    "files of checkpoints that are sent": [_downloads.MAX_DOWNLOADS, _downloads.MAX_DOWNLOADS_PER_PERSON],
     "work at a time": [anyio.run(_pages), *_threads.THREADS.values()],
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],
@@ -56,4 +63,5 @@ def test_a_limit_is_documented(what: str) -> None:
 
 
 def test_limits_of_one_kind_are_the_same() -> None:
+    assert _large_answers.LARGE_BYTES == MIB
     assert _login_limits._LIMITS["user and device"] == _login_limits._LIMITS["user and address"]

@@ -55,6 +55,23 @@ def test_a_run_that_has_ended_keeps_nobody_from_sending(store: TrackingStore, qu
         assert ann.call("/api/store/create_model", {"name": "m", "notes": "x" * (2 << 20)}).status == 200
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        "POST / HTTP/1.0\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}{}",
+        "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+    ],
+)
+def test_strangers_write_no_log(served_local: ServedSite, caplog: pytest.LogCaptureFixture, sent: str) -> None:
+    """Otherwise they could fill the disk, with a traceback for a hundred bytes."""
+    with socket.create_connection(served_local.client.address, timeout=LIMIT) as connection:
+        connection.sendall(sent.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    assert served_local.client.get("/").status == 401  # after the first answer has failed
+    assert caplog.messages == []
+
+
 def test_large_headers_are_refused(served_local: ServedSite) -> None:
     with contextlib.suppress(ConnectionError):
         assert served_local.client.get("/", X_Large="x" * (HEADER_BYTES + (1 << 20))).status in (400, 431)
@@ -202,3 +219,18 @@ def test_a_websocket_is_refused(served_local: ServedSite) -> None:
         "Sec-WebSocket-Key": "eA==",
     }
     assert served_local.client.request("GET", "/live", headers=upgrade).status == 401
+
+
+def test_unread_answers_of_one_person_leave_memory_to_others(
+    served_team: ServedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a viewer could fill the memory of the server with code of experiments that nobody reads."""
+    code = bytes(16 << 20)  # more than the buffers of a connection hold
+    monkeypatch.setattr("det_server._large_answers.MAX_BODY_BYTES", 2 * len(code))
+    path = f"/experiments/{served_team.store.create_experiment(config={}, model_definition=code).id}/code.tar.gz"
+    vic, ann = served_team.log_in("vic"), served_team.log_in("ann")
+    with vic.stream(path), vic.stream(path):
+        assert vic.get(path).status == 503
+        assert vic.get("/experiments").status == 200
+        assert ann.get(path).body == code
+    assert wait_for(lambda: vic.get(path).status == 200)

@@ -436,7 +436,9 @@ def test_parameters_of_no_model_with_another_shape_are_an_error(make_context: An
         Life(Others, make_context, tmp_path)._piece(checkpoint, 2, 3, [])
 
 
-def test_random_numbers_that_callbacks_draw_before_training_do_not_matter(make_context: Any, tmp_path: Path) -> None:
+def test_random_numbers_that_callbacks_draw_before_training_do_not_matter(
+    make_context: Any, tmp_path: Path, fingerprint: Any
+) -> None:
     """A resumed run calls `on_training_start` once more."""
 
     class Draws(PyTorchCallback):

@@ -5,7 +5,7 @@ Clients name files by their number in the order of their paths, so that no path 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -20,8 +20,9 @@ from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE
 from det_server._accounts import record_action
+from det_server._downloads import Downloads
 from det_server._json_response import JsonResponse
-from det_server._site import site_of
+from det_server._site import principal_of, site_of
 from det_server.pages._store_values import require_uuid
 
 
@@ -41,42 +42,65 @@ class _SentFile(FileResponse):
 
 def list_files(request: Request) -> Response:
     """Return the sizes of the files of a checkpoint in bytes by path."""
-    _, _, sizes = _stored(request)
+    with _reserve(request):
+        _, _, sizes = _stored(request)
     return JsonResponse(sizes)
 
 
 def send_file(request: Request) -> Response:
     """Send a file of a checkpoint, or the range of it that the request names."""
-    checkpoint, manager, sizes = _stored(request)
-    number = request.path_params["number"]
-    if number >= len(sizes):
-        raise RecordNotFound(f"checkpoint {checkpoint.uuid} has {len(sizes)} files; expected a number below that")
-    name = sorted(sizes)[number]
-    record_action(request, "download", f"{name} of checkpoint {checkpoint.uuid}")
     with ExitStack() as stack:
+        stack.enter_context(_reserve(request))
+        checkpoint, manager, sizes = _stored(request)
+        number = request.path_params["number"]
+        if number >= len(sizes):
+            raise RecordNotFound(f"checkpoint {checkpoint.uuid} has {len(sizes)} files; expected a number below that")
+        name = sorted(sizes)[number]
+        record_action(request, "download", f"{name} of checkpoint {checkpoint.uuid}")
         path = _local_copy(manager, checkpoint.uuid, name, stack)
         return _SentFile(path, stack.pop_all())
 
 
+def _reserve(request: Request) -> AbstractContextManager[None]:
+    downloads: Downloads = request.app.state.downloads
+    return downloads.reserve(principal_of(request).name)
+
+
 def _stored(request: Request) -> tuple[CheckpointRecord, StorageManager, dict[str, int]]:
-    """Return a checkpoint, its storage, and the sizes of its files.
+    """Return a checkpoint, the storage of its experiment, and the sizes of its files.
+
+    Workers record any storage for a checkpoint, such as another host with the secrets of other people in its URL. So
+    the config of the experiment counts, which only those write who may run code on the server.
 
     Raises:
         RecordNotFound: there is no such checkpoint, or it has no metadata.json. Other directories are never served.
     """
-    checkpoint = site_of(request).store.checkpoint(require_uuid(request.path_params["uuid"]))
-    manager = open_storage_block(checkpoint.storage)
-    sizes = manager.list(checkpoint.uuid)
-    if METADATA_FILE not in sizes:
-        raise RecordNotFound(f"the storage of this server has no complete checkpoint {checkpoint.uuid}")
-    return checkpoint, manager, sizes
+    store = site_of(request).store
+    checkpoint = store.checkpoint(require_uuid(request.path_params["uuid"]))
+    experiment = store.experiment(store.trial(checkpoint.trial_id).experiment_id)
+    if block := experiment.config.get("checkpoint_storage"):
+        manager = open_storage_block(block)
+        sizes = manager.list(checkpoint.uuid)
+        if METADATA_FILE in sizes:
+            return checkpoint, manager, sizes
+    raise RecordNotFound(
+        f"the checkpoint_storage of experiment {experiment.id} has no complete checkpoint {checkpoint.uuid} here"
+    )
 
 
 def _local_copy(manager: StorageManager, uuid: str, name: str, stack: ExitStack) -> Path:
-    """Return a file of a checkpoint in place, or a copy of it that is removed with the stack."""
+    """Return a file of a checkpoint in place, or a copy of it that is removed with the stack.
+
+    Raises:
+        RecordNotFound: it is a directory, a link to nowhere or gone.
+    """
     directory = manager.local_path(uuid)
     if directory is not None and (directory / name).resolve().is_relative_to(directory.resolve()):
-        return directory / name
-    copy = stack.enter_context(scratch_directory("download")) / "file"
-    manager.get(uuid, name, copy)
-    return copy
+        path = directory / name
+    else:
+        path = stack.enter_context(scratch_directory("download")) / "file"
+        with suppress(FileNotFoundError):
+            manager.get(uuid, name, path)
+    if not path.is_file():
+        raise RecordNotFound(f"{name} of checkpoint {uuid} is no file")
+    return path

@@ -1,0 +1,81 @@
+"""Limit on the memory for large answers, which clients may read slowly or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from starlette.types import Message, Receive, Scope, Send
+
+from det_core.tracking.remote import MAX_BODY_BYTES
+from det_server._refusal import RefusedError
+
+MAX_ANSWERS_BYTES = 1 << 30
+"""Maximum size of all large answers that are in memory at the same time. One caller has at most `MAX_BODY_BYTES` of it,
+which is the size of the largest one."""
+LARGE_BYTES = 1 << 20
+"""Size above which an answer is large."""
+_PART_BYTES = 64 << 10
+"""Size of the parts in which a large answer is sent, so that its end is that of its memory."""
+
+
+class LargeAnswers:
+    """Large answers of one server that are being sent."""
+
+    def __init__(self) -> None:
+        self._held = Counter[Hashable]()
+
+    def limit(self, scope: Scope, receive: Receive, send: Send, caller: Hashable) -> Send:
+        """Return a ``send`` that refuses a request whose large answer finds no memory.
+
+        Args:
+            scope: the request.
+            receive: the function of the server.
+            send: the function of the server.
+            caller: the caller, who leaves memory to others.
+        """
+        start: Message | None = None
+        is_refused = False
+
+        async def send_within_limit(message: Message) -> None:
+            nonlocal start, is_refused
+            if message["type"] == "http.response.start":
+                start = message  # until the size of the answer is known
+                return
+            first, start = start, None
+            body = message.get("body", b"")
+            if is_refused:
+                return
+            if first and len(body) > LARGE_BYTES:
+                try:
+                    with self._reserve(len(body), caller):
+                        await send(first)
+                        await _send_in_parts(send, message)
+                except RefusedError as refusal:
+                    is_refused = True
+                    await refusal.response(scope["path"])(scope, receive, send)
+                return
+            if first:
+                await send(first)
+            await send(message)
+
+        return send_within_limit
+
+    @contextmanager
+    def _reserve(self, length: int, caller: Hashable) -> Iterator[None]:
+        if self._held.total() + length > MAX_ANSWERS_BYTES or self._held[caller] + length > MAX_BODY_BYTES:
+            raise RefusedError(503, "too many large answers are being sent; try again", {"retry-after": "1"})
+        self._held[caller] += length
+        try:
+            yield
+        finally:
+            self._held[caller] -= length
+            self._held += Counter()  # forgets callers who hold nothing
+
+
+async def _send_in_parts(send: Send, message: Message) -> None:
+    body = memoryview(message["body"])
+    for begin in range(0, len(body), _PART_BYTES):
+        more = begin + _PART_BYTES < len(body) or message.get("more_body", False)
+        await send({**message, "body": bytes(body[begin : begin + _PART_BYTES]), "more_body": more})
