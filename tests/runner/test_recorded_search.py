@@ -214,14 +214,14 @@ def test_a_replacement_starts_where_the_replaced_trial_started(
         store.begin_checkpoint(uuid, trial_id=trial.id, run_id=run.run_id, storage={})
         store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=4, resources={}, metadata={})
 
-    save("round 1")
+    save("round-1")
     begun.report([validated(first)])
     clone = begun.queue[1]
-    save("round 2")
+    save("round-2")
     store.start_run(clone.id, allocation_id="a")
-    save("of invalid hyperparameters", clone)
+    save("of-invalid-hyperparameters", clone)
     begun.report([TrialReport(clone, ("on_exit", INVALID_HP), State.COMPLETED)])  # its own checkpoint is not used
-    assert begun.queue[-1].source_checkpoint == "round 1"
+    assert begun.queue[-1].source_checkpoint == "round-1"
 
 
 def test_progress_counts_training_trials_and_never_decreases(
