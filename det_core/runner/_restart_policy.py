@@ -17,8 +17,8 @@ FIRST_DELAY = 1.0
 """Seconds until the next launch after the first of several ends in a row. Each further one doubles the delay."""
 MAX_DELAY = 300.0
 """Maximum number of seconds until the next launch."""
-_STORE_ERROR = re.compile(r"(^|\.)(StoreBusy|Unavailable): ")
-"""Reason of a run that waited in vain for the tracking store."""
+_STORE_ERROR = re.compile(r"(^|\.|\brank \d+: )(StoreBusy|Unavailable): ")
+"""Reason of a run that waited in vain for the tracking store. Those of several workers begin with a rank."""
 _NO_PROGRAM = (126, 127)
 """Exit codes with which shells and our launcher report a command that could not be started."""
 

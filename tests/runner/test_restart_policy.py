@@ -132,6 +132,8 @@ def test_how_a_run_has_ended(end: Exit, run: dict[str, object], kind: End, is_co
     [
         ("det_core.errors.StoreBusy: locked", End.NO_STORE),
         ("det_core.tracking._outage.Unavailable: det.db is on a full disk", End.NO_STORE),
+        ("rank 0: StoreBusy: locked", End.NO_STORE),
+        ("det_core.errors.RankFailed: rank 0: Unavailable: det.db is on a full disk", End.NO_STORE),
         ("det_core.errors.TrackingError: read-only", End.FAILED),
         ("RuntimeError: the queue is Unavailable: try later", End.FAILED),
     ],
