@@ -31,7 +31,10 @@ _set_aside = _change.values(request_id=-trials.c.id)
 _begin_again = _change.values(restarts=0)
 _set_length = _change.values(
     searcher_length=bindparam("new_length"),
-    progress=func.coalesce(trials.c.searcher_length, 0) / bindparam("new_length", type_=Double),
+    progress=case(
+        (trials.c.searcher_length > bindparam("new_length"), 1.0),  # an extension is undone
+        else_=func.coalesce(trials.c.searcher_length, 0) / bindparam("new_length", type_=Double),
+    ),
 )
 
 

@@ -95,6 +95,7 @@ def test_an_extension_that_failed_can_be_undone(store: TrackingStore, new_experi
     assert run(store, experiment) is State.COMPLETED
     [one], [other] = store.trials(undisturbed.id), store.trials(experiment.id)
     assert outcome(store, one.id) == outcome(store, other.id)
+    assert other.progress == 1
 
 
 def test_only_an_extension_without_a_checkpoint_can_be_undone(store: TrackingStore, saved: Saved) -> None:
