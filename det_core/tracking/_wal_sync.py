@@ -30,7 +30,10 @@ class WalSync:
         if self._timer is None or not self._timer.is_alive():  # a forked child inherits the object without its thread
             self._timer = threading.Timer(INTERVAL, self._sync)
             self._timer.daemon = True
-            self._timer.start()
+            try:
+                self._timer.start()
+            except RuntimeError:  # there is no free thread
+                self._sync()
 
     def close(self) -> None:
         """Make everything committed so far durable, if the disk allows it."""

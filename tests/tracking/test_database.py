@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 import sqlalchemy as sa
@@ -263,6 +264,15 @@ def test_a_log_that_cannot_be_synced_is_named_once(tmp_path: Path, caplog: pytes
         sync.close()
     [record] = caplog.records
     assert record.message.startswith(f"{tmp_path}/db-wal cannot be synced: [Errno 22] Invalid argument; a power cut")
+
+
+def test_without_a_free_thread_a_log_is_synced_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "db-wal").symlink_to("/dev/null")  # which the kernel cannot sync
+    monkeypatch.setattr(threading.Timer, "start", mock.Mock(side_effect=RuntimeError("can't start new thread")))
+    WalSync(tmp_path / "db").schedule()
+    assert f"{tmp_path}/db-wal cannot be synced" in caplog.text
 
 
 def test_a_read_only_database_raises_an_error(file: Path) -> None:
