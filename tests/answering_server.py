@@ -68,10 +68,15 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        if self.path in self._behaviour.files:
+        if self.path in self._behaviour.files and self._is_known:
             self._send_file(self._behaviour.files[self.path])
         else:
             self._answer(b"{}")
+
+    @property
+    def _is_known(self) -> bool:
+        token = self._behaviour.token
+        return not token or self.headers["Authorization"] == f"Bearer {token}"
 
     def _send_file(self, content: bytes) -> None:
         self._behaviour.requests.append((self.path, dict(self.headers)))
@@ -92,8 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
         behaviour.requests.append((self.path, dict(self.headers)))
         if behaviour.status != 200:
             return self._send(behaviour.status, {"error": "not now"})
-        is_known = not behaviour.token or self.headers["Authorization"] == f"Bearer {behaviour.token}"
-        if not is_known and self.path != "/api/login":
+        if not self._is_known and self.path != "/api/login":
             return self._send(401, {"error": "the token is unknown"})
         status, answer = self._execute(body)
         if behaviour.loses(self.headers["det-call-id"]):

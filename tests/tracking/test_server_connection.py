@@ -737,6 +737,18 @@ def test_a_download_continues_where_it_was_interrupted(behaviour: Behaviour, add
     assert ranges == [None, None, "bytes=100000-", "bytes=100000-", "bytes=150000-"]
 
 
+def test_a_download_with_a_renewed_token_continues_where_it_was_interrupted(
+    behaviour: Behaviour, address: str, tmp_path: Path
+) -> None:
+    behaviour.files["/file"] = content = os.urandom(300_000)
+    behaviour.token, behaviour.cuts = "new", [0]
+    save_token(address, "old")
+    with closing(ServerConnection(address)) as server:
+        save_token(address, "new")
+        server.download("/file", tmp_path / "file", len(content))
+    assert (tmp_path / "file").read_bytes() == content
+
+
 @pytest.mark.parametrize("size", [99, 101])
 def test_a_download_of_another_size_is_an_error(behaviour: Behaviour, address: str, tmp_path: Path, size: int) -> None:
     behaviour.files["/file"] = bytes(100)
@@ -747,3 +759,9 @@ def test_a_download_of_another_size_is_an_error(behaviour: Behaviour, address: s
 def test_a_missing_file_is_an_error(behaviour: Behaviour, address: str, tmp_path: Path) -> None:
     with closing(ServerConnection(address)) as server, pytest.raises(RecordNotFound, match="there is no /file"):
         server.download("/file", tmp_path / "file", 1)
+
+
+def test_a_full_disk_is_no_failure_of_the_server(behaviour: Behaviour, address: str) -> None:
+    behaviour.files["/file"] = bytes(100_000)
+    with closing(ServerConnection(address)) as server, pytest.raises(OSError, match="No space left on device"):
+        server.download("/file", Path("/dev/full"), 100_000)

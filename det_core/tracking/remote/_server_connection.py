@@ -8,6 +8,7 @@ lane and a number in it. A lane has one call at a time and belongs to one proces
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -58,6 +59,8 @@ _CONTENT = (200, 206)
 """Statuses of a whole file, and of a part of one."""
 _CHUNK = 1 << 20
 """Number of bytes of a file that are received at once."""
+_OF_DISK = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
+"""Error numbers of files, which connections do not have."""
 _LOST_PEER = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
@@ -239,6 +242,7 @@ class ServerConnection:
             size: expected size of the file in bytes.
 
         Raises:
+            OSError: the target cannot be written.
             RecordNotFound: there is no such file.
             StoreBusy: the server was unavailable for too long.
             TrackingError: the server refused the request, or its file has another size.
@@ -302,6 +306,7 @@ class ServerConnection:
         """Return the answer to a request.
 
         Raises:
+            OSError: the file cannot be written.
             Unavailable: there was no answer. The request can be repeated.
         """
         was_connected = lane.is_connected
@@ -310,7 +315,9 @@ class ServerConnection:
         try:
             answer = lane.exchange(verb, path, body, {**headers, **authorization, VERSION: __version__}, file)
         except (OSError, HTTPException) as error:
-            if was_connected:  # the server closes connections that are idle for some seconds
+            if getattr(error, "errno", None) in _OF_DISK:
+                raise
+            if was_connected and file is None:  # the server closes connections that are idle for some seconds
                 return self._attempt(lane, verb, path, body, headers)
             raise self._failure(error) from error
         if answer.status in _AWAY:
