@@ -16,7 +16,8 @@ Metrics = Mapping[str, Any]
 """Metric names mapped to values."""
 SCHEDULE_END = "schedule_end"
 """Key of a checkpoint's metadata for the number of batches after which the first schedule of the trial ends, such as
-that of its learning rate. ``det experiment continue`` names it before it trains longer."""
+that of its learning rate, apart from those that end earlier than the training. ``det experiment continue`` names it
+before it trains longer."""
 
 
 class TrialAdapter(ABC):

@@ -274,11 +274,8 @@ class PyTorchAdapter(TrialAdapter):
     def metadata(self) -> Mapping[str, Any]:
         weights = "safetensors" if self._trial.safetensors and not self.sharded else "pickle"
         context = self._context
-        ends = [
-            end
-            for scheduler in context.lr_schedulers
-            if (end := scheduler._first_end(aggregation=context.aggregation_frequency, epoch_len=context._epoch_len))
-        ]
+        length, clock = context.training_length or 0, (context.aggregation_frequency, context._epoch_len)
+        ends = [end for scheduler in context.lr_schedulers if (end := scheduler._first_end(length, *clock))]
         return {
             "framework": f"torch-{torch.__version__}",
             "format": weights,

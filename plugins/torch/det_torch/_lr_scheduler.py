@@ -148,21 +148,26 @@ class LRScheduler:
             if steps(before) <= number < steps(after):
                 yield text
 
-    def _first_end(self, *, aggregation: int, epoch_len: int | None) -> int | None:
+    def _first_end(self, training_length: int, aggregation: int, epoch_len: int | None) -> int | None:
         """Return the number of batches after which a schedule ends, or None if none does or that is unknown.
 
+        Those that end earlier than the training, such as a warm-up, are not meant.
+
         Args:
+            training_length: number of batches of the whole training.
             aggregation: number of batches per step of the optimizer.
             epoch_len: number of batches per epoch, or None if unknown.
         """
-        steps = min((number for number, _ in _schedule_ends(self._scheduler)), default=None)
         lengths = {
             LRScheduler.StepMode.STEP_EVERY_EPOCH: epoch_len,
             LRScheduler.StepMode.STEP_EVERY_BATCH: 1,
             LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP: aggregation,
         }
-        length = lengths.get(self._mode)
-        return None if steps is None or length is None else steps * self._frequency * length
+        length = (lengths.get(self._mode) or 0) * self._frequency
+        ends = (
+            number for number, _ in _schedule_ends(self._scheduler) if length and number >= training_length // length
+        )
+        return min((number * length for number in ends), default=None)
 
     def _seen(self) -> list[int]:
         """Return the step counters of the wrapped scheduler."""

@@ -206,7 +206,15 @@ def test_a_schedule_that_ends_within_an_extension_is_named(make: Any, named: lis
 )
 def test_the_end_of_a_schedule_is_known_in_batches(mode: Any, end: int | None) -> None:
     scheduler = LRScheduler(lr_scheduler.CosineAnnealingLR(optimizer(), T_max=7), mode, frequency=2)
-    assert scheduler._first_end(aggregation=3, epoch_len=10) == end
+    assert scheduler._first_end(14, aggregation=3, epoch_len=10) == end
+
+
+@pytest.mark.parametrize(("training_length", "end"), [(3, 4), (4, 4), (5, 4), (6, 14), (15, 14), (16, None)])
+def test_schedules_that_end_earlier_than_the_training_are_not_meant(training_length: int, end: int | None) -> None:
+    sgd = optimizer()
+    warm_up, cosine = lr_scheduler.LinearLR(sgd, total_iters=2), lr_scheduler.CosineAnnealingLR(sgd, T_max=7)
+    scheduler = LRScheduler(lr_scheduler.ChainedScheduler([warm_up, cosine]), MODE.STEP_EVERY_BATCH, frequency=2)
+    assert scheduler._first_end(training_length, aggregation=1, epoch_len=None) == end
 
 
 def test_the_optimizer_of_a_scheduler_must_be_wrapped(make_context: Any) -> None:
