@@ -57,8 +57,13 @@ class CheckedLauncher(Launcher):
 
     def rehearsal(self, slots: int) -> tuple[Launcher, int]:
         with closing(_CallThread()) as thread:
-            launcher, slots = thread.call(self._launcher.rehearsal, slots, expected=tuple)
-        return CheckedLauncher(launcher), slots
+            answer = thread.call(self._launcher.rehearsal, slots)
+        match answer:
+            case (Launcher() as launcher, int() as count):
+                return CheckedLauncher(launcher), count
+        raise LauncherDefect(
+            f"rehearsal() of the launcher returned {answer!r:.200}, expected a launcher and a number of slots"
+        )
 
     def start(self, request: LaunchRequest) -> Allocation:
         thread = _CallThread()
@@ -127,13 +132,12 @@ class _CallThread:
 
         Raises:
             LaunchError: the method raised it.
+            LaunchDelayed: there is no free thread.
             LauncherDefect: the method raised something else, returned something else, or did not return in time.
         """
-        if self._calls is None:
-            self._calls = queue.SimpleQueue()
-            threading.Thread(target=_make_calls, args=[self._calls], name="det-launch", daemon=True).start()
+        calls = self._calls = self._calls or _start_thread()
         answer: Future[Any] = Future()
-        self._calls.put((partial(method, *args), answer))
+        calls.put((partial(method, *args), answer))
         name = f"{method.__name__}() of the launcher"
         if not wait([answer], limit + _CALL_SECONDS).done:
             self.close()
@@ -154,6 +158,16 @@ class _CallThread:
         if self._calls:
             self._calls.put(None)
             self._calls = None
+
+
+def _start_thread() -> _Calls:
+    """Start a thread, and return the queue of the calls that it makes."""
+    calls: _Calls = queue.SimpleQueue()
+    try:
+        threading.Thread(target=_make_calls, args=[calls], name="det-launch", daemon=True).start()
+    except RuntimeError as error:
+        raise LaunchDelayed(f"it cannot have a thread: {error}") from error
+    return calls
 
 
 def _make_calls(calls: _Calls) -> None:

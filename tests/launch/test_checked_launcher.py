@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
+from unittest import mock
 
 import pytest
 
@@ -108,6 +109,29 @@ def test_a_launch_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch) 
         CheckedLauncher(OneLauncher(start)).start(request())
     released.set()
     wait_for(lambda: launch.calls == ["kill", "close"])
+
+
+def test_without_a_free_thread_a_launch_is_delayed_and_no_call_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_checked_launcher, "_CALL_SECONDS", 0.05)
+    released, launch = threading.Event(), Launch()
+    launch.wait = lambda timeout: released.wait(60) and None  # type: ignore[method-assign, assignment]
+    allocation = CheckedLauncher(OneLauncher(lambda request: launch)).start(request())
+    with pytest.raises(LauncherDefect, match="has not returned"):
+        allocation.wait(0)
+    monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError("can't start new thread")))
+    for call in (allocation.kill, allocation.close):
+        with pytest.raises(LaunchDelayed, match=r"^it cannot have a thread: can't start new thread$"):
+            call()
+    released.set()
+
+
+@pytest.mark.parametrize("answer", [(), (None, 1), (OneLauncher(Launch), "one"), None])
+def test_a_rehearsal_that_cannot_be_used_is_an_error_of_the_launcher(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OneLauncher, "rehearsal", lambda self, slots: answer)
+    with pytest.raises(LauncherDefect, match=r"\(\) of the launcher returned .*, expected"):
+        CheckedLauncher(OneLauncher(lambda request: Launch())).rehearsal(1)
 
 
 @pytest.mark.parametrize("slots", ["four", 0, -1, 2.0])
