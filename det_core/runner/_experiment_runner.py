@@ -112,8 +112,9 @@ class ExperimentRunner:
         except (StoreBusy, OSError, MemoryError) as error:  # of this host, so training can go on later
             self._break_off(State.PAUSED, error, lease)
             kind = StoreBusy if isinstance(error, StoreBusy) else DetError
+            reason = (self._error or "").rstrip(".")
             raise kind(
-                f"{self._error} The experiment was stopped; to continue it: det experiment resume {self._experiment.id}"
+                f"{reason}. The experiment was stopped; to continue it: det experiment resume {self._experiment.id}"
             ) from error
         except BaseException as error:
             self._break_off(State.ERROR, error, lease)

@@ -207,7 +207,10 @@ def test_trials_stop_when_an_error_ends_their_search(
         if len(launcher.allocations) == 2:
             raise error
 
-    with pytest.raises(DetError if state is State.PAUSED else type(error)):
+    paused = state is State.PAUSED
+    with pytest.raises(
+        DetError if paused else type(error), match=r"[^.]\. The experiment was stopped" if paused else None
+    ):
         ExperimentRunner(store, experiment.id).run(break_down)
     assert [one.calls for one in launcher.allocations] == [calls] * 2
     assert [trial.state for trial in store.trials(experiment.id)] == [trials] * 2
