@@ -29,10 +29,12 @@ _set_state = _change.values(
 )
 _set_aside = _change.values(request_id=-trials.c.id)
 _begin_again = _change.values(restarts=0)
+_goes_back = trials.c.searcher_length > bindparam("new_length")  # an extension is undone
 _set_length = _change.values(
     searcher_length=bindparam("new_length"),
+    searcher_completed=case((_goes_back, None), else_=trials.c.searcher_completed),  # what followed does not count
     progress=case(
-        (trials.c.searcher_length > bindparam("new_length"), 1.0),  # an extension is undone
+        (_goes_back, 1.0),
         else_=func.coalesce(trials.c.searcher_length, 0) / bindparam("new_length", type_=Double),
     ),
 )

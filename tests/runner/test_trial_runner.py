@@ -231,6 +231,26 @@ def test_an_operation_that_was_completed_before_the_runner_died_is_not_launched_
     assert len(list(ordered.store.metrics(ordered.trial.id))) == 1
 
 
+def test_what_an_extension_reported_that_is_undone_does_not_count(ordered: Play) -> None:
+    def order(length: int) -> None:
+        update = TrialUpdate(request_id=0, state=State.QUEUED, ordered=0, length=length)
+        (ordered.trial,) = ordered.store.record_search(ordered.experiment.id, [], [update], lease="test")
+
+    def extend(request: LaunchRequest) -> Exit:
+        ordered.store.report_metrics(
+            [MetricsReport(**run_ids(request), group="training", steps_completed=25, metrics={"loss": 0.5})]
+        )
+        return Exit(code=EXIT_DO_NOT_RESTART)
+
+    assert ordered.run(completing(ordered, SUCCESS)).outcome is TrainingOutcome.COMPLETED
+    order(30)
+    assert ordered.run(extend).outcome is TrainingOutcome.FAILED
+    order(20)
+    assert ordered.run(SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert (ordered.record.run_id, ordered.record.steps_completed) == (3, 16)
+    assert not list(ordered.store.metrics(ordered.trial.id))
+
+
 @pytest.mark.parametrize("acknowledged", [True, False])
 def test_what_follows_a_completed_operation_is_tried_again_without_a_loss_of_metrics(
     ordered: Play, acknowledged: bool
