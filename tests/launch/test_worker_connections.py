@@ -249,8 +249,6 @@ import os, sys
 from det_core import core
 from det_core.tracking import open_store
 
-from ..waiting import wait_for
-
 with core.init() as context:
     for step in range(1, 301):
         context.train.report_training_metrics(step, {"loss": 1 / step})
