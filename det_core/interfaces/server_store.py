@@ -122,6 +122,7 @@ class ServerStore(TrackingStore):
         expires: datetime | None = None,
         trial_id: int | None = None,
         run_id: int | None = None,
+        password: str | None = None,
     ) -> AccessTokenRecord:
         """Record a new access token, and delete those that have expired.
 
@@ -134,9 +135,10 @@ class ServerStore(TrackingStore):
             expires: time from which it is invalid, or None if that is never.
             trial_id: trial of a token of the kind `TokenKind.RUN`.
             run_id: run of a token of the kind `TokenKind.RUN`.
+            password: hash that the user's password must have, or None if any will do.
 
         Raises:
-            RecordNotFound: there is no such user, or the user is not active.
+            RecordNotFound: there is no such user, or the user is not active or has another password.
             RecordExists: there is a token with this digest.
             ValueError: the digest is not one, or ``user``, ``trial_id`` and ``run_id`` do not fit ``kind``.
         """

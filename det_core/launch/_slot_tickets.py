@@ -156,7 +156,7 @@ def remove_dead_tickets(directory: SlotDirectory) -> None:
     for name in directory.names(TICKET_PREFIX):
         found = directory.read(name)
         if found and not found[-1]:
-            directory.remove(name)
+            directory.remove_unlocked(name)
 
 
 def _place(ticket: LockedTicket) -> tuple[int, float, int, str]:

@@ -44,11 +44,10 @@ class TrialLock:
             LaunchDelayed: processes hold the lock that belong to another user or cannot be ended.
             LaunchError: as `SlotDirectory.lock`.
         """
-        assert self._directory, "the lock is closed"
         try:
             if self.descriptor < 0:
-                self.descriptor = self._directory.lock(self._name)
-        except BlockingIOError:
+                self.descriptor = self._present_directory().lock(self._name)
+        except (BlockingIOError, FileNotFoundError):  # another process looks at the same file, or removes it
             waited = time.monotonic() - self._began
         else:
             return True
@@ -61,6 +60,14 @@ class TrialLock:
                 f"find them with: fuser -v {self._path}"
             )
         return False
+
+    def _present_directory(self) -> SlotDirectory:
+        """Return the directory of the slots, which another process may have replaced while it was empty."""
+        assert self._directory, "the lock is closed"
+        if not self._directory.is_current:
+            replaced, self._directory = self._directory, SlotDirectory()
+            replaced.close()
+        return self._directory
 
     def hand_over(self) -> None:
         """Close this process's descriptor of the file, so that only the processes that have inherited it hold it."""

@@ -424,8 +424,8 @@ class _Command:
             for thread in self._threads:
                 thread.start()
         except RuntimeError:  # there is no free thread
-            self.process.kill()
-            self.process.wait()
+            with self.process:
+                self.process.kill()
             raise
 
     def has_ended(self) -> bool:

@@ -94,6 +94,7 @@ class AccountsMixin(StoreMixin):
         expires: datetime | None = None,
         trial_id: int | None = None,
         run_id: int | None = None,
+        password: str | None = None,
     ) -> AccessTokenRecord:
         _check_token(digest, user, kind, trial_id, run_id)
         now = utc_now()
@@ -110,7 +111,7 @@ class AccountsMixin(StoreMixin):
         with self._database.write(durable=True) as connection:
             connection.execute(delete(access_tokens).where(_c.expires <= now))
             if user:
-                values["user_id"] = _lock_active_user(connection, user)
+                values["user_id"] = _lock_active_user(connection, user, password)
             if connection.execute(select(_c.id).where(_c.digest == digest)).first():
                 raise RecordExists("there is an access token with this digest already")
             token = insert_row(connection, access_tokens, values)
@@ -167,10 +168,12 @@ def _require_admin(connection: Connection, name: str) -> None:
         raise RecordInUse(f"{name!r} is the last active admin; make another user an admin first")
 
 
-def _lock_active_user(connection: Connection, name: str) -> int:
+def _lock_active_user(connection: Connection, name: str, password: str | None) -> int:
     """Return the id of a user, whom no other transaction changes until the end of this one."""
-    query = select(users.c.id).where(users.c.name == name, users.c.active).with_for_update()
-    return int(fetch_only_row(connection, query, f"active user {name!r:.100}").id)
+    has_password = true() if password is None else users.c.password == password
+    query = select(users.c.id).where(users.c.name == name, users.c.active, has_password).with_for_update()
+    what = f"active user {name!r:.100}" + ("" if password is None else " with this password")
+    return int(fetch_only_row(connection, query, what).id)
 
 
 def _check_token(digest: str, user: str, kind: TokenKind, trial_id: int | None, run_id: int | None) -> None:

@@ -270,7 +270,8 @@ def test_one_command_starts_the_agents_of_all_nodes(request_for: Any) -> None:
     )
     request, lines = request_for(script, slots=4)
     with closing(AgentGroup(request, [[sys.executable, "-c", ALL_NODES]], nodes=2)) as group:
-        assert group.wait(60) == Exit(code=0), lines
+        end = group.wait(60)
+        assert end == Exit(code=0), (end and end.message, len(lines))
         assert group.status().nodes == ["n0", "n1"]
     assert sorted(lines) == [f"stdout n{index} {index} [2, 2] [0, 1] True {'x' * 3000}" for index in range(2)]
 

@@ -210,6 +210,15 @@ def test_holders_of_the_lock_of_a_trial_are_killed_and_then_given_up(
         assert lock.descriptor == -1
 
 
+def test_a_lock_follows_the_directory_that_another_process_has_created_at_the_same_time(slots_directory: Path) -> None:
+    """A directory that is still empty is replaced by a renamed one."""
+    with closing(TrialLock("k")) as lock:
+        (slots_directory.parent / "other").mkdir(mode=0o1777)
+        (slots_directory.parent / "other").rename(slots_directory)
+        assert lock.try_to_lock()
+        assert [path.name for path in slots_directory.iterdir()] == ["lock-k"]
+
+
 @pytest.mark.parametrize("lives_on", [False, True])
 def test_the_lock_of_a_trial_leaves_no_file_behind(slots_directory: Path, lives_on: bool) -> None:
     """The last one that holds it removes its file, which is therefore never removed under a process that waits."""

@@ -28,6 +28,8 @@ from det_core.runner._launch_request import build_run_info
 from det_core.tracking import AGENT_URL, open_lazy_store, open_store
 from det_core.tracking.remote import Caller, RunAccess, StoreCall, _agent_socket, answer_call
 
+from ..waiting import wait_for
+
 Listen = Callable[[StoreCall | None], WorkerConnections]
 
 
@@ -60,7 +62,7 @@ def listen(path: Path) -> Iterator[Listen]:
     for one in opened:
         one.close()
     names = ("det-agent", "det-agent-client")
-    assert {thread for thread in threading.enumerate() if thread.name in names} <= before
+    wait_for(lambda: {thread for thread in threading.enumerate() if thread.name in names} <= before)
 
 
 def test_calls_are_executed_and_errors_come_back(listen: Listen, record: TrackingStore) -> None:

@@ -187,13 +187,30 @@ class AccountAccess(Access):
         """Return None, because people log in."""
         return None
 
-    def create_session(self, user: str) -> str:
-        """Return a new token for the cookie of a browser."""
-        return self._add_token(user=user, kind=TokenKind.SESSION, scope=TokenScope.ADMIN, expires=now() + IDLE)
+    def create_session(self, user: str, password: str) -> str:
+        """Return a new token for the cookie of a browser. Arguments and errors are those of `create_api_token`."""
+        return self._add_token(
+            user=user, kind=TokenKind.SESSION, scope=TokenScope.ADMIN, expires=now() + IDLE, password=password
+        )
 
-    def create_api_token(self, user: str, scope: TokenScope, label: str, expires: datetime | None) -> str:
-        """Return a new token for a script."""
-        return self._add_token(user=user, kind=TokenKind.API, scope=scope, label=label, expires=expires)
+    def create_api_token(
+        self, user: str, scope: TokenScope, label: str, expires: datetime | None, password: str | None = None
+    ) -> str:
+        """Return a new token for a script.
+
+        Args:
+            user: name of the user.
+            scope: limit of the role.
+            label: purpose of the token.
+            expires: time from which it is invalid, or None if that is never.
+            password: hash of the password with which the user has logged in, or None if nobody logs in.
+
+        Raises:
+            RecordNotFound: the user is not active, or has another password by now.
+        """
+        return self._add_token(
+            user=user, kind=TokenKind.API, scope=scope, label=label, expires=expires, password=password
+        )
 
     def _renew(self, token: AccessTokenRecord) -> None:
         assert token.expires is not None

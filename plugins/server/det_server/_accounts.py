@@ -104,12 +104,18 @@ def make_change(request: Request, name: str, target: str | Callable[[T], str], c
         name: name of the action.
         target: object of the action, or a function of the result if only that tells.
         change: function that changes records.
+
+    Raises:
+        RefusedError: the session or token of the caller has ended since the request began. Nothing is changed.
     """
 
     action = _action(request, name, target if isinstance(target, str) else "")
 
     def make() -> T:
         result = change()
+        # In the transaction, which may have waited for one that ended all sessions. A new token would outlive them.
+        if not request.state.is_admitted():
+            raise RefusedError(401, "your session or token has ended, so nothing was changed; log in again")
         if not isinstance(target, str):
             action.target = target(result)
         return result

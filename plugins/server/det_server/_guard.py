@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -37,6 +39,8 @@ _OPEN_FILES = "/static/"
 """Path of what the login page needs."""
 _FOR_RUNS = ("/api/store/", "/api/info")
 """Paths that the workers of a run may use."""
+_SLOW_SECONDS = 1.0
+"""Time that a body takes after which the credentials of its request are checked again."""
 
 
 class Guard:
@@ -104,8 +108,21 @@ class Guard:
             await self._app(scope, receive, send)
             return
         with self._bodies.reserve(length, caller):
-            state["body"] = await self._bodies.read(receive, length)
+            state["body"] = await self._read_body(receive, length, state)
             await self._app(scope, replay_body(state["body"], receive), send)
+
+    async def _read_body(self, receive: Receive, length: int, state: Mapping[str, Any]) -> bytes:
+        """Return the body of a request, which takes hours if its client likes, and whose caller may still call then.
+
+        Raises:
+            RefusedError: the body came too slowly, or the credentials have ended in the meantime.
+        """
+        begin = time.monotonic()
+        body = await self._bodies.read(receive, length)
+        is_slow = time.monotonic() - begin > _SLOW_SECONDS
+        if is_slow and "is_admitted" in state and not await self._ask_store(state["is_admitted"]):
+            raise RefusedError(401, f"your session or token ended before the request did; {self._how_to_log_in()}")
+        return body
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """Refuse requests under foreign names, and those that pages of other origins send."""
@@ -200,9 +217,9 @@ class Guard:
             return f"log in at {self._site.url}/login, or on the command line: det login {self._site.url}"
         return "open the URL that det server has printed, with its token"
 
-    async def _ask_store(self, ask: Any, secret: str) -> Any:
+    async def _ask_store(self, ask: Any, *secret: str) -> Any:
         try:
-            return await self._threads.run(Work.CREDENTIALS, ask, secret)
+            return await self._threads.run(Work.CREDENTIALS, ask, *secret)
         except RecordNotFound:  # of the run that a token is for
             return None
         except DetError as error:

@@ -29,7 +29,7 @@ class Login:
         self._store = store
         self._limits = LoginLimits()
 
-    def check(self, user: str, password: str, address: str, device: str = "") -> None:
+    def check(self, user: str, password: str, address: str, device: str = "") -> str:
         """Check a user's password, and record the attempt in the audit log.
 
         An unknown user, an inactive one and a wrong password have the same answer after the same time.
@@ -41,12 +41,16 @@ class Login:
             device: id of a device from which the user has logged in before, which strangers cannot lock out, or an
                 empty string.
 
+        Returns:
+            The hash of the password.
+
         Raises:
             RefusedError: the user or the password is wrong, or there were too many attempts.
         """
         self._limits.count_attempt(user, address, device)
         try:
-            right = _passwords.verify_password(self._hash(user), password)
+            hashed = self._hash(user)
+            right = _passwords.verify_password(hashed, password)
         except DetError as error:  # the password was not checked
             self._limits.take_back(user, address, device)
             if isinstance(error, PasswordError):
@@ -58,6 +62,7 @@ class Login:
         self._store.record_action(Action(known, "login" if right else "failed login", address=address))
         if not right:
             raise RefusedError(401, "the user name or the password is wrong")
+        return hashed
 
     def remember_device(self, user: str) -> str:
         """Return what a client presents at later logins of this user, until the password changes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import contextmanager
 
 from starlette.datastructures import Headers
@@ -88,26 +88,31 @@ class BodyReader:
         Raises:
             RefusedError: the client is too slow, or has closed the connection.
         """
-        parts: list[bytes] = []
+        return b"".join([part async for part in self._parts(receive, length)])
+
+    async def _parts(self, receive: Receive, length: int) -> AsyncIterator[bytes]:
         deadline = asyncio.get_running_loop().time() + self._idle + length / _BYTES_PER_SECOND
         more = length > 0
         while more:
             message = await self._part(receive, deadline)
             if message["type"] == "http.disconnect":
                 raise RefusedError(400, "the connection was closed before the end of the request")
-            parts.append(message.get("body", b""))
+            yield message.get("body", b"")
             more = message.get("more_body", False)
-        return b"".join(parts)
 
     async def drain(self, receive: Receive, length: int) -> bool:
         """Read a small body that nobody needs, and return whether all of it came within a moment."""
         if length > _DEFAULT_BYTES:
             return False
         try:
-            await asyncio.wait_for(self.read(receive, length), _DRAIN_SECONDS)
+            await asyncio.wait_for(self._skip(receive, length), _DRAIN_SECONDS)
         except (RefusedError, asyncio.TimeoutError):
             return False
         return True
+
+    async def _skip(self, receive: Receive, length: int) -> None:
+        async for _ in self._parts(receive, length):  # nobody has reserved memory for it
+            pass
 
     async def _part(self, receive: Receive, deadline: float) -> Message:
         left = deadline - asyncio.get_running_loop().time()

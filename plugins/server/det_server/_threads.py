@@ -29,7 +29,7 @@ class Work(Enum):
 THREADS = {
     Work.CREDENTIALS: 16,
     Work.LOGINS: 4,
-    Work.READING_CALLS: 16,
+    Work.READING_CALLS: 6,  # of the 8 transactions that read at a time, so that checks of who calls need not wait
     Work.WRITING_CALLS: 16,
     Work.CHANGES: 8,
     Work.DOWNLOADS: 16,

@@ -8,9 +8,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from det_server import _access
+from det_server import _access, _guard, _passwords
 from det_server._access import AccountAccess, LocalAccess, role_of_scope
+from det_server._passwords import hash_password
 from det_server._principal import Principal
+from det_server._request_bodies import BodyReader
 from det_server._signatures import Signer, load_signing_key
 
 from det_core.errors import RecordNotFound
@@ -94,12 +96,63 @@ def test_a_new_password_and_a_deactivation_end_everything(team: ServedSite, chan
     assert program.get("/api/info").status == 401
 
 
+@pytest.mark.parametrize("kind", ["browser", "program"])
+@pytest.mark.parametrize("change", [{"password": ""}, {"active": False}, {"role": Role.USER}], ids=str)
+def test_a_request_that_was_begun_before_its_sender_lost_rights_changes_nothing(
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch, kind: str, change: dict[str, Any]
+) -> None:
+    """Its body takes hours if the sender likes."""
+    team.add_user("boss", Role.ADMIN)
+    root, read = team.log_in("root") if kind == "browser" else team.program("root"), BodyReader.read
+
+    async def read_slowly(self: BodyReader, receive: Any, length: int) -> bytes:
+        team.store.edit_user("root", **change)
+        return await read(self, receive, length)
+
+    monkeypatch.setattr(_guard, "_SLOW_SECONDS", 0)
+    monkeypatch.setattr(BodyReader, "read", read_slowly)
+    send = root.post if kind == "browser" else root.call
+    assert send("/models" if kind == "browser" else "/api/store/create_model", {"name": "m"}).status == 401
+    assert team.store.models() == []
+
+
+def test_a_token_whose_creation_waited_for_a_new_password_does_not_exist(
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, change = team.log_in("ann"), team.site.store.record_change
+
+    def wait(*args: Any) -> Any:
+        team.store.edit_user("ann", password="")
+        return change(*args)
+
+    monkeypatch.setattr(team.store, "record_change", wait)
+    assert ann.post("/account/tokens", {"label": "kept", "scope": "write"}).status == 401
+    assert team.store.access_tokens() == []
+    assert "create token" not in [action.action for action in team.store.actions()]
+
+
+@pytest.mark.parametrize("path", ["/login", "/api/login"])
+def test_a_login_with_a_password_that_changes_while_it_is_checked_gives_no_token(
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    verify = _passwords.verify_password
+
+    def change_meanwhile(hashed: str, password: str) -> bool:
+        team.store.edit_user("ann", password=hash_password(PASSWORD))
+        return verify(hashed, password)
+
+    monkeypatch.setattr(_passwords, "verify_password", change_meanwhile)
+    send = team.client.post if path == "/login" else team.client.call
+    assert send(path, {"user": "ann", "password": PASSWORD}).status == 404
+    assert team.store.access_tokens() == []
+
+
 def test_a_session_ends_after_twelve_hours_without_a_request_and_after_seven_days(
     store: TrackingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create_user("ann", role=Role.USER, password="")
     access = AccountAccess(store)
-    token, begin = access.create_session("ann"), _access.now()
+    token, begin = access.create_session("ann", ""), _access.now()
     (record,) = store.access_tokens("ann")
     assert record.expires and abs(record.expires - begin - timedelta(hours=12)) < timedelta(minutes=1)
     assert access.admit_bearer(token) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from det_server._client_address import client_address
@@ -78,11 +79,10 @@ def test_a_refused_request_is_read_if_its_body_is_small(local: ServedSite, monke
     """A client that is still sending would not see the answer."""
     lengths: list[int] = []
 
-    async def read(self: BodyReader, receive: Any, length: int) -> bytes:
+    async def skip(self: BodyReader, receive: Any, length: int) -> None:
         lengths.append(length)
-        return b""
 
-    monkeypatch.setattr(BodyReader, "read", read)
+    monkeypatch.setattr(BodyReader, "_skip", skip)
     for length in (MIB, MIB + 1):
         headers = {"Content-Length": str(length)}
         assert local.client.request("POST", "/api/experiments", b"", headers).status == 401
@@ -110,6 +110,23 @@ def test_a_body_is_read_in_parts() -> None:
     reader = BodyReader()
     assert asyncio.run(reader.read(receiver(part(b"a"), part(b"b"), part(b"c", False), part(b"d")), 3)) == b"abc"
     assert asyncio.run(reader.read(receiver(), 0)) == b"", "nothing is awaited"
+
+
+def test_the_body_of_a_refused_request_is_not_kept() -> None:
+    """Strangers could fill the memory with it, because nothing of it is reserved."""
+
+    class Part(bytearray):
+        __hash__ = object.__hash__
+
+    kept: WeakSet[Part] = WeakSet()
+    following = iter(range(5))
+
+    async def receive() -> Any:
+        assert len(kept) <= 1, "only the one before"
+        kept.add(sent := Part(b"x"))
+        return {"type": "http.request", "body": sent, "more_body": next(following) < 4}
+
+    assert asyncio.run(BodyReader().drain(receive, 5))
 
 
 def test_a_closed_connection_is_no_body() -> None:

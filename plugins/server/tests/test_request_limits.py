@@ -7,14 +7,16 @@ import inspect
 import select
 import socket
 import sqlite3
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 from det_server import actions, api
 from det_server._http_server import HEADER_BYTES
 from det_server._listener import MAX_CONNECTIONS_PER_NETWORK
+from det_server._threads import THREADS, Work
 from starlette.routing import Route
 
 from det_core.interfaces.tracking import TrackingStore
@@ -172,6 +174,30 @@ def test_work_that_waits_for_the_database_leaves_pages_their_threads(
         statuses = {one.result(LIMIT).status for one in waiting}
     assert soon
     assert statuses <= {200, 409}
+
+
+@pytest.mark.integration
+def test_calls_that_read_for_long_leave_the_database_to_others(
+    served_team: ServedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, ann, vic = served_team.site.store, served_team.log_in("ann"), served_team.program("vic")
+    ended, reading = threading.Event(), list[object]()
+
+    def read_for_long() -> dict[int, str]:
+        with store._database.read() as connection:
+            reading.append(connection)
+            assert ended.wait(LIMIT)
+        return {}
+
+    monkeypatch.setattr(store, "lease_holders", read_for_long)
+    with ThreadPoolExecutor(20) as pool:
+        calls = [pool.submit(vic.call, "/api/store/lease_holders") for _ in range(16)]
+        wait_for(lambda: len(reading) >= THREADS[Work.READING_CALLS])
+        page = pool.submit(ann.get, "/account")
+        is_served = page in wait([page], 5).done
+        ended.set()
+        assert is_served and page.result().status == 200
+        assert {call.result().status for call in calls} == {200}
 
 
 def test_changes_have_other_threads_than_pages() -> None:

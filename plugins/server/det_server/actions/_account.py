@@ -59,8 +59,9 @@ def change_password(request: Request) -> Response:
     accounts_of(request)
     principal, form = principal_of(request), read_form(request)
     check_password(request, principal.name, form.password("old"))
-    edit = partial(site_of(request).store.edit_user, principal.name, password=hash_password(form.password("password")))
+    hashed = hash_password(form.password("password"))
+    edit = partial(site_of(request).store.edit_user, principal.name, password=hashed)
     make_change(request, "change password", f"user {principal.name}", edit)
     response = RedirectResponse("/account", 303)
-    start_session(request, response, principal.name)
+    start_session(request, response, principal.name, hashed)
     return response

@@ -30,14 +30,14 @@ def log_in(request: Request) -> Response:
     form = read_form(request)
     user, target = form.get("user"), local_target(form.get("next"))
     try:
-        check_password(request, user, form.password("password"))
+        hashed = check_password(request, user, form.password("password"))
     except RefusedError as error:
         answer = render_page(request, "login.html", status_code=error.status, error=str(error), next=target)
         answer.headers.update(error.headers or {})
         return answer
     _end_session(request)
     response = RedirectResponse(target, 303)
-    start_session(request, response, user)
+    start_session(request, response, user, hashed)
     return response
 
 
@@ -50,19 +50,19 @@ def log_out(request: Request) -> Response:
     return response
 
 
-def start_session(request: Request, response: Response, user: str) -> None:
-    """Create a session of a user, and add its cookie to a response."""
+def start_session(request: Request, response: Response, user: str, password: str) -> None:
+    """Create a session of a user with the hash of a password, and add its cookie to a response."""
     accounts, secure = accounts_of(request), site_of(request).is_secure
-    set_cookie(response, request.app.state.cookie, accounts.create_session(user), secure=secure)
+    set_cookie(response, request.app.state.cookie, accounts.create_session(user, password), secure=secure)
     device = accounts.login.remember_device(user)
     set_cookie(response, _device_cookie(request), device, secure=secure, life=LONGEST_COOKIE)
 
 
-def check_password(request: Request, user: str, password: str) -> None:
-    """Check the password that a browser sends. Raises as `Login.check`."""
+def check_password(request: Request, user: str, password: str) -> str:
+    """Check the password that a browser sends, and return its hash. Raises as `Login.check`."""
     login = accounts_of(request).login
     device = login.known_device(user, request.cookies.get(_device_cookie(request), ""))
-    login.check(user, password, request.state.address, device)
+    return login.check(user, password, request.state.address, device)
 
 
 def _device_cookie(request: Request) -> str:

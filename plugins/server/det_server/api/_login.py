@@ -35,9 +35,9 @@ def log_in(request: Request) -> Response:
     accounts = accounts_of(request)
     before = access.admit_bearer(bearer_token(request.headers) or "")
     device = f"token {before.token_id}" if before and before.name == user and before.run is None else ""
-    accounts.login.check(user, password, request.state.address, device)
+    hashed = accounts.login.check(user, password, request.state.address, device)
     expires = now() + _LIFE
-    token = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires)
+    token = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires, hashed)
     return JsonResponse({"token": token, "expires": expires.isoformat()})
 
 
