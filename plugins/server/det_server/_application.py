@@ -26,12 +26,12 @@ from det_core.errors import (
     TrackingError,
 )
 from det_server import actions, api, pages
-from det_server._downloads import Downloads
 from det_server._guard import Guard
 from det_server._hosts import AllowedHosts
 from det_server._json_response import JsonResponse
 from det_server._refusal import API, RefusedError
 from det_server._rendering import STATIC_DIRECTORY, render_error
+from det_server._shares import Shares
 from det_server._site import Site, site_of
 from det_server._threads import Threads
 
@@ -73,7 +73,7 @@ def make_application(
     app.state.site = site
     app.state.cookie = cookie
     app.state.threads = threads = Threads()
-    app.state.downloads = Downloads()
+    app.state.downloads = Shares()
     app.add_exception_handler(HTTPException, _explain_status)
     app.add_exception_handler(RefusedError, _explain_refusal)
     for kind in (DetError, ValueError):

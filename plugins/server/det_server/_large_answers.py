@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 
 from starlette.types import Message, Receive, Scope, Send
 
 from det_core.tracking.remote import MAX_BODY_BYTES
 from det_server._refusal import RefusedError
+from det_server._shares import Shares
 
 MAX_ANSWERS_BYTES = 1 << 30
 """Maximum size of all large answers that are in memory at the same time. One caller has at most `MAX_BODY_BYTES` of it,
@@ -18,13 +17,14 @@ LARGE_BYTES = 1 << 20
 """Size above which an answer is large."""
 _PART_BYTES = 64 << 10
 """Size of the parts in which a large answer is sent, so that its end is that of its memory."""
+_REFUSAL = "too many large answers are being sent; try again"
 
 
 class LargeAnswers:
     """Large answers of one server that are being sent."""
 
     def __init__(self) -> None:
-        self._held = Counter[Hashable]()
+        self._shares = Shares()
 
     def limit(self, scope: Scope, receive: Receive, send: Send, caller: Hashable) -> Send:
         """Return a ``send`` that refuses a request whose large answer finds no memory.
@@ -49,7 +49,9 @@ class LargeAnswers:
                 return
             if first and len(body) > LARGE_BYTES:
                 try:
-                    with self._reserve(len(body), caller):
+                    with self._shares.reserve(
+                        caller, len(body), each=MAX_BODY_BYTES, total=MAX_ANSWERS_BYTES, refusal=_REFUSAL
+                    ):
                         await send(first)
                         await _send_in_parts(send, message)
                 except RefusedError as refusal:
@@ -61,17 +63,6 @@ class LargeAnswers:
             await send(message)
 
         return send_within_limit
-
-    @contextmanager
-    def _reserve(self, length: int, caller: Hashable) -> Iterator[None]:
-        if self._held.total() + length > MAX_ANSWERS_BYTES or self._held[caller] + length > MAX_BODY_BYTES:
-            raise RefusedError(503, "too many large answers are being sent; try again", {"retry-after": "1"})
-        self._held[caller] += length
-        try:
-            yield
-        finally:
-            self._held[caller] -= length
-            self._held += Counter()  # forgets callers who hold nothing
 
 
 async def _send_in_parts(send: Send, message: Message) -> None:

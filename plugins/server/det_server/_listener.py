@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from det_server._client_address import client_network
+from det_server._shares import Shares
 
 MAX_CONNECTIONS = 800
 """Maximum number of connections. Processes usually may open 1024 files."""
@@ -29,7 +29,7 @@ class BoundedListener(socket.socket):
     def __init__(self, listener: socket.socket, *, per_network: bool) -> None:
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
         self._most_per_network = MAX_CONNECTIONS_PER_NETWORK if per_network else MAX_CONNECTIONS
-        self._open = Counter[str]()
+        self._open = Shares()
         self._refused: set[str] = set()
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -40,11 +40,10 @@ class BoundedListener(socket.socket):
         """
         connection, address = super().accept()
         network = client_network(address[0])
-        if self._open.total() >= MAX_CONNECTIONS or self._open[network] >= self._most_per_network:
+        if not self._open.take(network, each=self._most_per_network, total=MAX_CONNECTIONS):
             connection.close()
             self._report(network)
             raise ConnectionAbortedError("there are too many connections")
-        self._open[network] += 1
         return _Connection(connection, lambda: self._forget(network)), address
 
     def _report(self, network: str) -> None:
@@ -54,14 +53,13 @@ class BoundedListener(socket.socket):
             _log.warning(
                 "connections of %s are refused: it has %d, and all clients have %d",
                 network,
-                self._open[network],
-                self._open.total(),
+                self._open.of(network),
+                self._open.total,
             )
 
     def _forget(self, network: str) -> None:
-        self._open[network] -= 1
+        self._open.give_back(network)
         self._refused.discard(network)
-        self._open += Counter()  # without the networks that have none
 
 
 class _Connection(socket.socket):

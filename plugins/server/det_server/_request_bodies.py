@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ from starlette.types import Message, Receive
 
 from det_core.tracking.remote import MAX_BODY_BYTES, max_call_bytes
 from det_server._refusal import RefusedError
+from det_server._shares import Shares
 
 MAX_UPLOAD_BYTES = 144 << 20
 """Maximum size of a submission in bytes, which is an archive of 96 MiB in base64 with a config."""
@@ -32,6 +32,7 @@ _IDLE_SECONDS = 20.0
 """Maximum time between two parts of a body."""
 _BYTES_PER_SECOND = 16 << 10
 """Minimum average rate of a body, after `_IDLE_SECONDS`."""
+_REFUSAL = "the server is receiving too much at the moment; try again"
 _DRAIN_SECONDS = 1.0
 """Maximum time for which the body of a refused request is read, so that its client sees the answer."""
 
@@ -51,8 +52,8 @@ class BodyReader:
         small_buffered: int = _SMALL_BUFFERED_BYTES,
         idle: float = _IDLE_SECONDS,
     ) -> None:
-        self._free = {"large": buffered, "small": small_buffered}
-        self._held = Counter[Hashable]()
+        self._limits = {"large": buffered, "small": small_buffered}
+        self._kinds, self._callers = Shares(), Shares()
         self._idle = idle
 
     @contextmanager
@@ -67,16 +68,11 @@ class BodyReader:
             RefusedError: too much is reserved already.
         """
         kind = "large" if length > _DEFAULT_BYTES else "small"
-        if length > min(self._free[kind], MAX_BODY_BYTES - self._held[caller]):
-            raise RefusedError(503, "the server is receiving too much at the moment; try again", {"retry-after": "1"})
-        self._free[kind] -= length
-        self._held[caller] += length
-        try:
+        with (
+            self._kinds.reserve(kind, length, each=self._limits[kind], refusal=_REFUSAL),
+            self._callers.reserve(caller, length, each=MAX_BODY_BYTES, refusal=_REFUSAL),
+        ):
             yield
-        finally:
-            self._free[kind] += length
-            self._held[caller] -= length
-            self._held += Counter()  # forgets callers who hold nothing
 
     async def read(self, receive: Receive, length: int) -> bytes:
         """Return the body.

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from det_server._downloads import MAX_DOWNLOADS_PER_PERSON
+from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
 
 from det_core import storage
 from det_core.core import open_storage_block

@@ -20,10 +20,15 @@ from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE
 from det_server._accounts import record_action
-from det_server._downloads import Downloads
 from det_server._json_response import JsonResponse
+from det_server._shares import Shares
 from det_server._site import principal_of, site_of
 from det_server.pages._store_values import require_uuid
+
+MAX_DOWNLOADS = 32
+"""Maximum number of files of checkpoints that are read and sent at a time, some of which are copies on this disk."""
+MAX_DOWNLOADS_PER_PERSON = 8
+"""Maximum number of files of checkpoints that are read and sent to one person at a time. One program takes 4."""
 
 
 class _SentFile(FileResponse):
@@ -62,8 +67,15 @@ def send_file(request: Request) -> Response:
 
 
 def _reserve(request: Request) -> AbstractContextManager[None]:
-    downloads: Downloads = request.app.state.downloads
-    return downloads.reserve(principal_of(request).name)
+    shares: Shares = request.app.state.downloads
+    person = principal_of(request).name
+    return shares.reserve(
+        person,
+        each=MAX_DOWNLOADS_PER_PERSON,
+        total=MAX_DOWNLOADS,
+        refusal=f"{shares.of(person)} downloads of {person} and {shares.total} in all are under way; "
+        "try again in a moment",
+    )
 
 
 def _stored(request: Request) -> tuple[CheckpointRecord, StorageManager, dict[str, int]]:
