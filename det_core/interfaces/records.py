@@ -5,6 +5,7 @@ Times are UTC and timezone-aware. States are the names of the wire format withou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,8 @@ from det_core.errors import UnwritableText
 
 MAX_STEPS = 2**63 - 1
 """Maximum number of batches, or of the searcher's units, that can be recorded."""
+CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+"""Pattern of the ids of checkpoints, which are directories in a storage."""
 
 
 def require_writable(text: str) -> None:

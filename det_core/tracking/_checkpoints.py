@@ -6,13 +6,12 @@ PARTIALLY_DELETED after a deletion.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select, update
 
 from det_core.errors import RecordInUse, StaleRun, TrackingError
-from det_core.interfaces.records import MAX_STEPS, CheckpointRecord, CheckpointState
+from det_core.interfaces.records import CHECKPOINT_ID, MAX_STEPS, CheckpointRecord, CheckpointState
 from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._model_registry import edit_metadata
 from det_core.tracking._rows import (
@@ -31,8 +30,6 @@ from det_core.tracking._scores import validation_of_checkpoint
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-"""Pattern of the ids of checkpoints, which are directories in a storage."""
 _c = checkpoints.c
 
 
@@ -40,7 +37,7 @@ class CheckpointsMixin(StoreMixin):
     """Methods of the tracking store for checkpoints."""
 
     def begin_checkpoint(self, uuid: str, *, trial_id: int, run_id: int, storage: Mapping[str, Any]) -> None:
-        if not _ID.fullmatch(uuid):
+        if not CHECKPOINT_ID.fullmatch(uuid):
             raise ValueError(f"{uuid!r:.200} is no id of a checkpoint; expected letters, digits, - and _")
         values = {
             "uuid": uuid,

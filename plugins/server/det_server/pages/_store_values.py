@@ -10,7 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from det_core.errors import RecordNotFound
-from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, State, TrialRecord, searcher_metric
+from det_core.interfaces.records import (
+    CHECKPOINT_ID,
+    ExperimentRecord,
+    ExperimentSummary,
+    State,
+    TrialRecord,
+    searcher_metric,
+)
 from det_server._refusal import RefusedError
 from det_server._site import site_of
 
@@ -19,7 +26,6 @@ if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
 
 _IDS = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
-_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _SPARK_POINTS, _SPARK_WIDTH, _SPARK_HEIGHT = 40, 96.0, 24.0
 
 _Record = TypeVar("_Record")
@@ -50,7 +56,7 @@ def model_of(request: Request) -> ModelRecord:
 def _named(request: Request, read: Callable[[int], _Record]) -> _Record:
     try:
         return read(request.path_params["id"])
-    except (RecordNotFound, OverflowError) as error:
+    except RecordNotFound as error:
         raise HTTPException(404) from error
 
 
@@ -64,7 +70,7 @@ def require_uuid(uuid: str, status: int = 404) -> str:
     Raises:
         RefusedError: it cannot be one.
     """
-    if not _UUID.fullmatch(uuid):
+    if not CHECKPOINT_ID.fullmatch(uuid):
         raise RefusedError(status, "there is no such checkpoint; expected letters, digits, - and _ as its id")
     return uuid
 
