@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
-from det_server import actions, api
+from det_server import actions, api, pages
 from det_server._http_server import HEADER_BYTES
 from det_server._listener import MAX_CONNECTIONS_PER_NETWORK
 from det_server._threads import THREADS, Work
@@ -200,11 +200,11 @@ def test_calls_that_read_for_long_leave_the_database_to_others(
         assert {call.result().status for call in calls} == {200}
 
 
-def test_changes_have_other_threads_than_pages() -> None:
+def test_changes_and_code_have_other_threads_than_pages() -> None:
     """Endpoints that are no coroutines run in the threads of pages."""
-    for route in (*actions.ROUTES, *api.ROUTES):
+    for route in (*actions.ROUTES, *api.ROUTES, *pages.ROUTES):
         assert isinstance(route, Route)
-        if "POST" in (route.methods or ()):
+        if "POST" in (route.methods or ()) or route.path.endswith("/code"):
             assert inspect.iscoroutinefunction(route.endpoint), route.path
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import tarfile
-import threading
 import zlib
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,6 +16,7 @@ from starlette.routing import Route
 from det_core.cli.render.formats import mask_references, to_json_compatible
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
+from det_server._threads import Work, in_threads
 from det_server.pages._live_page import live
 from det_server.pages._store_values import experiment_of, store_of
 from det_server.pages.experiment import experiment_head
@@ -26,8 +26,6 @@ _MOST_TEXT = 200_000
 """Maximum number of characters of a file that is shown."""
 _MOST_READ = 192 << 20
 """Maximum size of an archive in bytes before compression, after which it is not read further."""
-_one_at_a_time = threading.Lock()
-"""Held while an archive is in memory as a whole."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ def _read_archive(archive: bytes, wanted: int | None) -> tuple[list[CodeFile], s
         return files, text
     try:
         with (
-            _one_at_a_time,
             gzip.open(BytesIO(archive)) as stream,
             tarfile.open(fileobj=BytesIO(stream.read(_MOST_READ)), mode="r:") as members,
         ):
@@ -107,6 +104,6 @@ def _shown_text(content: bytes) -> str:
 
 
 ROUTES = [
-    Route("/experiments/{id:int}/code", live(show_code)),
+    Route("/experiments/{id:int}/code", in_threads(Work.CODE, live(show_code))),
     Route("/experiments/{id:int}/code.tar.gz", download_code),
 ]
