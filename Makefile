@@ -96,8 +96,8 @@ soak-%:
 	$(build)
 	$(PYTEST) -m "campaign or soak" $(call tests_in,$*) || [ $$? = 5 ]
 
-# det-torch with the oldest and the newest torch that can be installed here, and det-core with each Python, in environments of
-# their own. A torch other than the one above is a download of gigabytes.
+# det-torch and torchrun with the oldest and the newest torch that can be installed here, and det-core with each Python, in
+# environments of their own. A torch other than the one above is a download of gigabytes.
 TORCHS := 2.10.0 2.14.1
 PYTHONS := 3.10 3.12 3.13
 VERSIONS := .cache/versions
@@ -106,6 +106,7 @@ versions: $(TORCHS:%=versions-torch-%) $(PYTHONS:%=versions-python-%)
 
 versions-torch-%: $(VERSIONS)/torch-%/.installed
 	$(<D)/bin/pytest -m "not ($(MORE))" plugins/torch/tests
+	$(<D)/bin/pytest -m "not ($(MORE))" plugins/torch_distributed/tests
 
 versions-python-%: $(VERSIONS)/python-%/.installed
 	$(<D)/bin/pytest -m "not (integration or $(MORE))" $(addprefix tests/,comm core launch plugins runner search storage tracking trial)
@@ -113,7 +114,7 @@ versions-python-%: $(VERSIONS)/python-%/.installed
 $(VERSIONS)/torch-%/.installed:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install -q torch==$*
-	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e 'plugins/torch[dev]' -r examples/requirements.txt
+	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt
 	touch $@
 
 # An interpreter of pyenv, or the one on the PATH.

@@ -33,6 +33,8 @@ from det_torch.torchrun import RENDEZVOUS
 
 _RENDEZVOUS_TIMEOUT = 600
 """Seconds that all nodes have to join the rendezvous."""
+_EXIT_TIMEOUT = 5
+"""Seconds that the other workers have to end after one failed or after a signal, before they are killed."""
 
 
 class OneAddressRendezvous(StaticTCPRendezvous):
@@ -65,7 +67,7 @@ def create_rendezvous(parameters: RendezvousParameters) -> RendezvousHandler:
 def main(argv: Sequence[str]) -> None:
     """Start the workers and wait for them."""
     rendezvous_handler_registry.register(RENDEZVOUS, create_rendezvous)
-    _limit_closing(run.parse_args(argv).shutdown_timeout)  # type: ignore[no-untyped-call]
+    _limit_closing(_EXIT_TIMEOUT)
     with closing(OutputRelay()) as relay:
         _relay_output(relay)
         # Besides the signal, torchrun would count a failure of all workers.
@@ -83,7 +85,10 @@ def _listen(address: str, port: int) -> int:
 
 
 def _limit_closing(seconds: int) -> None:
-    """Apply ``--shutdown-timeout`` after the failure of a worker, too, instead of torchrun's 30 s."""
+    """End workers within this time instead of torchrun's 30 s.
+
+    torch 2.11 lacks the option ``--shutdown-timeout``, and that of later releases applies to signals only.
+    """
     close = PContext.close
 
     def limited(self: PContext, death_sig: signal.Signals | None = None, timeout: int = seconds) -> None:

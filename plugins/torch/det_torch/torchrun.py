@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 RENDEZVOUS = "det"
 """Name of the rendezvous in `det_torch._torchrun_process`."""
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-_EXIT_TIMEOUT = 5
-"""Seconds that the other workers have to end after one failed, before they are killed."""
 _RANKS = {
     "rank": "RANK",
     "size": "WORLD_SIZE",
@@ -49,7 +47,6 @@ class Torchrun(Backend):
             "rdzv-endpoint": f"[{chief}]:{place.port}" if ":" in chief else f"{chief}:{place.port}",
             "rdzv-conf": f"rank={place.node}",
             "max-restarts": 0,
-            "shutdown-timeout": _EXIT_TIMEOUT,
             "log-dir": place.directory,
         }
         options = [f"--{name}={value}" for name, value in arguments.items()]
