@@ -233,8 +233,8 @@ def _goes_back(store: TrackingStore, trial: TrialRecord, batches: int | None) ->
         trial: the trial.
         batches: the new length, or None if it has another unit.
     """
-    runs = store.runs(trial.id)
-    done = [run.run_id for run in runs if run.end_time and not (run.end_reason or run.preemption_acknowledged)]
+    runs = [run for run in store.runs(trial.id) if run.end_time]
+    done = [run.run_id for run in runs if run.early_exit or not (run.end_reason or run.preemption_acknowledged)]
     newest = store.checkpoints(trial_id=trial.id)[-1:]
     reached = [one.steps_completed or 0 for one in newest if one.run_id <= max(done, default=0)]
     return bool(reached) and (batches is None or reached[0] <= batches)

@@ -12,8 +12,15 @@ from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
 from det_core.json_values import copy_as_json
 from det_core.tracking._column_types import utc_now
-from det_core.tracking._rows import StoreMixin, fetch_records, lock_experiment, record_columns
-from det_core.tracking._schema import search_events, search_snapshots, trials
+from det_core.tracking._rows import (
+    RUNNER_ENDED,
+    StoreMixin,
+    end_runs,
+    fetch_records,
+    lock_experiment,
+    record_columns,
+)
+from det_core.tracking._schema import runs, search_events, search_snapshots, trials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +45,9 @@ _set_length = _change.values(
         else_=func.coalesce(trials.c.searcher_length, 0) / bindparam("new_length", type_=Double),
     ),
 )
+
+_STOPPED = "it stopped early, and its search has started over since"
+"""Reason for the end of runs whose early exit does not end their trial any more."""
 
 
 class SearchEventsMixin(StoreMixin):
@@ -98,10 +108,14 @@ def delete_search(connection: Connection, experiment_id: int) -> None:
     """Delete the events, the snapshot and the orders to train of a search."""
     for table in (search_events, search_snapshots):
         connection.execute(table.delete().where(table.c.experiment_id == experiment_id))
-    left = update(trials).where(trials.c.experiment_id == experiment_id)
+    of_experiment = trials.c.experiment_id == experiment_id
+    left = update(trials).where(of_experiment)
     unfinished = trials.c.state.not_in([state for state in State if state.final])
     connection.execute(left.where(unfinished).values(state=State.CANCELED, end_time=utc_now()))
     connection.execute(left.values(ordered=None))
+    end_runs(connection, RUNNER_ENDED, of_experiment)
+    stopped = (runs.c.trial_id.in_(select(trials.c.id).where(of_experiment)), runs.c.early_exit.is_not(None))
+    connection.execute(update(runs).where(*stopped, runs.c.end_reason == "").values(end_reason=_STOPPED))
 
 
 def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUpdate]) -> list[TrialRecord]:
@@ -127,6 +141,8 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
     if longer := [update for update in known if update.length is not None]:
         lengths = [{"trial": ids[update.request_id], "new_length": update.length} for update in longer]
         connection.execute(_set_length, lengths)
+    if ended := [ids[update.request_id] for update in known if update.state.final]:
+        end_runs(connection, RUNNER_ENDED, trials.c.id.in_(ended))
     return fetch_records(
         connection, TrialRecord, select(*record_columns(trials, TrialRecord)).where(*concerned).order_by(trials.c.id)
     )
