@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import resource
 import socket
 import sqlite3
 import threading
@@ -280,6 +282,22 @@ def test_all_threads_give_up_at_the_same_time(tmp_path: Path) -> None:
         writes = [threads.submit(store.set_experiment_progress, experiment, 0.5) for _ in range(16)]
         assert {type(write.exception()) for write in writes} == {Unavailable}
         assert time.monotonic() - began < 8  # 16 threads would take longer one after the other
+
+
+def test_sqlite_waits_for_a_free_descriptor(tmp_path: Path) -> None:
+    """If there are too few for long, a runner pauses its experiment, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open_store(f"sqlite:///{tmp_path}/det.db", wait=0.3) as store:
+        store.close()
+        next_one = os.dup(0)
+        os.close(next_one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, hard))
+        try:
+            with pytest.raises(StoreBusy, match="too many open files"):
+                store.experiments()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert store.experiments() == []
 
 
 def test_a_write_succeeds_if_sqlite_is_unlocked_in_time(tmp_path: Path) -> None:
