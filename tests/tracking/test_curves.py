@@ -103,7 +103,7 @@ def test_the_last_point_is_the_last_one_with_the_metric(store: TrackingStore, ex
 @pytest.mark.parametrize("extremes", [False, True])
 def test_a_metric_of_the_last_report_alone_is_a_curve(store: TrackingStore, experiment: int, extremes: bool) -> None:
     """A script reports its final accuracy once, after many losses."""
-    trial = trial_with(store, experiment, {**losses({step: 1.0 for step in range(20)}), 20: {"accuracy": 0.9}})
+    trial = trial_with(store, experiment, {**losses(dict.fromkeys(range(20), 1.0)), 20: {"accuracy": 0.9}})
     curves = store.curves([trial], "accuracy", group="training", points=10, extremes=extremes)
     assert curves == {trial: [(20, 0.9)]}
 
