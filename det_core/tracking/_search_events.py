@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, Connection, Double, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import BigInteger, Boolean, Connection, Double, and_, bindparam, case, cast, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
@@ -35,15 +35,14 @@ _set_state = _change.values(
     end_time=bindparam("new_end_time"),
 )
 _set_aside = _change.values(request_id=-trials.c.id)
-_begin_again = _change.values(restarts=0)
+_begin_again = _change.values(restarts=0, interruptions=0)
 _goes_back = trials.c.searcher_length > bindparam("new_length")  # an extension is undone
+_new_length = bindparam("new_length", type_=Double)
 _set_length = _change.values(
     searcher_length=bindparam("new_length"),
+    total_batches=cast(func.round(trials.c.total_batches * _new_length / trials.c.searcher_length), BigInteger),
     searcher_completed=case((_goes_back, None), else_=trials.c.searcher_completed),  # what followed does not count
-    progress=case(
-        (_goes_back, 1.0),
-        else_=func.coalesce(trials.c.searcher_length, 0) / bindparam("new_length", type_=Double),
-    ),
+    progress=case((_goes_back, 1.0), else_=func.coalesce(trials.c.searcher_length, 0) / _new_length),
 )
 
 _STOPPED = "it stopped early, and its search has started over since"

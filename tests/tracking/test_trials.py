@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.records import CheckpointState, LogLine, MetricsReport, Run, State, TrialRecord, TrialUpdate
+from det_core.interfaces.records import (
+    CheckpointState,
+    LogLine,
+    MetricsReport,
+    NewTrial,
+    Run,
+    State,
+    TrialRecord,
+    TrialUpdate,
+)
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
@@ -40,6 +49,16 @@ def test_states_set_the_end_time_and_restarts_are_counted(store: TrackingStore, 
     assert store.trial(trial.id).end_time is None
     assert [store.count_restart(trial.id) for _ in range(3)] == [1, 2, 3]
     assert store.trial(trial.id).restarts == 3
+
+
+def test_a_search_that_starts_over_counts_from_zero(store: TrackingStore, trial: TrialRecord) -> None:
+    """Or a trial that used up its restarts or interruptions would fail at the next one."""
+    assert (store.count_restart(trial.id), store.count_interruption(trial.id)) == (1, 1)
+    store.forget_search(trial.experiment_id)
+    same = NewTrial(hparams=trial.hparams, seed=trial.seed, source_checkpoint=None)
+    again = TrialUpdate(request_id=trial.request_id, state=State.QUEUED, new=same, ordered=0, length=1)
+    (found,) = store.record_search(trial.experiment_id, [], [again])
+    assert (found.id, found.restarts, found.interruptions) == (trial.id, 0, 0)
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
