@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -331,20 +332,28 @@ def test_an_outage_that_lasts_is_reported_once(caplog: pytest.LogCaptureFixture)
 def test_an_outage_is_announced_after_three_seconds_and_raised_at_its_limit(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 0.0
+    now = 100.0
 
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
 
-    def call() -> None:
-        raise Unavailable("no answer")
+    failures: Iterator[object] = repeat(None)
+
+    def call() -> str:
+        for _ in failures:
+            raise Unavailable("no answer")
+        return "done"
 
     monkeypatch.setattr(_outage, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     monkeypatch.setattr(_outage, "_PAUSE", 0.5)
+    outage = Outage(4.75)
     with pytest.raises(Unavailable), caplog.at_level(logging.WARNING):
-        Outage(4.75).retry(call)
-    assert now == 4.75
+        outage.retry(call)
+    assert now == 104.75
+    now += 3600  # without a call
+    failures = iter([1])
+    assert outage.retry(call) == "done"
     assert caplog.messages == ["the database is unavailable, will retry for 2 s: no answer"]  # 1.75 s
 
 
