@@ -93,8 +93,6 @@ def end_unmanaged_experiment(
         state = REQUESTS.get(store.experiment(trial.experiment_id).state, State.CANCELED)
     store.set_trial_state(trial.trial_id, state)
     store.set_experiment_state(trial.experiment_id, state)
-    if state is State.COMPLETED:
-        store.set_experiment_progress(trial.experiment_id, 1.0)
     return state
 
 

@@ -159,7 +159,7 @@ class TrialRecord:
     searcher_length: int | None
     """Length to train to, as in `SearcherOperationRecord`, or None before the first searcher operation."""
     total_batches: int | None
-    """Number of batches in that length, or None until a worker has computed it from its data."""
+    """Number of batches in that length, or None until a worker has computed the first one from its data."""
     progress: float
     """Share of that length that is trained, 0 to 1."""
     ordered: int | None
@@ -305,7 +305,8 @@ class TrialUpdate:
     """Length of a new searcher operation, > 0. None leaves the present operation as it is."""
     new: NewTrial | None = None
     """Trial to create. A trial with this request id from before a restart of the search continues, with its restarts
-    counted from zero. If it differs from the new one, it is set aside and the new trial gets its request id."""
+    and interruptions counted from zero. If it differs from the new one, it is set aside and the new trial gets its
+    request id."""
 
 
 @dataclass(frozen=True, kw_only=True)

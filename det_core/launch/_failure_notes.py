@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from det_core.launch.processes import process_has_ended
+from det_core.owner_process import OwnerProcess
 
 NOTES_VARIABLE = "DET_FAILURE_NOTES_DIR"
 """Environment variable of workers with the directory for failure notes."""
@@ -60,12 +61,13 @@ def mark_worker_present(rank: int) -> Iterator[None]:
     if directory is None:
         yield
         return
-    mark = Path(directory, f"{os.getpid()}.present")
+    mark, owner = Path(directory, f"{os.getpid()}.present"), OwnerProcess()
     mark.write_text(str(rank), encoding="utf-8")
     try:
         yield
     finally:
-        mark.unlink(missing_ok=True)
+        if owner.is_here:
+            mark.unlink(missing_ok=True)
 
 
 def poll_worker_failures(directory: Path) -> bool:

@@ -13,6 +13,7 @@ from det_core.errors import CommError, ConfigError, InvalidExperimentException, 
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _failure_notes, backends
 from det_core.launch._stuck_workers import name_stuck_workers
+from det_core.owner_process import OwnerProcess
 from det_core.plugins import plugin_registry
 from det_core.trial import framework_of, load_trial_class
 
@@ -27,7 +28,12 @@ def main(entrypoint: str | None = None) -> int:
         entrypoint: the trial class as MODULE:CLASS. It must be given if the config's entrypoint is a command.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    rank = None
+    rank, owner = None, OwnerProcess()
+
+    def leave_note(code: int, error: str) -> None:
+        if owner.is_here:  # the end of a forked child is not that of the worker
+            _failure_notes.write_failure_note(rank, code, error)
+
     try:
         try:
             distributed = backends.connect_workers() if backends.BACKEND_VARIABLE in os.environ else None
@@ -49,25 +55,26 @@ def main(entrypoint: str | None = None) -> int:
                 plugin_registry().call_target(framework, trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
-        _failure_notes.write_failure_note(rank, EXIT_DO_NOT_RESTART, str(error))
+        leave_note(EXIT_DO_NOT_RESTART, str(error))
         return EXIT_DO_NOT_RESTART
     except SystemExit as stop:
         if stop.code:
-            _failure_notes.write_failure_note(rank, 1, f"it exited with {stop.code!r}")
+            leave_note(1, f"it exited with {stop.code!r}")
         raise
     except Exception as error:
-        _failure_notes.write_failure_note(rank, 1, f"{type(error).__name__}: {error}")
+        leave_note(1, f"{type(error).__name__}: {error}")
         raise
     return 0
 
 
 @contextmanager
 def refused_exits() -> Iterator[None]:
-    """Raise InvalidTrial if code within the block ends the process as if everything was done."""
+    """Raise InvalidTrial if code within the block ends this process as if everything was done."""
+    owner = OwnerProcess()
     try:
         yield
     except SystemExit as stop:
-        if stop.code:
+        if stop.code or not owner.is_here:
             raise
         raise InvalidTrial(
             "the code of the trial called sys.exit() during training, which looks like its end; to end early, call "

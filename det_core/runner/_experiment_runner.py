@@ -154,8 +154,6 @@ class ExperimentRunner:
         identity = self._experiment.id
         self._store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
         state = self._store.experiment(identity).state  # a late request may be stronger than this state
-        if state is State.COMPLETED:
-            self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
         self._events.experiment_finished(self._store, state, self._error)
         return state
 

@@ -131,9 +131,7 @@ class TrialRunner:
             self.store, trial.id, lease=self.lease, is_silent=is_command(self.config.entrypoint)
         )
         while not requested() and self._activate(trial):
-            if done := self._completed_run(trial):
-                return TrainingResult(TrainingOutcome.COMPLETED, metric=self._searcher_metric(trial, done))
-            end = self._run_once(trial, history, requested)
+            end = self._unreported_end(trial, history) or self._run_once(trial, history, requested)
             stops = requested() is not None
             if not stops:
                 history.count(end.kind)
@@ -160,13 +158,18 @@ class TrialRunner:
         self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
         return self.store.trial(trial.id).state is State.ACTIVE
 
-    def _completed_run(self, trial: TrialRecord) -> Run | None:
-        """Return the newest run if its workers have done their work, but its runner did not live to report it."""
-        operation = self.store.searcher_operation(trial.id)
-        if not (operation and operation.completed):
+    def _unreported_end(self, trial: TrialRecord, history: TrialHistory) -> _RunEnd | None:
+        """Return the end of the newest run if its workers have ended it, but its runner did not live to report this."""
+        run = next(iter(self.store.runs(trial.id)[-1:]), None)
+        if run is None or run.end_reason:
             return None
-        run = self.store.runs(trial.id)[-1]
-        return None if run.end_reason or run.preemption_acknowledged or run.early_exit else run
+        operation = self.store.searcher_operation(trial.id)
+        kind = classify_exit(Exit(code=0), run, is_command=is_command(self.config.entrypoint))
+        if kind not in OWN_ENDS or (kind is End.COMPLETED and not (operation and operation.completed)):
+            return None
+        history.run = run
+        self.store.end_run(trial.id, run.run_id, lease=self.lease)
+        return _RunEnd(kind, "")
 
     def _result(
         self, trial: TrialRecord, history: TrialHistory, end: _RunEnd, outcome: TrainingOutcome, limit: str

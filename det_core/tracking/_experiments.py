@@ -158,6 +158,8 @@ class ExperimentsMixin(StoreMixin):
                 "error": make_writable(error) if error else error,
                 "end_time": utc_now() if state.final else None,
             }
+            if state is State.COMPLETED:
+                values["progress"] = 1.0
             connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
 
     def request_experiment_state(self, experiment_id: int, state: State) -> bool:
@@ -225,10 +227,11 @@ class ExperimentsMixin(StoreMixin):
             return {row.id: row.lease_holder for row in connection.execute(query)}
 
     def release_lease(self, experiment_id: int, holder: str) -> None:
-        release = update(experiments).where(_c.id == experiment_id, _c.lease_holder == holder)
+        held = update(experiments).where(_c.id == experiment_id, _c.lease_holder == holder)
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
-            connection.execute(release.values(lease_holder=None, lease_expires=None))
+            connection.execute(held.where(_c.state.in_(ENDINGS)).values(state=State.CANCELED, end_time=utc_now()))
+            connection.execute(held.values(lease_holder=None, lease_expires=None))
 
 
 def _wanted(

@@ -44,8 +44,8 @@ _NETWORK = frozenset(
 
 _BUSY = "was locked by another process for {wait:g} s. `fuser {path}` shows which: wait for it or end it"
 _DAMAGED = (
-    "is damaged or is not a database. Nothing was changed: move it away together with its -wal and -shm files, "
-    "or restore a backup"
+    "is damaged or is not a database. Nothing was changed: move it away together with its -wal and -shm files. Then "
+    "restore a backup: det store restore FILE"
 )
 _FULL = "is on a full disk: free space, or set DET_HOME to a directory on another disk"
 _FAILED = (
@@ -58,6 +58,9 @@ _MOVED = (
     "Put it back, or restart"
 )
 _NOT_THERE = "cannot be opened: its directory is missing or not accessible. Fix this, or set DET_HOME"
+_SCARCE = (
+    "could not be opened, although it is accessible: this process (see `ulimit -n`) or host has too many open files"
+)
 
 # Part of SQLite's message, det's error and its message. Errors are found by text, as Python 3.10 gives no error codes.
 _MEANINGS: tuple[tuple[str, type[TrackingError], str], ...] = (
@@ -133,6 +136,8 @@ class Sqlite(Database):
 
     def explain(self, error: DBAPIError) -> TrackingError:
         said = str(error.orig)
+        if "unable to open" in said and _is_accessible(self._path):
+            return Unavailable(f"{self._path} {_SCARCE} (SQLite: {said}).")
         for words, kind, meaning in _MEANINGS:
             if words in said.lower():
                 return kind(f"{self._path} {meaning.format(path=self._path, wait=self._wait)} (SQLite: {said}).")
@@ -196,6 +201,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _is_accessible(path: Path) -> bool:
+    """Return whether this process may read and write a file, and create others next to it."""
+    return path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
 
 
 def _create_file(path: Path) -> None:

@@ -13,15 +13,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 
 import pytest
+from pydantic import ValidationError
 
 from det_core.errors import LaunchError
 from det_core.launch import _slot_directory, _slot_tickets, machine_slots
 from det_core.launch._slot_directory import SlotDirectory, slots_directory_path
+from det_core.launch.local import LocalConfig
 from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
 from det_core.testing import is_soak
 
@@ -136,6 +139,14 @@ def test_the_queue_is_ordered_by_priority_then_submission() -> None:
         queue.remove(expected)
         last = expected
     last.close()
+
+
+def test_others_can_read_the_ticket_of_the_largest_trial() -> None:
+    ticket = reserve(1024, 1024)._ticket
+    assert len(replace(ticket, held=ticket.slots).to_json()) <= _slot_directory._MOST_BYTES
+    for more in (1025, 10**9):
+        with pytest.raises(ValidationError, match="less than or equal to 1024"):
+            LocalConfig(slots=more)
 
 
 def test_a_trial_for_two_slots_keeps_those_that_become_free() -> None:

@@ -120,10 +120,10 @@ class Play:
 
         return work
 
-    def calling(self, method: str, *args: Any, end: Exit = SUCCESS) -> Step:
+    def calling(self, method: str, *args: Any, end: Exit | Exception = SUCCESS) -> Step:
         """Return a step whose workers call a method of the store for their run."""
 
-        def work(request: LaunchRequest) -> Exit:
+        def work(request: LaunchRequest) -> Exit | Exception:
             ids = run_ids(request)
             getattr(self.store, method)(ids["trial_id"], ids["run_id"], *args)
             return end
@@ -229,6 +229,27 @@ def test_an_operation_that_was_completed_before_the_runner_died_is_not_launched_
     assert ordered.run() == TrainingResult(TrainingOutcome.COMPLETED, metric=0.125)
     assert (ordered.record.run_id, ordered.record.steps_completed) == (1, 20)
     assert len(list(ordered.store.metrics(ordered.trial.id))) == 1
+    (run,) = ordered.store.runs(ordered.trial.id)
+    assert (run.end_time is not None, run.end_reason) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        (EarlyExitReason.USER_REQUESTED_STOP, TrainingOutcome.STOPPED),
+        (EarlyExitReason.INVALID_HP, TrainingOutcome.INVALID_HP),
+    ],
+)
+def test_a_trial_that_ended_early_before_the_runner_died_is_not_launched_again(
+    ordered: Play, reason: EarlyExitReason, outcome: TrainingOutcome
+) -> None:
+    """It would train beyond its end. If the search starts over, as with a longer length, it is launched."""
+    with pytest.raises(StoreBusy):
+        ordered.run(ordered.calling("report_early_exit", reason.value, end=StoreBusy("the runner ends")))
+    assert ordered.run().outcome is outcome
+    assert ordered.store.run(ordered.trial.id, 1).end_time is not None
+    ordered.store.forget_search(ordered.experiment.id)
+    assert ordered.run(SUCCESS).outcome is TrainingOutcome.COMPLETED
 
 
 def test_what_an_extension_reported_that_is_undone_does_not_count(ordered: Play) -> None:

@@ -70,12 +70,17 @@ def test_requests_without_a_runner_are_rejected(store: TrackingStore, running: i
 
 
 @pytest.mark.parametrize("asked", [State.STOPPING_CANCELED, State.STOPPING_KILLED])
+@pytest.mark.parametrize("late", [False, True], ids=["before-the-pause", "after-the-pause"])
 def test_an_end_that_was_requested_at_the_last_moment_is_not_recorded_as_a_pause(
-    store: TrackingStore, running: int, asked: State
+    store: TrackingStore, running: int, asked: State, late: bool
 ) -> None:
-    """A runner that stops for a pause must not record PAUSED over a kill that it has not seen."""
-    request_experiment_stop(store, running, asked)
+    """A runner that stops for a pause may not have seen a kill, and after that it still waits for its observers."""
+    if not late:
+        request_experiment_stop(store, running, asked)
     store.set_experiment_state(running, State.PAUSED, lease="host:1:1:1")
+    if late:
+        request_experiment_stop(store, running, asked)
+        store.release_lease(running, "host:1:1:1")
     experiment = store.experiment(running)
     assert (experiment.state, experiment.end_time is not None) == (State.CANCELED, True)
 

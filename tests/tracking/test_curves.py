@@ -100,6 +100,14 @@ def test_the_last_point_is_the_last_one_with_the_metric(store: TrackingStore, ex
     assert curve == [(0, 0.0), (33, 33.0), (66, 66.0), (90, 90.0)]
 
 
+@pytest.mark.parametrize("extremes", [False, True])
+def test_a_metric_of_the_last_report_alone_is_a_curve(store: TrackingStore, experiment: int, extremes: bool) -> None:
+    """A script reports its final accuracy once, after many losses."""
+    trial = trial_with(store, experiment, {**losses(dict.fromkeys(range(20), 1.0)), 20: {"accuracy": 0.9}})
+    curves = store.curves([trial], "accuracy", group="training", points=10, extremes=extremes)
+    assert curves == {trial: [(20, 0.9)]}
+
+
 @pytest.mark.parametrize("name", ["loss", "val/loss", 'a."b\\c', "é", "$", "loss'"])
 def test_curves_of_many_trials_are_returned_in_the_requested_order(
     store: TrackingStore, experiment: int, name: str, monkeypatch: pytest.MonkeyPatch

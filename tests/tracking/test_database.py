@@ -266,6 +266,23 @@ def test_a_log_that_cannot_be_synced_is_named_once(tmp_path: Path, caplog: pytes
     assert record.message.startswith(f"{tmp_path}/db-wal cannot be synced: [Errno 22] Invalid argument; a power cut")
 
 
+@pytest.mark.parametrize("step", [WalSync.schedule, WalSync.close])
+def test_a_timer_may_end_at_any_time(tmp_path: Path, step: Callable[[WalSync], None]) -> None:
+    class Ending(WalSync):
+        looks = -1
+
+        @property
+        def _timer(self) -> threading.Timer | None:
+            self.looks += 1
+            return None if self.looks else threading.Timer(0, print)
+
+        @_timer.setter
+        def _timer(self, timer: threading.Timer | None) -> None:
+            """Ignore the new one."""
+
+    step(Ending(tmp_path / "db"))
+
+
 def test_without_a_free_thread_a_log_is_synced_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

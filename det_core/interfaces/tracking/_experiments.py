@@ -145,7 +145,7 @@ class ExperimentStore(ABC):
     def set_experiment_state(
         self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
     ) -> None:
-        """Record a state. Final states set the end time, and others clear it.
+        """Record a state. Final states set the end time, and others clear it. COMPLETED also sets the progress to 1.
 
         PAUSED is recorded as CANCELED if a user has requested an end in the meantime (`ENDINGS`).
 
@@ -236,4 +236,7 @@ class ExperimentStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def release_lease(self, experiment_id: int, holder: str) -> None:
-        """Release the lease. Do nothing if ``holder`` no longer has it."""
+        """Release the lease. Do nothing if ``holder`` no longer has it.
+
+        A request to end the experiment that its runner has not seen is recorded as CANCELED.
+        """
