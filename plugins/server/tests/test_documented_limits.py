@@ -36,8 +36,10 @@ LIMITS = {
     "bodies in memory together": [
         _request_bodies._BUFFERED_BYTES // MIB,
         _request_bodies._DEFAULT_BYTES // MIB,
-        _request_bodies._SMALL_BUFFERED_BYTES // MIB,
         _request_bodies.MAX_BODY_BYTES // MIB,
+        _request_bodies._SMALL_BUFFERED_BYTES // MIB,
+        _request_bodies._SMALL_BUFFERED_BYTES_PER_PERSON // MIB,
+        _request_bodies._BUFFERED_BYTES_PER_RUN // MIB,
     ],
     "answers over 1 MiB in memory together": [
         _large_answers.MAX_ANSWERS_BYTES // MIB,
