@@ -26,8 +26,9 @@ WAITING_SECONDS = 1.0
 
 
 class Work(Enum):
-    """Kinds of work. Pages have the threads of the framework."""
+    """Kinds of work. Files, and what comes in parts, have the threads of the framework."""
 
+    PAGES = "pages"
     CREDENTIALS = "checks of who calls"
     LOGINS = "checks of passwords"
     READING_CALLS = "calls that read"
@@ -39,9 +40,10 @@ class Work(Enum):
 
 
 THREADS = {
+    Work.PAGES: 8,  # so that half of them and of calls that read do not have all 8 transactions that read at a time
     Work.CREDENTIALS: 16,
     Work.LOGINS: 4,
-    Work.READING_CALLS: 6,  # of the 8 transactions that read at a time, so that checks of who calls need not wait
+    Work.READING_CALLS: 6,
     Work.WRITING_CALLS: 16,
     Work.CHANGES: 8,
     Work.DOWNLOADS: 16,

@@ -192,7 +192,7 @@ def test_calls_that_read_for_long_leave_threads_and_the_database_to_others(
     served_team: ServedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, ann, vic = served_team.site.store, served_team.log_in("ann"), served_team.program("vic")
-    root = served_team.program("root")
+    root, vic_page = served_team.program("root"), served_team.log_in("vic")
     ended, reading = threading.Event(), list[object]()
 
     def read_for_long() -> dict[int, str]:
@@ -202,25 +202,28 @@ def test_calls_that_read_for_long_leave_threads_and_the_database_to_others(
         return {}
 
     monkeypatch.setattr(store, "lease_holders", read_for_long)
-    with ThreadPoolExecutor(30) as pool:
-        calls = [pool.submit(vic.call, "/api/store/lease_holders") for _ in range(16)]
-        wait_for(lambda: len(reading) >= THREADS[Work.READING_CALLS] // 2)
-        others = [pool.submit(root.call, "/api/store/models")]
-        is_served = not wait(others, 5).not_done
-        calls += [pool.submit(root.call, "/api/store/lease_holders") for _ in range(5)]
-        wait_for(lambda: len(reading) >= THREADS[Work.READING_CALLS])
-        others += [pool.submit(ann.get, "/account")]
-        is_served &= not wait(others, 5).not_done
+    halves = (THREADS[Work.READING_CALLS] + THREADS[Work.PAGES]) // 2
+    with ThreadPoolExecutor(40) as pool, contextlib.ExitStack() as stack:
+        stack.callback(ended.set)
+        calls = [pool.submit(vic.call, "/api/store/lease_holders") for _ in range(9)]
+        calls += [pool.submit(vic_page.get, "/experiments") for _ in range(9)]
+        wait_for(lambda: len(reading) == halves)
+        others = [pool.submit(root.call, "/api/store/models"), pool.submit(ann.get, "/account")]
+        assert not wait(others, 5).not_done
+        calls += [pool.submit(root.call, "/api/store/lease_holders") for _ in range(3)]
+        wait_for(lambda: len(reading) == vars(store)["_database"].most_readers)
+        others += [pool.submit(root.get, "/api/info")]
+        assert not wait(others, 5).not_done, "the check of a token waits for nothing"
         ended.set()
-        assert is_served
         assert {call.result().status for call in (*others, *calls)} == {200}
 
 
-def test_changes_and_code_have_other_threads_than_pages() -> None:
-    """Endpoints that are no coroutines run in the threads of pages."""
+def test_endpoints_run_in_threads_of_which_one_person_leaves_half_to_others() -> None:
+    """Those that are no coroutines run in the threads of the framework."""
+    free = {"/login", "/api/info"}
     for route in (*actions.ROUTES, *api.ROUTES, *pages.ROUTES):
         assert isinstance(route, Route)
-        if "POST" in (route.methods or ()) or route.path.endswith("/code"):
+        if "POST" in (route.methods or ()) or route.path not in free:
             assert inspect.iscoroutinefunction(route.endpoint), route.path
 
 
