@@ -36,6 +36,8 @@ class Database(ABC):
     most_readers = 8
     """Maximum number of transactions of a process that read at the same time. Other threads wait, so that hundreds of
     trials need few connections."""
+    most_urgent_readers = 2
+    """Maximum number of further ones, which do not wait for them."""
     most_writers: int
     """Maximum number of transactions of a process that write at the same time."""
 
@@ -51,6 +53,7 @@ class Database(ABC):
         self.retry = Outage(wait).retry
         self._wait = wait
         self._reading = Turns(self.most_readers)
+        self._reading_urgently = Turns(self.most_urgent_readers)
         self._writing = Turns(self.most_writers)
         self._readers = engine.execution_options(**reading) if reading else engine
         self._writers = engine.execution_options(det_writes=True)
@@ -58,9 +61,14 @@ class Database(ABC):
         _fork_safety.engines.add(engine)
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """Open a read-only transaction, which sees one consistent snapshot."""
-        with self._turn(self._reading), self._explained(), self._readers.begin() as connection:
+    def read(self, *, urgent: bool = False) -> Iterator[Connection]:
+        """Open a read-only transaction, which sees one consistent snapshot.
+
+        Args:
+            urgent: whether it takes no time and must not wait for those that do.
+        """
+        turns = self._reading_urgently if urgent else self._reading
+        with self._turn(turns), self._explained(), self._readers.begin() as connection:
             yield connection
 
     @contextmanager

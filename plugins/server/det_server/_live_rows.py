@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,9 +94,10 @@ class LiveRows:
 
 def results_of_trials(store: TrackingStore, trials: Collection[TrialRecord]) -> dict[int, TrialResult]:
     """Return trials of any experiments with their best and latest values, by id."""
-    ids = [trial.id for trial in trials]
-    experiments = dict.fromkeys(trial.experiment_id for trial in trials)
-    results = (result for one in experiments for result in store.trial_results(one, trial_ids=ids))
+    by_experiment = defaultdict[int, list[int]](list)
+    for trial in trials:
+        by_experiment[trial.experiment_id].append(trial.id)
+    results = (result for one, ids in by_experiment.items() for result in store.trial_results(one, trial_ids=ids))
     return {result.trial.id: result for result in results}
 
 

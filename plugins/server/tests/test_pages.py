@@ -378,8 +378,17 @@ def test_viewers_see_no_actions(team: ServedSite) -> None:
     assert user.get("/users").status == user.get("/audit").status == 403
 
 
-def test_the_account_page_shows_sessions(team: ServedSite) -> None:
-    assert "browser session" in team.log_in("ann").get("/account").text
+def test_the_account_page_shows_all_tokens(team: ServedSite) -> None:
+    """Whoever has a token of a user may have made one for a run with it, which goes on if only the first is deleted."""
+    trial = team.store.create_trial(team.store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+    team.store.start_run(trial.id, allocation_id="a")
+    token = team.program("ann").call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
+    page = team.log_in("ann").get("/account").text
+    for shown in ("browser session", "API token", f'run 1 of <a href="/trials/{trial.id}">'):
+        assert shown in page
+    (of_run,) = (one.id for one in team.store.access_tokens("ann") if one.trial_id)
+    assert team.log_in("ann").post(f"/account/tokens/{of_run}/delete").status == 303
+    assert team.client.with_headers(Authorization=f"Bearer {token}").get("/api/info").status == 401
 
 
 def test_secrets_are_masked(local: ServedSite) -> None:
