@@ -33,10 +33,15 @@ from .serving import Client, ServedSite, local_access, site_without_server
 
 
 @pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Seeded, Client]]:
+def seeded(
+    request: pytest.FixtureRequest, backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Seeded, Client]]:
     """Return a seeded store to all tests of the module, which only read."""
-    directory = tmp_path_factory.mktemp("seeded")
-    with open_store(f"sqlite:///{directory}/det.db") as store:
+    if backend == "postgresql":
+        url = request.getfixturevalue("postgresql").create_database()
+    else:
+        url = f"sqlite:///{tmp_path_factory.mktemp('seeded')}/det.db"
+    with open_store(url) as store:
         ids = seed_store(store, trials=8, batches=640)
         yield ids, site_without_server(store, local_access).owner
 
