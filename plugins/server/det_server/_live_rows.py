@@ -108,12 +108,19 @@ def experiment_values(
         summaries: their summaries by id.
     """
     runners = store.lease_holders()
-    notes = _notes_of_bests(store, experiments, summaries)
+    bests = {
+        trial_id: searcher_metric(one.config)[0]
+        for one in experiments
+        if (trial_id := summaries[one.id].best_trial_id) is not None
+    }
+    failed = {trial.id for trial in store.trials_by_id(list(bests)) if trial.state is State.ERROR}
+    diverged = _divergences(store, bests)
     return {
         one.id: {
             **_common_values(one),
             "best": format_metric(summary.best.value if summary.best else None),
-            "best_note": notes.get(summary.best_trial_id, ""),
+            "best_failed": "failed trial" if summary.best_trial_id in failed else "",
+            "best_diverged": diverged.get(summary.best_trial_id or 0, ""),
             "trials": str(summary.trials),
             "failed": f"{summary.failed_trials} of {summary.trials} failed" if summary.failed_trials else "",
             "error": format_excerpt(one.error or ""),
@@ -146,23 +153,6 @@ def trial_values(store: TrackingStore, results: Iterable[TrialResult]) -> dict[i
         store, {trial_id: metrics.get(result.trial.experiment_id, "") for trial_id, result in by_id.items()}
     )
     return {trial_id: _trial_values(result, diverged.get(trial_id, "")) for trial_id, result in by_id.items()}
-
-
-def _notes_of_bests(
-    store: TrackingStore, experiments: Iterable[ExperimentRecord], summaries: Mapping[int, ExperimentSummary]
-) -> dict[int | None, str]:
-    """Return what to know about trials whose value is the best of their experiment, by their ids."""
-    bests = {
-        trial_id: searcher_metric(one.config)[0]
-        for one in experiments
-        if (trial_id := summaries[one.id].best_trial_id) is not None
-    }
-    failed = {trial.id for trial in store.trials_by_id(list(bests)) if trial.state is State.ERROR}
-    diverged = _divergences(store, bests)
-    return {
-        trial_id: ", ".join(filter(None, ("failed trial" if trial_id in failed else "", diverged.get(trial_id))))
-        for trial_id in bests
-    }
 
 
 def _divergences(store: TrackingStore, metrics: Mapping[int, str]) -> dict[int, str]:

@@ -149,10 +149,10 @@ def test_failures_and_divergences_arrive_without_a_reload(store: TrackingStore) 
         report(store, run, 2, math.nan)
         rows = await reader.next("rows")
         assert rows[f"trial/{run.trial_id}"] == {"batches": "2", "diverged": "NaN since batch 2"}
-        assert rows[f"experiment/{experiment}"] == {"best_note": "NaN since batch 2"}
+        assert rows[f"experiment/{experiment}"] == {"best_diverged": "NaN since batch 2"}
         store.set_trial_state(run.trial_id, State.ERROR)
         row = (await reader.next("rows"))[f"experiment/{experiment}"]
-        assert row == {"failed": "1 of 1 failed", "best_note": "failed trial, NaN since batch 2"}
+        assert row == {"failed": "1 of 1 failed", "best_failed": "failed trial"}
         store.set_experiment_state(experiment, State.ERROR, error="trial 1 failed")
         assert (await reader.next("rows"))[f"experiment/{experiment}"]["error"] == "trial 1 failed"
         await reader.close()

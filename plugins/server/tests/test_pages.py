@@ -361,7 +361,7 @@ def test_failures_are_visible_in_all_tables(local: ServedSite) -> None:
     assert re.search(r">3</span>\s*<span class=.note. data-live=[^>]+>2 of 3 failed<", row)
     assert re.search(r">0\.0+</span>\s*<span class=.note. data-live=[^>]+>failed trial<", row)
     page = local.owner.get(f"/experiments/{experiment}").text
-    assert "by trial 1 (failed trial)" in page
+    assert "by trial 1, which failed" in page
     assert "3, 2 failed" in page
     assert "ValueError: bad &lt;batch&gt; 1" in page
     assert "<strong>Failed.</strong> ValueError: bad &lt;batch&gt; 0" in local.owner.get("/trials/1").text
@@ -383,14 +383,14 @@ def test_all_tables_and_charts_say_since_when_a_metric_is_no_number(local: Serve
         )
     client, note = local.owner, r"NaN since batch 1200"
     for path, before in {
-        "/experiments": "1.000</span>",
+        "/experiments": "best_failed.></span>",
         f"/experiments/{experiment}": "1.000</span>",
         "/trials/1": "600</span>",
         "/compare?trials=1,2": "loss</span>",
     }.items():
         assert re.search(rf"{before}\s*<span class=.note. data-live=[^>]+>{note}<", client.get(path).text), path
         assert client.get(path).text.count(f">{note}<") == 1
-    assert f"1.000 by trial 1 ({note})" in client.get(f"/experiments/{experiment}").text
+    assert f"1.000 by trial 1, {note}" in client.get(f"/experiments/{experiment}").text
     series = client.get("/data/curves?trials=1,2&group=validation&metric=loss&after=700").json["series"]
     assert [one["note"] for one in series] == [note, ""]
 
