@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from det_core.errors import UnwritableText
 from det_core.interfaces.records import (
     ExperimentRecord,
     ExperimentSummary,
@@ -165,11 +163,11 @@ def _divergences(store: TrackingStore, metrics: Mapping[int, str]) -> dict[int, 
     of_metric: dict[str, list[int]] = {}
     for trial_id, metric in metrics.items():
         of_metric.setdefault(metric, []).append(trial_id)
-    found: dict[int, tuple[int, float]] = {}
-    for metric, ids in of_metric.items():
-        with suppress(UnwritableText):  # nobody can have reported such a metric
-            found |= store.divergences(ids, metric, group="validation")
-    return {trial_id: format_divergence(*since) for trial_id, since in found.items()}
+    return {
+        trial_id: format_divergence(*since)
+        for metric, ids in of_metric.items()
+        for trial_id, since in store.divergences(ids, metric, group="validation").items()
+    }
 
 
 def _trial_values(result: TrialResult, diverged: str) -> RowValues:
