@@ -29,8 +29,11 @@ _points = bindparam("points", type_=BigInteger)
 
 def _wanted(of: Any) -> tuple[ColumnElement[bool], ...]:
     after, until = (bindparam(name, type_=BigInteger) for name in ("after", "until"))
-    is_within = (of.c.steps_completed > after, of.c.steps_completed <= until)
-    return of.c.archived == false(), of.c.group == bindparam("of_group"), *is_within
+    return *_of_group(of), of.c.steps_completed > after, of.c.steps_completed <= until
+
+
+def _of_group(of: Any) -> tuple[ColumnElement[bool], ...]:
+    return of.c.archived == false(), of.c.group == bindparam("of_group")
 
 
 _steps = select(_step).where(_candidate.c.trial_id == trials.c.id, *_wanted(_candidate)).limit(1).correlate(trials)
@@ -86,20 +89,19 @@ class CurvesMixin(StoreMixin):
         query, remaining = self._first_after_numbers(metric), iter(trial_ids)
         with self._database.read() as connection:
             while some := list(islice(remaining, _AT_ONCE)):
-                wanted = {"trials": some, "of_group": group, "after": -1, "until": MAX_STEPS}
-                for trial_id, step, name in connection.execute(query, wanted):
+                for trial_id, step, name in connection.execute(query, {"trials": some, "of_group": group}):
                     found[trial_id] = (step, NON_FINITE[name])
         return found
 
     def _first_after_numbers(self, metric: str) -> Select[Any]:
         """Select the first row of trials after the last finite number of a metric that has it, as NaN or infinity."""
         numbers = metrics.alias("numbers")
-        rows = select(numbers.c.steps_completed).where(numbers.c.trial_id == trials.c.id, *_wanted(numbers))
+        rows = select(numbers.c.steps_completed).where(numbers.c.trial_id == trials.c.id, *_of_group(numbers))
         with_number = rows.where(self._database.number(numbers, metric).is_not(None))
         last = with_number.order_by(numbers.c.steps_completed.desc()).limit(1).correlate(trials).scalar_subquery()
         later = select(_candidate.c.id).where(
             _candidate.c.trial_id == trials.c.id,
-            *_wanted(_candidate),
+            *_of_group(_candidate),
             _step > func.coalesce(last, -1),
             self._database.non_finite(_candidate, metric).is_not(None),
         )
