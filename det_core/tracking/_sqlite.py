@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.json_values import NON_FINITE
 from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._wal_sync import WalSync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from sqlalchemy.exc import DBAPIError
 
@@ -125,14 +126,10 @@ class Sqlite(Database):
             yield from ((trial_id, step, value) for step, value in sorted(points))
 
     def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
-        if _PLAIN.fullmatch(metric):  # paths cannot express every key
-            path = f'$."{metric}"'
-            value, kind = (sa.func.json_extract(of.c.metrics, path), sa.func.json_type(of.c.metrics, path))
-            return sa.case((sa.and_(kind.in_(("integer", "real")), value.between(*FINITE)), value))
-        items = sa.func.json_each(of.c.metrics).table_valued("key", "value", "type")
-        is_number = (items.c.key == metric, items.c.type.in_(("integer", "real")))
-        found = sa.select(items.c.value).where(*is_number, items.c.value.between(*FINITE))
-        return found.correlate(of).scalar_subquery()
+        return _value(of, metric, lambda value, kind: sa.and_(kind.in_(("integer", "real")), value.between(*FINITE)))
+
+    def non_finite(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
+        return _value(of, metric, lambda value, kind: sa.and_(kind == "text", value.in_(list(NON_FINITE))))
 
     def explain(self, error: DBAPIError) -> TrackingError:
         said = str(error.orig)
@@ -162,6 +159,19 @@ class Sqlite(Database):
         """Raise TrackingError unless the path still leads to the file that was opened."""
         if _identity(self._path) != self._identity:
             raise TrackingError(_MOVED.format(path=self._path))
+
+
+def _value(
+    of: sa.FromClause, metric: str, is_wanted: Callable[[Any, Any], sa.ColumnElement[bool]]
+) -> sa.ColumnElement[Any]:
+    """Return an SQL expression for a metric, which is NULL unless the condition for its value and type holds."""
+    if _PLAIN.fullmatch(metric):  # paths cannot express every key
+        path = f'$."{metric}"'
+        value, kind = (sa.func.json_extract(of.c.metrics, path), sa.func.json_type(of.c.metrics, path))
+        return sa.case((is_wanted(value, kind), value))
+    items = sa.func.json_each(of.c.metrics).table_valued("key", "value", "type")
+    found = sa.select(items.c.value).where(items.c.key == metric, is_wanted(items.c.value, items.c.type))
+    return found.correlate(of).scalar_subquery()
 
 
 def _on_connect(wait: float, connection: sqlite3.Connection, _record: object) -> None:

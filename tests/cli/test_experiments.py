@@ -100,6 +100,9 @@ def test_trials_are_listed_with_their_metrics(det: Det, three: Record) -> None:
     assert "best" not in as_csv[0]
     assert det("trial", "list", 1, "--state", "ERROR").out == "No trials.\n"
     assert "no experiment 9" in det("trial", "list", 9).err
+    three.report(300, "validation", accuracy=float("nan"))
+    for command in ("trials", "describe"):
+        assert "NaN since 300" in det("experiment", command, 1).out
 
 
 def test_checkpoints_are_listed_best_first(det: Det, three: Record) -> None:

@@ -59,10 +59,11 @@ def list_trials(args: argparse.Namespace) -> int:
             reverse=args.reverse,
             limit=args.limit,
         )
+        diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
     print_listing(
         args,
         map(result_row, results),
-        lambda: trial_table(results, metric) if results else "No trials.",
+        lambda: trial_table(results, metric, diverged) if results else "No trials.",
     )
     return 0
 

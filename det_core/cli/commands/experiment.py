@@ -87,7 +87,9 @@ def _describe(args: argparse.Namespace) -> int:
             trials = [result.trial for result in results]
             print_json(record_to_json(experiment, runner=runner, trials=trials, checkpoints=checkpoints, **wanted))
             return 0
-        tables = trial_table(results, searcher_metric(experiment.config)[0]), checkpoint_table(checkpoints)
+        metric, _ = searcher_metric(experiment.config)
+        diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
+        tables = trial_table(results, metric, diverged), checkpoint_table(checkpoints)
         print(join_sections(experiment_facts(experiment, runner), *tables))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)

@@ -30,6 +30,7 @@ from det_core.interfaces.records import (
     TrialResult,
 )
 from det_core.interfaces.tracking import TrackingStore
+from det_core.json_values import name_non_finite
 from det_core.tracking.control import lacks_runner
 
 CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
@@ -74,12 +75,13 @@ def experiment_table(experiments: Sequence[ExperimentRecord], runners: Mapping[i
     return join_sections(lines, "\n".join(hints))
 
 
-def trial_table(results: Sequence[TrialResult], metric: str) -> str:
+def trial_table(results: Sequence[TrialResult], metric: str, diverged: Mapping[int, tuple[int, float]]) -> str:
     """Return a table of trials, with the hyperparameters that differ between them.
 
     Args:
         results: the trials.
         metric: name of the searcher metric.
+        diverged: ids of the trials for which it is no finite number any more, as in `TrackingStore.divergences`.
     """
     names = varying_hyperparameters(result.trial for result in results)
     placements = [current_placement(result.trial) for result in results]
@@ -91,7 +93,7 @@ def trial_table(results: Sequence[TrialResult], metric: str) -> str:
             result.trial.steps_completed,
             result.best.value if result.best else None,
             result.best.steps_completed if result.best else None,
-            result.latest.value if result.latest else None,
+            _latest(result, diverged.get(result.trial.id)),
             format_hyperparameters(result.trial, names),
         ]
         for result in results
@@ -101,6 +103,12 @@ def trial_table(results: Sequence[TrialResult], metric: str) -> str:
         for row, placement in zip(rows, placements, strict=True):
             row.insert(-1, placement)
     return format_table(headers, rows)
+
+
+def _latest(result: TrialResult, diverged: tuple[int, float] | None) -> object:
+    if diverged:
+        return f"{name_non_finite(diverged[1])} since {diverged[0]}"
+    return result.latest.value if result.latest else None
 
 
 def current_placement(trial: TrialRecord) -> str:
