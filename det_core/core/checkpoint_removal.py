@@ -15,6 +15,7 @@ from det_core import storage
 from det_core.core._storage_block import open_storage_block
 from det_core.core.recorded_storage import (
     describe_storage,
+    experiment_config,
     find_other_storage,
     is_bucket,
     open_checkpoint_storage,
@@ -67,7 +68,8 @@ def remove_checkpoint(
         StorageError: the storage failed, or no machine that was asked has the files.
     """
     is_served = is_server_url(store.url)
-    can_ask = is_served and not (chosen and find_other_storage(store, checkpoint))  # which no server opens
+    is_elsewhere = chosen and find_other_storage(experiment_config(store, checkpoint), checkpoint)
+    can_ask = is_served and not is_elsewhere  # a server opens no storage that the config does not name
     try:
         manager = open_checkpoint_storage(store, checkpoint, chosen=chosen)
         if can_ask or ((is_shared or is_served) and checkpoint.state in _WITH_FILES):

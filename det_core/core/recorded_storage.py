@@ -39,23 +39,34 @@ def open_checkpoint_storage(
         StorageError: the config names another storage, or the storage as in `open_storage_block`.
         SecretMissing, PluginError: as in `open_storage_block`.
     """
-    if other := find_other_storage(store, checkpoint):
+    config = experiment_config(store, checkpoint)
+    if other := find_other_storage(config, checkpoint):
         if not chosen:
             raise StorageError(
                 f"checkpoint {checkpoint.uuid} is {other}; if that is true, name it yourself: "
                 f"det checkpoint rm {checkpoint.uuid}"
             )
-        if _secrets_in(checkpoint.storage) - _secrets_in(_configured_storage(store, checkpoint)):
+        if _secrets_in(checkpoint.storage) - _secrets_in(_named_storage(config)):
             raise StorageError(f"checkpoint {checkpoint.uuid} is {other}, which asks for a secret of another config")
         _log.warning("checkpoint %s is %s", checkpoint.uuid, other)
     return open_storage_block(checkpoint.storage)
 
 
-def find_other_storage(store: TrackingStore, checkpoint: CheckpointRecord) -> str:
-    """Say where a checkpoint is if the config of its experiment names another storage. Otherwise return ``""``."""
-    if without_numbers(checkpoint.storage) == without_numbers(_configured_storage(store, checkpoint)):
+def find_other_storage(config: Mapping[str, Any], checkpoint: CheckpointRecord) -> str:
+    """Say where a checkpoint is if the config of its experiment names another storage. Otherwise return ``""``.
+
+    Args:
+        config: the config, as from `experiment_config`.
+        checkpoint: the checkpoint.
+    """
+    if without_numbers(checkpoint.storage) == without_numbers(_named_storage(config)):
         return ""
     return f"in {describe_storage(checkpoint.storage)}, which the config of its experiment does not name"
+
+
+def experiment_config(store: TrackingStore, checkpoint: CheckpointRecord) -> Mapping[str, Any]:
+    """Return the recorded config of the experiment of a checkpoint."""
+    return store.experiment(store.trial(checkpoint.trial_id).experiment_id).config
 
 
 def describe_storage(block: Mapping[str, Any]) -> str:
@@ -73,9 +84,8 @@ def without_numbers(block: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if value is not None and not key.startswith("save_")}
 
 
-def _configured_storage(store: TrackingStore, checkpoint: CheckpointRecord) -> Mapping[str, Any]:
-    experiment = store.experiment(store.trial(checkpoint.trial_id).experiment_id)
-    return experiment.config.get("checkpoint_storage") or default_storage()
+def _named_storage(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config.get("checkpoint_storage") or default_storage()
 
 
 def _secrets_in(block: Mapping[str, Any]) -> set[str]:

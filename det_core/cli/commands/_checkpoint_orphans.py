@@ -18,6 +18,7 @@ from det_core import storage
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.recorded_storage import (
     describe_storage,
+    experiment_config,
     find_other_storage,
     is_bucket,
     open_checkpoint_storage,
@@ -69,7 +70,7 @@ def find_orphans(store: TrackingStore, older_than: timedelta) -> Orphans:
         reason = _abandoned(store, row, before)
         if reason:
             with _noted(orphans, f"checkpoint {row.uuid}"):
-                if other := find_other_storage(store, row):
+                if other := find_other_storage(experiment_config(store, row), row):
                     raise StorageError(other)
                 files = {} if is_served else open_checkpoint_storage(store, row).list(row.uuid)
                 orphans.found.append(Orphan(row.uuid, reason, files, partial(_remove_active, store, row)))

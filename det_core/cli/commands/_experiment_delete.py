@@ -87,7 +87,7 @@ def _checkpoints(store: TrackingStore, experiment: ExperimentRecord) -> list[Che
     return [
         one
         for one in store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
-        if one.state is not CheckpointState.DELETED or not find_other_storage(store, one)
+        if one.state is not CheckpointState.DELETED or not find_other_storage(experiment.config, one)
     ]
 
 
