@@ -26,6 +26,7 @@ from det_core.core._progress_line import (
 )
 from det_core.core._python_session import in_notebook
 from det_core.interfaces.records import TRAINING_STATE, MetricsReport, State, searcher_metric
+from det_core.tracking import det_command, is_server_url
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:
@@ -171,9 +172,11 @@ class ScriptOutput:
             yield f"  {'latest' if scored.value is None else 'best'} checkpoint {latest.uuid}{batch}"
             place = locate(latest.uuid)
             if place:
-                yield f"    in {place}"
+                of_others = is_server_url(store.url) and place.startswith("/")
+                yield f"    in {place}{' on this machine' if of_others else ''}"
         if steps:
-            yield f"  to see more: det experiment describe {experiment_id}, det experiment plot {experiment_id}"
+            det = det_command(store.url)
+            yield f"  to see more: {det} experiment describe {experiment_id}, {det} experiment plot {experiment_id}"
 
     def _latest_validation(self) -> Iterator[str]:
         metrics = self._progress.latest.get("validation")

@@ -120,6 +120,14 @@ def resume_in_background(
         start_detached(store, experiment_id, from_beginning=from_beginning)
 
 
+def without_own_directory(config: dict[str, Any]) -> dict[str, Any]:
+    """Leave the choice of the checkpoint storage to the server if the config chose the default one of this machine."""
+    own, block = default_storage(), config.get("checkpoint_storage") or {}
+    if own.items() <= block.items():
+        config["checkpoint_storage"] = {name: value for name, value in block.items() if name not in own} or None
+    return config
+
+
 def _upload(
     store: TrackingStore, config: ExperimentConfig, context_dir: Path, original_config: str
 ) -> ExperimentRecord:
@@ -127,20 +135,12 @@ def _upload(
         raise InvalidExperimentException("the config has no entrypoint; add one, such as entrypoint: model_def:MyTrial")
     check_code(config, context_dir)
     document = {
-        "config": _without_own_directory(copy_as_json(resolve_secrets(config.dump()))),
+        "config": without_own_directory(copy_as_json(resolve_secrets(config.dump()))),
         "original_config": original_config,
         "code": base64.b64encode(pack_context_dir(context_dir)).decode(),
         "external_id": uuid.uuid4().hex,  # a repeated request returns the same experiment
     }
     return store.experiment(_post(store, "/api/experiments", document)["id"])
-
-
-def _without_own_directory(config: dict[str, Any]) -> dict[str, Any]:
-    """Leave the choice of the checkpoint storage to the server if the config chose the default one of this machine."""
-    own, block = default_storage(), config.get("checkpoint_storage") or {}
-    if own.items() <= block.items():
-        config["checkpoint_storage"] = {name: value for name, value in block.items() if name not in own} or None
-    return config
 
 
 def _post(store: TrackingStore, path: str, document: Mapping[str, Any]) -> dict[str, Any]:

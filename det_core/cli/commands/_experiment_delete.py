@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
-from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.checkpoint_removal import remove_checkpoint, remove_tensorboard_files
 from det_core.core.checkpoint_retention import find_warm_start_sources
 from det_core.core.event_stream import ClientEvents
+from det_core.core.recorded_storage import find_other_storage
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
@@ -38,7 +38,7 @@ def run_delete(args: argparse.Namespace) -> int:
             for checkpoint in checkpoints:
                 lease.check()
                 remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
-            _remove_tensorboard(store, experiment)
+            remove_tensorboard_files(store, experiment)
             store.delete_experiment(experiment.id, lease=lease.holder)
     if args.json:
         print_json({"id": experiment.id, "checkpoints": [checkpoint.uuid for checkpoint in checkpoints]})
@@ -80,8 +80,15 @@ def _refuse_registered(store: TrackingStore, experiment: ExperimentRecord) -> No
 
 
 def _checkpoints(store: TrackingStore, experiment: ExperimentRecord) -> list[CheckpointRecord]:
-    """Return all checkpoints, including deleted ones, because an interrupted removal may have left files."""
-    return store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+    """Return all checkpoints, including deleted ones, because an interrupted removal may have left files.
+
+    Those that a person deleted in a storage that the config does not name are left out.
+    """
+    return [
+        one
+        for one in store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+        if one.state is not CheckpointState.DELETED or not find_other_storage(experiment.config, one)
+    ]
 
 
 def _question(store: TrackingStore, experiment: ExperimentRecord) -> str:
@@ -92,13 +99,3 @@ def _question(store: TrackingStore, experiment: ExperimentRecord) -> str:
         f"Permanently delete experiment {experiment.id} ({experiment.name}, {experiment.state.value}) with {trials} "
         f"and {format_count(len(checkpoints), 'checkpoint')} ({format_size(stored)})?"
     )
-
-
-def _remove_tensorboard(store: TrackingStore, experiment: ExperimentRecord) -> None:
-    from det_core.core import open_storage_block
-
-    block = experiment.config.get("checkpoint_storage")
-    if block:
-        storage.delete_stored_files(
-            open_storage_block(block), store.cluster_id, [f"/tensorboard/experiment/{experiment.id}/"]
-        )

@@ -66,7 +66,7 @@ def _download(args: argparse.Namespace) -> int:
         raise UsageError("--best and --latest exclude each other; give one of them")
     with open_store() as store:
         checkpoint = _chosen(store, store.trial(args.trial_id), latest=args.latest)
-    return download_to(checkpoint, args.output, store_url=store.url, as_json=args.json)
+        return download_to(store, checkpoint, args.output, as_json=args.json)
 
 
 def _chosen(store: TrackingStore, trial: TrialRecord, *, latest: bool) -> CheckpointRecord:

@@ -216,7 +216,7 @@ def checkpoint_facts(checkpoint: CheckpointRecord, path: str | None) -> str:
 
     Args:
         checkpoint: the checkpoint.
-        path: its location, as from `det_core.cli.render.experiment_summary.checkpoint_location`.
+        path: place of its files, as from `det_core.cli.render.checkpoint_place.locate_checkpoint`.
     """
     head = format_facts(
         {

@@ -20,13 +20,14 @@ from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
 from det_core.core._metric_values import to_steps
-from det_core.core._storage_block import open_storage_block
+from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
 from det_core.interfaces.records import Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.owner_process import OwnerProcess
+from det_core.tracking import is_server_url
 
 _log = logging.getLogger("det.core")
 
@@ -231,22 +232,23 @@ class CheckpointContext:
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from its storage and mark it DELETED in the tracking store.
 
-        It may be in another storage than this context's. If the storage has nothing under the id, this is not an error.
+        It may be in another storage than this context's, also one that only a det server has. If the storage of this
+        machine has nothing under the id, and the tracking store is no server's, this is not an error.
 
         Args:
             storage_id: the checkpoint's storage id.
         """
         row = self._source(storage_id).row()  # None if it belongs to another tracking store
-        manager = self._storage
-        if row and row.storage != self._recorder.storage_record:
-            manager = open_storage_block(row.storage)
-        stored = manager.list(storage_id)
+        if row and (row.storage != self._recorder.storage_record or is_server_url(self._store.url)):
+            remove_checkpoint(self._store, row, chosen=True, on_deleted=self._stream.checkpoint_deleted)
+            return
+        stored = self._storage.list(storage_id)
         if row:
             self._store.delete_checkpoint(storage_id)
         if not stored:
             _log.info("there is no checkpoint %s in its storage, so nothing was removed", storage_id)
             return
-        storage.delete_stored_files(manager, storage_id)
+        storage.delete_stored_files(self._storage, storage_id)
         owner = (
             {"trial_id": row.trial_id, "experiment_id": self._store.trial(row.trial_id).experiment_id} if row else {}
         )

@@ -35,6 +35,7 @@ class Work(Enum):
     WRITING_CALLS = "calls that write"
     CHANGES = "changes on pages, and starts of runners"
     DOWNLOADS = "reads of the files of checkpoints"
+    DELETIONS = "deletions of files"
     CODE = "pages with the code of an experiment"
     SUBMISSIONS = "submissions of experiments"
 
@@ -47,6 +48,7 @@ THREADS = {
     Work.WRITING_CALLS: 16,
     Work.CHANGES: 8,
     Work.DOWNLOADS: 16,
+    Work.DELETIONS: 4,
     Work.CODE: 1,  # its archive is in memory as a whole
     Work.SUBMISSIONS: 1,  # unpacking one takes up to a gigabyte of memory
 }

@@ -17,7 +17,7 @@ from det_server import (
     _request_bodies,
     _threads,
 )
-from det_server.api import _checkpoint_files
+from det_server.api import _checkpoint_files, _deletions
 
 MIB, KIB = 1 << 20, 1 << 10
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
@@ -43,6 +43,7 @@ LIMITS = {
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
+    "deletions that are waited for": [_deletions.MAX_DELETIONS_PER_PERSON],
     "work at a time": list(_threads.THREADS.values()),
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],

@@ -18,7 +18,6 @@ import pytest
 from det_server import _live_changes
 from det_server._live_changes import Event, LiveChanges, Subscription, Viewer
 from det_server._live_rows import LiveRows, Topics
-from det_server.pages import live
 
 from det_core.errors import StoreBusy
 from det_core.interfaces.account_records import Role
