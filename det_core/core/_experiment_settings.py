@@ -31,6 +31,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "records_per_epoch": 0,
     "min_validation_period": {"batches": 0},
     "min_checkpoint_period": {"batches": 0},
+    "checkpoint_interval": 900,
     "perform_initial_validation": False,
     "checkpoint_policy": "best",
     "checkpoint_code": False,

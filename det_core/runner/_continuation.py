@@ -24,6 +24,7 @@ _log = logging.getLogger("det.runner")
 
 _CHANGEABLE = (
     "checkpoint_code",
+    "checkpoint_interval",
     "checkpoint_policy",
     "debug",
     "distributed",

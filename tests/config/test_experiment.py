@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "checkpoint_code": False,
     "checkpoint_storage": None,
     "max_restarts": 5,
+    "checkpoint_interval": 900,
     "preemption_timeout": None,
     "resources": {
         "slots_per_trial": 1,

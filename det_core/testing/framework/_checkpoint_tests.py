@@ -120,6 +120,20 @@ class FrameworkCheckpointTests(FrameworkSuite):
         harness.train(trial_id)
         assert harness.outcome(trial_id) == undisturbed.outcome
 
+    def test_the_timer_saves_a_checkpoint_and_changes_nothing(
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without a checkpoint period, a power cut costs minutes instead of the whole training."""
+        now = [0.0]
+        monkeypatch.setattr("det_core.trial._checkpoint_timer.monotonic", lambda: now[0])
+        trial_id = harness.prepare(checkpoint_interval=900)
+        with pytest.raises(Exception):  # noqa: B017, PT011  (a framework may wrap the error in its own)
+            harness.train(trial_id, ("training", 5, lambda: now.append(now.pop() + 900)), ("training", 10, "fail"))
+        assert [one.steps_completed for one in harness.checkpoints(trial_id)] == [6], "expected one between two reports"
+        harness.train(trial_id, ("training", 1, lambda: now.append(now.pop() + 900)))
+        assert [one.steps_completed for one in harness.checkpoints(trial_id)] == [6, 8, BATCHES]
+        assert harness.outcome(trial_id) == undisturbed.outcome
+
     def test_killed_is_as_if_undisturbed(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """The trial runs in another process, which is killed and computes the same as this process."""
         trial_id = harness.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
