@@ -81,6 +81,8 @@ class ExperimentConfig(Block):
     """Storage of checkpoints. By default a directory ``checkpoints`` next to the embedded database."""
     max_restarts: Count = Field(default=5, examples=[0], json_schema_extra={"unit": "restarts"})
     """Number of failed runs after which a trial is still restarted."""
+    restart_repeated_failures: Flag = False
+    """Whether a trial that has failed twice in the same way is still restarted, up to ``max_restarts`` times."""
     preemption_timeout: Count | None = Field(default=None, examples=[1800], json_schema_extra={"unit": "seconds"})
     """Seconds from a request to stop until a trial is killed, by default 600."""
     reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig)

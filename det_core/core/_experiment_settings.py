@@ -37,6 +37,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "checkpoint_code": False,
     "checkpoint_storage": {"type": None, "save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 1},
     "max_restarts": 5,
+    "restart_repeated_failures": False,
     "preemption_timeout": None,
     "reproducibility": None,
     "resources": {

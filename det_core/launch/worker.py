@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from det_core import LOG_FORMAT, core
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
@@ -27,7 +28,8 @@ def main(entrypoint: str | None = None) -> int:
         entrypoint: the trial class as MODULE:CLASS. It must be given if the config's entrypoint is a command.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    rank = None
+    rank, directory = None, Path.cwd()
+    context: core.Context | None = None
     try:
         try:
             distributed = backends.connect_workers() if backends.BACKEND_VARIABLE in os.environ else None
@@ -56,7 +58,14 @@ def main(entrypoint: str | None = None) -> int:
             _failure_notes.write_failure_note(rank, 1, f"it exited with {stop.code!r}")
         raise
     except Exception as error:
-        _failure_notes.write_failure_note(rank, 1, f"{type(error).__name__}: {error}")
+        batch = context.train._batches_trained if context else None
+        failure = _failure_notes.describe_failure(error, batch, directory)
+        _failure_notes.write_failure_note(rank, 1, failure)
+        if _failure_notes.NOTES_VARIABLE not in os.environ:  # the process that started the workers prints those
+            print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201
+        if _failure_notes.is_known_failure(failure):
+            print("det: the run before failed like this, and its log has the traceback", file=sys.stderr)  # noqa: T201
+            return 1
         raise
     return 0
 

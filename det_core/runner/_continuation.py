@@ -38,6 +38,7 @@ _CHANGEABLE = (
     "preemption_timeout",
     "profiling",
     "resources",
+    "restart_repeated_failures",
     "scheduling_unit",
 )
 """Keys that may change while the trials stay the same."""

@@ -43,7 +43,7 @@ class End(Enum):
     FAILED = auto()
     """The run has failed."""
     REPEATED = auto()
-    """The run has failed in the same way as the one before, and neither has trained a batch."""
+    """The run has failed in the same way as the one before, at the same batch after the same start."""
     NOT_RESTARTABLE = auto()
     """The run has failed, and would fail again after every restart."""
     NO_PROGRAM = auto()

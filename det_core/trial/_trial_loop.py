@@ -123,6 +123,8 @@ class TrialLoop:
         self._left_out: set[str] = set()
         """Names of metrics that reports leave out."""
         self._is_training = False
+        self._unreturned = 0
+        """Number of batches trained whose metrics the adapter has not returned yet."""
         # Listed at the start: later the directory has what training wrote, too.
         self._directory = Path.cwd()
         self._code = list(context_files(self._directory)) if self._plan.checkpoint_code else []
@@ -152,6 +154,7 @@ class TrialLoop:
             self._agree()
             self._restore()
             self._adapter.started()
+            self._note_batches(0)
             if self._ranks.is_chief:
                 self._core.train._set_total(self._schedule.length)
             try:
@@ -196,6 +199,7 @@ class TrialLoop:
         """
         self._note_training()
         self._progress.batches_trained += len(batch_metrics)
+        self._note_batches(0)
         self._progress.unreported += self._merge_ranks(batch_metrics)
 
     def _merge_ranks(self, batch_metrics: Sequence[Metrics]) -> Sequence[dict[str, Any]]:
@@ -224,7 +228,12 @@ class TrialLoop:
         """Return whether to stop training before the end of the chunk. To be called after each batch."""
         if not self._is_training:
             self._note_training()
+        self._note_batches(self._unreturned + 1)
         return self._asked_to_stop() or (self._core.distributed.size == 1 and self._timer.is_due())
+
+    def _note_batches(self, unreturned: int) -> None:
+        self._unreturned = unreturned
+        self._core.train._batches_trained = self._progress.batches_trained + unreturned
 
     def _asked_to_stop(self) -> bool:
         # With several workers all must leave at the same batch, so there they ask at boundaries only.

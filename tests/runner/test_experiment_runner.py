@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -193,9 +194,10 @@ def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment:
     assert run(store, experiment) is State.ERROR
     trial = the_trial(store, experiment)
     assert (trial.state, trial.run_id) == (State.ERROR, 2)
-    assert store.experiment(experiment.id).error == "RuntimeError: boom in batch 7"
+    reason = "RuntimeError: boom in batch 7 (batch 7, model_def.py:7)"
+    assert store.experiment(experiment.id).error == reason
     assert 'model_def.py", line' in log_of(store, experiment)
-    assert [run.end_reason for run in store.runs(trial.id)] == ["RuntimeError: boom in batch 7"] * 2
+    assert [run.end_reason for run in store.runs(trial.id)] == [reason] * 2
     assert all(run.end_time is not None for run in store.runs(trial.id))
 
 
@@ -234,6 +236,24 @@ def test_a_trial_ends_at_the_second_identical_failure_before_the_first_batch(
     experiment = new_experiment(body, max_restarts=3)
     assert run(store, experiment) is State.ERROR
     assert the_trial(store, experiment).run_id == runs
+
+
+@pytest.mark.parametrize(
+    ("saves", "changes", "runs"), [(False, {}, 2), (True, {}, 3), (False, {"restart_repeated_failures": True}, 4)]
+)
+def test_a_trial_ends_at_the_second_identical_failure_at_the_same_batch(
+    store: TrackingStore, new_experiment: Submit, saves: bool, changes: dict[str, Any], runs: int
+) -> None:
+    period = {"min_checkpoint_period": {"batches": 20}} if saves else {}
+    body = "def on_batch(self, batch):\n    if batch == 30: raise RuntimeError(f'broken: {self!r}')"
+    experiment = new_experiment(body, max_restarts=3, **period, **changes)
+    assert run(store, experiment) is State.ERROR
+    assert the_trial(store, experiment).run_id == runs
+    error = store.experiment(experiment.id).error
+    assert re.fullmatch(r"RuntimeError: broken: <.*> \(batch 30, model_def.py:7\)", str(error))
+    shown = log_of(store, experiment)
+    assert shown.count("Traceback") == 1 + saves, "expected one for each checkpoint that runs failed from"
+    assert ("it failed in the same way twice" in shown) is not changes
 
 
 def test_a_nan_metric_is_recorded_and_never_the_best(store: TrackingStore, new_experiment: Submit) -> None:
