@@ -89,7 +89,8 @@ def is_known_failure(description: str) -> bool:
 def write_failure_note(rank: int | None, code: int, error: str) -> None:
     """Write a failure note for this process. Without a directory for notes, do nothing."""
     if directory := os.environ.get(NOTES_VARIABLE):
-        with suppress(FileNotFoundError):  # removed by a cleaner of temporary files, so the exit code has to suffice
+        # A cleaner may have removed the directory, or its disk is full. Then exit code and output have to suffice.
+        with suppress(OSError):
             _write(Path(directory), os.getpid(), rank, code, error)
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from det_core import LOG_FORMAT, core
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _failure_notes, backends
@@ -59,7 +60,7 @@ def main(entrypoint: str | None = None) -> int:
         raise
     except Exception as error:
         batch = context.train._batches_trained if context else None
-        failure = _failure_notes.describe_failure(error, batch, directory)
+        failure = _failure_notes.describe_failure(explain_disk_error(error) or error, batch, directory)
         _failure_notes.write_failure_note(rank, 1, failure)
         if _failure_notes.NOTES_VARIABLE not in os.environ:  # the process that started the workers prints those
             print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from typing import NamedTuple
 
+from det_core import disk_errors
 from det_core.interfaces.records import TRAINING_STATE, Run
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import PLACE, without_varying_parts
@@ -14,7 +15,7 @@ from det_core.runner._restart_policy import FAILURES, MAX_DELAY, Count, End
 
 _TRANSIENT = re.compile(
     r"PeerLost|RankFailed|CommError|StorageError|TrackingError|StoreBusy|StaleRun|connection|broken pipe|timed? ?out|"
-    r"network is|no route to host|name resolution|name or service|urlopen|HTTPError|NCCL|gloo|temporar|unavailable|no space left|"
+    r"network is|no route to host|name resolution|name or service|urlopen|HTTPError|NCCL|gloo|temporar|unavailable|"
     r"out of memory|MemoryError|cannot allocate|unable to allocate|too many open files|the process died",
     re.IGNORECASE,
 )
@@ -58,6 +59,8 @@ class TrialHistory:
         self._is_silent = is_silent
         self._failure: tuple[str, str | None] | None = None
         """Repeatable cause of the last failure and checkpoint of its run, unless a run has trained to another batch."""
+        self._first: dict[Count, float] = {}
+        """Times of the first of several in a row."""
         self._most_steps = 0
         self._checkpoints: frozenset[str] = frozenset()
         """All checkpoints that runs have started with or saved."""
@@ -78,11 +81,7 @@ class TrialHistory:
 
     def count_attempt(self) -> None:
         """Count a failed attempt to launch the run."""
-        now = time.monotonic()
-        if not self.counts[Count.LAUNCH_ATTEMPTS]:
-            self._failed_at = now
-        self.counts[Count.LAUNCH_ATTEMPTS] += 1
-        self.counts[Count.LAUNCH_SECONDS] = now - self._failed_at
+        self._count_in_a_row(Count.LAUNCH_ATTEMPTS, Count.LAUNCH_SECONDS)
 
     def end_run(self) -> None:
         """Record what the run has achieved."""
@@ -96,6 +95,7 @@ class TrialHistory:
                 self._failure = None
         if self._progressed:
             self.counts[Count.IDLE_INTERRUPTIONS] = 0
+            self.counts[Count.DISK_ERRORS] = 0
         if seconds > MAX_DELAY:
             self.counts[Count.SHORT_RUNS] = 0
 
@@ -125,10 +125,20 @@ class TrialHistory:
             self.counts[Count.FAILURES] = self._store.count_restart(self._trial_id, lease=self._lease)
         if end is End.INTERRUPTED:
             self.counts[Count.INTERRUPTIONS] = self._store.count_interruption(self._trial_id, lease=self._lease)
+        if end is End.NO_DISK:
+            self._count_in_a_row(Count.DISK_ERRORS, Count.DISK_SECONDS)
         if end in (End.INTERRUPTED, End.NO_STORE):
             self.counts[Count.SHORT_RUNS] += 1
         if end in (End.INTERRUPTED, End.NO_STORE, End.YIELDED) and not self._progressed:
             self.counts[Count.IDLE_INTERRUPTIONS] += 1
+
+    def _count_in_a_row(self, number: Count, seconds: Count) -> None:
+        """Count one more, and set the seconds since the first one."""
+        now = time.monotonic()
+        if not self.counts[number]:
+            self._first[number] = now
+        self.counts[number] += 1
+        self.counts[seconds] = now - self._first[number]
 
     def _is_new(self, traces: _Traces) -> bool:
         """Return whether there is a batch or a checkpoint that no run had before, and remember it."""
@@ -156,5 +166,5 @@ def repeatable_cause(code: int, error: str) -> str:
         error: the reason of its failure.
     """
     message = PLACE.sub("", error)
-    is_passing = not 0 < code < _SIGNALED or _TRANSIENT.search(message)
+    is_passing = not 0 < code < _SIGNALED or _TRANSIENT.search(message) or disk_errors.MENTIONED.search(message)
     return "" if is_passing else without_varying_parts(error)

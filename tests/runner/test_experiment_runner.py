@@ -9,7 +9,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from det_core.runner._launch_request import build_launch_request
 from det_core.runner._lease import Lease
 from det_core.runner._restart_policy import LIMITS, Count
 from det_core.testing import campaign_seeds
+from det_core.testing._small_disk import fill_disk, small_disk
 from det_core.tracking import open_store
 
 from ..answering_server import Behaviour, served
@@ -523,28 +523,28 @@ def test_observers_receive_all_events_in_order(
     ]
 
 
-def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    try:
-        experiment = new_experiment(
-            "def on_batch(self, batch): self.context._hparams['fill'] = 0\n"
-            "def evaluate(self):\n    return {'validation_loss': 1.0}",
-            checkpoint_storage={"type": "directory", "container_path": str(disk)},
-            max_restarts=0,
+def test_a_full_disk_pauses_a_trial_and_leaves_no_visible_checkpoint(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, Count.DISK_SECONDS, 0)
+    with small_disk(tmp_path / "disk", size=1 << 16) as disk:
+        storage = {"type": "directory", "container_path": str(disk)}
+        ballast = fill_disk(disk, left=1 << 15)
+        body = (
+            f"if Path({str(ballast)!r}).exists():\n"
+            f"    def on_batch(self, batch): batch or os.system('cat /dev/zero 2> /dev/null > {ballast}')"
         )
-        (disk / "filler").write_bytes(b"x" * 60_000)
-        assert run(store, experiment) is State.ERROR
-        assert "No space left on device" in str(store.experiment(experiment.id).error)
-        assert store.checkpoints(experiment_id=experiment.id) == []
+        experiment = new_experiment(body, checkpoint_storage=storage, max_restarts=0)
+        assert run(store, experiment) is State.PAUSED
+        error = store.experiment(experiment.id).error
+        assert re.search(rf"DiskError: the disk of {disk}\S* \(0 MB free\) has no space left", str(error))
         assert not list(disk.rglob("metadata.json"))
-        assert [c.state for c in store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))] == [
-            CheckpointState.DELETED
-        ]
-    finally:
-        subprocess.run(["umount", disk], check=True)
+        rows = store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+        assert {row.state for row in rows} == {CheckpointState.DELETED}
+        trial = the_trial(store, experiment)
+        assert (trial.run_id, trial.restarts) == (2, 0)
+        ballast.unlink()
+        assert run(store, experiment) is State.COMPLETED
 
 
 def test_a_trial_whose_orphans_live_on_waits_for_a_resume(

@@ -359,9 +359,10 @@ def test_the_same_failure_twice_before_the_first_batch_ends_a_trial(play: Callab
         ([(30, "boom"), (30, "bang"), (30, "bang")], 3),
         ([(30, "boom"), (20, "saved"), (30, "boom"), (30, "boom")], 4),
         ([(30, "boom"), (10, "killed"), (30, "boom")], 3),
+        ([(30, "the disk quota exceeded")] * 5, None),
         ([(30, "the network is down")] * 5, 5),
     ],
-    ids=["same", "other batch", "other message", "other checkpoint", "killed between", "network"],
+    ids=["same", "other batch", "other message", "other checkpoint", "killed between", "disk", "network"],
 )
 def test_the_same_failure_twice_at_the_same_batch_ends_a_trial(
     play: Callable[..., Play], failures: list[tuple[int, str]], runs: int | None
