@@ -19,7 +19,7 @@ def small_disk(directory: Path, *, size: int) -> Iterator[Path]:
         size: size in bytes, a multiple of 4096.
     """
     directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory]
+    mount: list[str | Path] = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("only root can mount a small disk")
     try:
