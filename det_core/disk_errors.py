@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from det_core.errors import DiskError, RankFailed
+from det_core.errors import DiskError, RankFailed, TrackingError
 
 
 class _Problem(NamedTuple):
@@ -51,7 +51,7 @@ def explain_disk_error(error: Exception, path: Path | None = None) -> DiskError 
     """
     if isinstance(error, DiskError):
         return error
-    if isinstance(error, RankFailed):  # with the message of another process
+    if isinstance(error, (RankFailed, TrackingError)):  # which name the disk of another process, or of the database
         return None
     for cause in _causes(error):
         if problem := _find_problem(cause):

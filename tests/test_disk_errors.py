@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_core.disk_errors import MENTIONED, explain_disk_error
-from det_core.errors import DiskError, RankFailed
+from det_core.errors import DiskError, RankFailed, TrackingError
 from det_core.testing._small_disk import fill_disk, remount_read_only, small_disk
 
 TORCH = RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 813120 vs 813008")
@@ -49,6 +49,7 @@ def raised_from(error: Exception, cause: Exception) -> Exception:
         (raised_from(ValueError("no"), OSError(errno.EIO, os.strerror(errno.EIO))), "^a disk has failed"),
         (TORCH, "^a disk has no space left, or has failed: .*unexpected pos 813120 vs 813008"),
         (OSError(errno.EACCES, os.strerror(errno.EACCES)), None),
+        (TrackingError("PostgreSQL says: could not extend file: No space left on device"), None),
         (RankFailed("rank 0: DiskError: the disk of /x has failed (OSError: [Errno 5] Input/output error)"), None),
     ],
 )

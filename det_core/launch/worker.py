@@ -59,8 +59,9 @@ def main(entrypoint: str | None = None) -> int:
             _failure_notes.write_failure_note(rank, 1, f"it exited with {stop.code!r}")
         raise
     except Exception as error:
-        batch = context.train._batches_trained if context else None
-        failure = _failure_notes.describe_failure(explain_disk_error(error) or error, batch, directory)
+        disk_error = explain_disk_error(error)
+        batch = context.train._batches_trained if context and not disk_error else None
+        failure = _failure_notes.describe_failure(disk_error or error, batch, directory)
         _failure_notes.write_failure_note(rank, 1, failure)
         if _failure_notes.NOTES_VARIABLE not in os.environ:  # the process that started the workers prints those
             print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201

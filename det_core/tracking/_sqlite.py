@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from det_core.disk_errors import format_free_space
+from det_core.disk_errors import explain_disk_error, format_free_space
 from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
@@ -215,9 +215,9 @@ def _create_file(path: Path) -> None:
     except FileExistsError:
         pass
     except OSError as error:
+        reason = explain_disk_error(error, path) or error.strerror
         raise TrackingError(
-            f"{path} cannot be created: {error.strerror}. Give a directory that exists and is writable, "
-            "or set DET_HOME."
+            f"{path} cannot be created: {reason}. Give a directory that exists and is writable, or set DET_HOME."
         ) from error
 
 

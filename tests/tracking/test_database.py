@@ -391,11 +391,12 @@ class Refusal(Exception):
     [
         (Refusal("55P03", "canceling statement due to lock timeout"), StoreBusy, "another session held a lock for 5 s"),
         (Refusal("57P01", "terminating connection"), Unavailable, "PostgreSQL says: terminating connection"),
+        (Refusal("53100", "could not extend file"), Unavailable, "PostgreSQL says: could not extend file"),
         (Refusal("42601", "syntax error"), TrackingError, "PostgreSQL says: syntax error"),
         (Refusal(None, "Connection refused"), Unavailable, "Connection refused"),
         (Refusal(None, "password authentication failed"), TrackingError, "authentication failed"),
     ],
-    ids=["locked", "restarted", "wrong", "unreachable", "refused"],
+    ids=["locked", "restarted", "full disk", "wrong", "unreachable", "refused"],
 )
 def test_an_error_of_postgresql_says_whether_a_repetition_may_help(
     refusal: Refusal, kind: type[TrackingError], message: str
