@@ -115,7 +115,7 @@ class Count(Enum):
 
 LIMITS: Mapping[Count, float] = {
     Count.IDLE_INTERRUPTIONS: 20,
-    Count.DISK_SECONDS: 60,
+    Count.DISK_SECONDS: 20,
     Count.LAUNCH_SECONDS: 60,
     Count.PASSED_OVER: 10,
 }
@@ -123,7 +123,7 @@ LIMITS: Mapping[Count, float] = {
 _EXPLANATIONS = {
     Count.INTERRUPTIONS: "launcher.max_interruptions is {limit:.0f}",
     Count.IDLE_INTERRUPTIONS: "it was interrupted {count:.0f} times in a row without a new batch or checkpoint; if its "
-    "runs are too short to save one, lower min_checkpoint_period",
+    "runs are too short to save one, lower min_checkpoint_period or checkpoint_interval",
     Count.DISK_SECONDS: "tried again for {count:.0f} s",
     Count.PASSED_OVER: "it could not be launched, and {count:.0f} times launches of other trials succeeded in between",
 }

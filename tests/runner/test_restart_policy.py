@@ -31,7 +31,7 @@ TOO_OFTEN = Decision(TrainingOutcome.FAILED, reason="launcher.max_interruptions 
 IDLE = Decision(
     TrainingOutcome.FAILED,
     reason="it was interrupted 21 times in a row without a new batch or checkpoint; if its runs are too short to save "
-    "one, lower min_checkpoint_period",
+    "one, lower min_checkpoint_period or checkpoint_interval",
 )
 PASSED_OVER = Decision(
     TrainingOutcome.FAILED,
@@ -66,11 +66,11 @@ def after(seconds: float) -> Decision:
             {Count.IDLE_INTERRUPTIONS: 21, Count.SHORT_RUNS: 3},
             Decision(TrainingOutcome.PAUSED, reason=IDLE.reason),
         ),
-        (End.NO_DISK, {Count.DISK_ERRORS: 3, Count.DISK_SECONDS: 60, Count.FAILURES: 99}, after(4)),
+        (End.NO_DISK, {Count.DISK_ERRORS: 3, Count.DISK_SECONDS: 20, Count.FAILURES: 99}, after(4)),
         (
             End.NO_DISK,
-            {Count.DISK_ERRORS: 3, Count.DISK_SECONDS: 61},
-            Decision(TrainingOutcome.PAUSED, reason="tried again for 61 s"),
+            {Count.DISK_ERRORS: 3, Count.DISK_SECONDS: 21},
+            Decision(TrainingOutcome.PAUSED, reason="tried again for 21 s"),
         ),
         (End.FAILED, {Count.FAILURES: 5, Count.IDLE_INTERRUPTIONS: 99}, AGAIN),
         (End.FAILED, {Count.FAILURES: 6}, FAILED),
