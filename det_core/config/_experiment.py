@@ -66,7 +66,11 @@ class ExperimentConfig(Block):
     min_validation_period: Length = Field(default=Length(0, Unit.BATCHES), examples=[{"epochs": 1}, {"batches": 500}])
     """Length of training between two validations, or 0 to validate only at the end."""
     min_checkpoint_period: Length = Field(default=Length(0, Unit.BATCHES), examples=[{"batches": 1000}, {"epochs": 1}])
-    """Length of training between two checkpoints, or 0 to save one only at the end."""
+    """Length of training between two checkpoints, or 0 to save them by ``checkpoint_interval`` and at the end."""
+    checkpoint_interval: Count = Field(default=900, examples=[0], json_schema_extra={"unit": "seconds"})
+    """Seconds of training after which a trial class saves a checkpoint if ``min_checkpoint_period`` is 0, or 0 for
+    never. A checkpoint takes at most a twentieth of the time, so slow ones are rarer. ``checkpoint_policy: none`` turns
+    them off, too."""
     perform_initial_validation: Flag = False
     """Whether to validate before the first batch."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
@@ -77,6 +81,8 @@ class ExperimentConfig(Block):
     """Storage of checkpoints. By default a directory ``checkpoints`` next to the embedded database."""
     max_restarts: Count = Field(default=5, examples=[0], json_schema_extra={"unit": "restarts"})
     """Number of failed runs after which a trial is still restarted."""
+    restart_repeated_failures: Flag = False
+    """Whether a trial that has failed twice in the same way is still restarted, up to ``max_restarts`` times."""
     preemption_timeout: Count | None = Field(default=None, examples=[1800], json_schema_extra={"unit": "seconds"})
     """Seconds from a request to stop until a trial is killed, by default 600."""
     reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig)

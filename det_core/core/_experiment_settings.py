@@ -31,11 +31,13 @@ _DEFAULTS: Mapping[str, Any] = {
     "records_per_epoch": 0,
     "min_validation_period": {"batches": 0},
     "min_checkpoint_period": {"batches": 0},
+    "checkpoint_interval": 900,
     "perform_initial_validation": False,
     "checkpoint_policy": "best",
     "checkpoint_code": False,
     "checkpoint_storage": {"type": None, "save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 1},
     "max_restarts": 5,
+    "restart_repeated_failures": False,
     "preemption_timeout": None,
     "reproducibility": None,
     "resources": {

@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from det_core import LOG_FORMAT, core
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _failure_notes, backends
@@ -28,7 +30,8 @@ def main(entrypoint: str | None = None) -> int:
         entrypoint: the trial class as MODULE:CLASS. It must be given if the config's entrypoint is a command.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    rank, owner = None, OwnerProcess()
+    rank, owner, directory = None, OwnerProcess(), Path.cwd()
+    context: core.Context | None = None
 
     def leave_note(code: int, error: str) -> None:
         if owner.is_here:  # the end of a forked child is not that of the worker
@@ -62,7 +65,15 @@ def main(entrypoint: str | None = None) -> int:
             leave_note(1, f"it exited with {stop.code!r}")
         raise
     except Exception as error:
-        leave_note(1, f"{type(error).__name__}: {error}")
+        disk_error = explain_disk_error(error)
+        batch = context.train._batches_trained if context and not disk_error else None
+        failure = _failure_notes.describe_failure(disk_error or error, batch, directory)
+        leave_note(1, failure)
+        if _failure_notes.NOTES_VARIABLE not in os.environ:  # the process that started the workers prints those
+            print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201
+        if _failure_notes.is_known_failure(failure):
+            print("det: the run before failed like this, and its log has the traceback", file=sys.stderr)  # noqa: T201
+            return 1
         raise
     return 0
 

@@ -24,6 +24,7 @@ _log = logging.getLogger("det.runner")
 
 _CHANGEABLE = (
     "checkpoint_code",
+    "checkpoint_interval",
     "checkpoint_policy",
     "debug",
     "distributed",
@@ -37,6 +38,7 @@ _CHANGEABLE = (
     "preemption_timeout",
     "profiling",
     "resources",
+    "restart_repeated_failures",
     "scheduling_unit",
 )
 """Keys that may change while the trials stay the same."""

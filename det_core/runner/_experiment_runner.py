@@ -12,7 +12,8 @@ from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.core.checkpoint_retention import remove_superfluous
 from det_core.core.event_stream import EventStream, make_fetch_files
-from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy, TrackingError
+from det_core.disk_errors import explain_disk_error
+from det_core.errors import DetError, DiskError, ExperimentBusy, StaleRun, StoreBusy, TrackingError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.records import REQUESTS, State, TrialRecord
@@ -109,7 +110,7 @@ class ExperimentRunner:
             state = self._run(lease, tick)
         except (StaleRun, ExperimentBusy):
             raise  # another runner holds the experiment now
-        except (StoreBusy, OSError, MemoryError) as error:  # of this host, so training can go on later
+        except (StoreBusy, DiskError, OSError, MemoryError) as error:  # of this host, so training can go on later
             self._break_off(State.PAUSED, error, lease)
             kind = StoreBusy if isinstance(error, StoreBusy) else DetError
             reason = (self._error or "").rstrip(".")
@@ -123,7 +124,8 @@ class ExperimentRunner:
 
     def _break_off(self, state: State, error: BaseException, lease: Lease) -> None:
         """Record the end of the experiment by an error, unless this fails, too."""
-        self._error = str(error) or repr(error)
+        explained = isinstance(error, Exception) and explain_disk_error(error)
+        self._error = str(explained or error) or repr(error)
         try:
             for trial in self._store.trials(self._experiment.id, states=[State.ACTIVE]):
                 self._store.set_trial_state(trial.id, State.PAUSED, lease=lease.holder)

@@ -179,7 +179,7 @@ class TrialRunner:
         if outcome is TrainingOutcome.COMPLETED:
             return TrainingResult(outcome, metric=self._searcher_metric(trial, history.run))
         if end.kind is End.REPEATED and outcome is TrainingOutcome.FAILED:
-            note = "it failed in the same way twice before its first batch, so it is not restarted"
+            note = "it failed in the same way twice, so it is not restarted (see restart_repeated_failures)"
             self._log(trial, history.run, f"trial {trial.id}: {note}")
         error = "; ".join(filter(None, [end.reason, limit]))
         return TrainingResult(outcome, error=error or None, trained=history.has_trained)
@@ -219,7 +219,7 @@ class TrialRunner:
         try:
             start = self._starting_point(trial)
             run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
-            history.start_run(run)
+            history.start_run(run, start.checkpoint.uuid if start.checkpoint else None)
             end = self._launch(trial, history, start, requested)
         except TrackingError:
             raise
@@ -250,7 +250,7 @@ class TrialRunner:
                 logs.add(None, "det", line)
             logs.add(None, "det", f"{name} starts from {start}")
             self.stream.emit(events.TrialStarted, **_identity(trial, run))
-            start_processes = partial(self._start_processes, trial, run, start, log)
+            start_processes = partial(self._start_processes, trial, history, start, log)
             ended = self._launch_until_started(start_processes, history, logs, requested)
             if ended.cause is Cause.NOT_STARTED:
                 return _RunEnd(End.NOT_STARTED, ended.message)
@@ -262,8 +262,13 @@ class TrialRunner:
         return self._classify(ended, reason, history, start)
 
     def _start_processes(
-        self, trial: TrialRecord, run: Run, start: StartingPoint, log: Callable[[int | None, str, str], None]
+        self,
+        trial: TrialRecord,
+        history: TrialHistory,
+        start: StartingPoint,
+        log: Callable[[int | None, str, str], None],
     ) -> Allocation:
+        run = history.run
         request = build_launch_request(
             self.config,
             trial,
@@ -274,6 +279,7 @@ class TrialRunner:
             store=self.store,
             launcher=self.launcher,
             log=log,
+            known_failure=history.known_failure,
         )
         return self.launcher.start(prepare_launch(request, trial, run, self.stream.shown_config))
 
@@ -334,7 +340,7 @@ class TrialRunner:
         if kind in FAILURES and self._was_damaged(start):
             kind = End.DAMAGED
         elif kind is End.FAILED and history.failed_again(ended.code, reason):
-            kind = End.REPEATED
+            kind = End.FAILED if self.config.restart_repeated_failures else End.REPEATED
         elif kind is End.NO_PROGRAM:
             reason = self._explain_missing_program(ended.code, reason)
         return _RunEnd(kind, reason, ended.cause)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 _KEY = 0x646574  # key of the advisory lock, "det" in ASCII
 _LOCK_NOT_AVAILABLE = "55P03"
 _OUT_OF_RANGE = "22003"
-_AWAY = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
-"""Prefixes of the SQLSTATEs of lost connections and deadlocks, after which a transaction can be repeated."""
+_AWAY = ("08", "40001", "40P01", "53100", "53300", "57P01", "57P02", "57P03", "58030")
+"""Prefixes of the SQLSTATEs of lost connections, deadlocks and a full or broken disk, after which a transaction can be
+repeated."""
 _FOR_GOOD = (
     "authentication failed",
     "certificate",

@@ -6,13 +6,15 @@ import os
 import re
 import sqlite3
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.disk_errors import explain_disk_error, format_free_space
+from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.json_values import NON_FINITE
 from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
@@ -48,10 +50,14 @@ _DAMAGED = (
     "is damaged or is not a database. Nothing was changed: move it away together with its -wal and -shm files. Then "
     "restore a backup: det store restore FILE"
 )
-_FULL = "is on a full disk: free space, or set DET_HOME to a directory on another disk"
+_FULL = "is on a full disk ({free}): free space, or set DET_HOME to a directory on another disk"
 _FAILED = (
-    "could not be read, written or synced, because its disk failed or a quota is exhausted; `dmesg` and `df` may say "
-    "more. Repair this, or set DET_HOME to a directory on another disk"
+    "could not be read, written or synced, because its disk ({free}) failed or a quota is exhausted; `dmesg` and `df` "
+    "may say more. Repair this, or set DET_HOME to a directory on another disk"
+)
+_READ_ONLY_DISK = (
+    "is on a disk ({free}) that is read-only; `dmesg` says whether it has failed. Mount it again, or set DET_HOME to a "
+    "directory on another disk"
 )
 _READ_ONLY = "cannot be written: its file or directory is read-only. Make it writable, or set DET_HOME"
 _MOVED = (
@@ -137,7 +143,10 @@ class Sqlite(Database):
             return Unavailable(f"{self._path} {_SCARCE} (SQLite: {said}).")
         for words, kind, meaning in _MEANINGS:
             if words in said.lower():
-                return kind(f"{self._path} {meaning.format(path=self._path, wait=self._wait)} (SQLite: {said}).")
+                if meaning in (_READ_ONLY, _NOT_THERE) and _is_mounted_read_only(self._path.parent):
+                    kind, meaning = StoreBusy, _READ_ONLY_DISK
+                text = meaning.format(path=self._path, wait=self._wait, free=format_free_space(self._path))
+                return kind(f"{self._path} {text} (SQLite: {said}).")
         return TrackingError(f"{self._path}: SQLite says: {said}.")
 
     def _engine(self, wait: float) -> sa.Engine:
@@ -226,10 +235,16 @@ def _create_file(path: Path) -> None:
     except FileExistsError:
         pass
     except OSError as error:
+        reason = explain_disk_error(error, path) or error.strerror
         raise TrackingError(
-            f"{path} cannot be created: {error.strerror}. Give a directory that exists and is writable, "
-            "or set DET_HOME."
+            f"{path} cannot be created: {reason}. Give a directory that exists and is writable, or set DET_HOME."
         ) from error
+
+
+def _is_mounted_read_only(directory: Path) -> bool:
+    with suppress(OSError):
+        return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+    return False
 
 
 def refuse_network(path: Path, mounts: str) -> None:

@@ -115,7 +115,7 @@ def test_run_reports_the_error_of_a_trial(det: Det, code: Path) -> None:
     write_trial(code, "if batch == 7: raise ValueError('batch 7 is cursed')")
     result = det("run", code / "const.yaml", code, "--json")
     assert (result.code, result.json["id"], result.json["state"]) == (1, 1, "ERROR")
-    assert result.json["error"] == "ValueError: batch 7 is cursed"
+    assert result.json["error"].startswith("ValueError: batch 7 is cursed (batch 7, model_def.py:")
 
 
 def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:

@@ -40,6 +40,8 @@ DEFAULTS: dict[str, Any] = {
     "checkpoint_code": False,
     "checkpoint_storage": None,
     "max_restarts": 5,
+    "checkpoint_interval": 900,
+    "restart_repeated_failures": False,
     "preemption_timeout": None,
     "resources": {
         "slots_per_trial": 1,

@@ -22,6 +22,7 @@ from det_core.trial.metric_averages import merge_rank_metrics
 from ..comm.job import free_port
 
 SIZE = 2
+PLAN = TrainingPlan(length=Length.parse({"epochs": 2}), reporting=Length.parse(2), checkpoint=Length.parse(5))
 
 
 class Share(TrialAdapter):
@@ -79,9 +80,9 @@ def train(
     on_batch: Callable[[Share], None] = lambda _: None,
     on_write: Callable[[], None] = lambda: None,
     on_start: Callable[[Share], None] = lambda _: None,
+    plan: TrainingPlan = PLAN,
 ) -> tuple[list[Share], list[BaseException | None]]:
     """Run both workers to the end. Return their adapters and the errors that they raised."""
-    plan = TrainingPlan(length=Length.parse({"epochs": 2}), reporting=Length.parse(2), checkpoint=Length.parse(5))
     shares: list[Any] = [None] * SIZE
     port = free_port()
 

@@ -23,6 +23,7 @@ from det_core.core._metric_values import to_steps
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
+from det_core.disk_errors import explain_disk_error
 from det_core.interfaces.records import Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
@@ -148,7 +149,7 @@ class CheckpointContext:
                 directory = space.enter_context(saving.open_workspace(self._storage, storage_id, group, shard=shard))
                 yield directory, storage_id
             except BaseException as error:  # noqa: BLE001  # raised again once the other ranks know
-                failure = error
+                failure = (isinstance(error, Exception) and explain_disk_error(error, directory)) or error
             offers = group.together(lambda: saving.find_written_files(directory, failure))
             self._owner.require()
             files = saving.assign_files(group, offers, directory)

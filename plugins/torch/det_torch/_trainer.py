@@ -175,7 +175,7 @@ class Trainer:
 
         Args:
             checkpoint_period: when to save additional checkpoints, as `Batch`, `Epoch` or `Record` with a period or
-                with points.
+                with points. Without it, one is saved after every 15 minutes of training (``checkpoint_interval``).
             validation_period: when to run additional validations, in the same form.
             max_length: total length of training, from the start of the trial. In an experiment the length that the
                 searcher orders takes precedence. A script that runs by itself must set a length here or in its config.
@@ -202,6 +202,7 @@ class Trainer:
             reporting=_reporting(reporting_period, run.config),
             validation=_period("validation_period", validation_period) or run.config.min_validation_period,
             checkpoint=_period("checkpoint_period", checkpoint_period) or run.config.min_checkpoint_period,
+            checkpoint_interval=run.config.checkpoint_interval,
             checkpoint_policy=self._policy(checkpoint_policy, run.config),
             initial_validation=step_zero_validation or run.config.perform_initial_validation,
             metric=self._context._metric,
