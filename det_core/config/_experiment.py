@@ -37,6 +37,7 @@ from det_core.config._plugin_blocks import (
     SearcherConfig,
 )
 from det_core.config._secrets import mark_secrets
+from det_core.metric_directions import missing_direction
 
 
 class ExperimentConfig(Block):
@@ -134,9 +135,14 @@ class ExperimentConfig(Block):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Return messages to show to the user once, about rewritten legacy keys and about ignored keys."""
+        """Return messages to show to the user once, on rewritten, ignored and missing keys."""
         ignored = ", ".join(_ignored_keys(self))
-        return (*self._rewrites, *([f"these keys have no effect and are ignored: {ignored}"] if ignored else []))
+        has_direction = "smaller_is_better" in self.searcher.model_fields_set
+        others = (
+            f"these keys have no effect and are ignored: {ignored}" if ignored else "",
+            "" if has_direction else missing_direction(self.searcher.metric),
+        )
+        return (*self._rewrites, *filter(None, others))
 
     @property
     def script(self) -> tuple[str, ...]:

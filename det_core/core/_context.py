@@ -253,7 +253,7 @@ def init(
             location=storage_manager.location(storage_id),
         ),
     )
-    output = None if managed or quiet or distributed.rank or os.environ.get(_QUIET) else _make_output(trial)
+    output = None if managed or quiet or distributed.rank or os.environ.get(_QUIET) else _make_output(trial, config)
     train = TrainContext(
         store,
         run,
@@ -301,10 +301,10 @@ def init(
     )
 
 
-def _make_output(trial: TrialInfo) -> ScriptOutput:
+def _make_output(trial: TrialInfo, config: Mapping[str, Any] | None) -> ScriptOutput:
     from det_core.core._script_output import ScriptOutput  # processes of a runner do not need it
 
-    return ScriptOutput(trial)
+    return ScriptOutput(trial, has_direction="smaller_is_better" in ((config or {}).get("searcher") or {}))
 
 
 def _filled(config: Mapping[str, Any]) -> dict[str, Any]:

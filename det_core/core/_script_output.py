@@ -26,6 +26,7 @@ from det_core.core._progress_line import (
 )
 from det_core.core._python_session import in_notebook
 from det_core.interfaces.records import TRAINING_STATE, MetricsReport, State, searcher_metric
+from det_core.metric_directions import known_direction, missing_direction
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:
@@ -54,10 +55,12 @@ class ScriptOutput:
 
     Args:
         trial: the script's trial.
+        has_direction: whether the script says if smaller values of the metric are better.
     """
 
-    def __init__(self, trial: TrialInfo) -> None:
+    def __init__(self, trial: TrialInfo, *, has_direction: bool) -> None:
         self._trial = trial
+        self._has_direction = has_direction
         self._metric, self._smaller_is_better = searcher_metric(trial.config)
         self._progress = TrialProgress(self._metric)
         self._status = ""
@@ -162,6 +165,8 @@ class ScriptOutput:
         best = store.best_validation(experiment_id, self._metric, smaller_is_better=self._smaller_is_better)
         if best:
             yield f"  best {format_metric(self._metric, best[0])} at batch {best[2]}"
+            if not self._has_direction and (hint := missing_direction(self._metric)):
+                yield f"  note: {hint}"
         else:
             yield from self._latest_validation()
         scored = next(iter(store.scored_checkpoints(experiment_id, limit=1)), None)
@@ -182,7 +187,9 @@ class ScriptOutput:
             yield f"  latest validation {' '.join(format_metric(*number) for number in numbers)}"
             name, metric = numbers[0][0], printable_text(self._metric)
             yield f"  best unknown without {metric!r}; name a metric in the config:"
-            yield f"    {{'searcher': {{'metric': {name!r}, 'smaller_is_better': {'loss' in name}}}}}"
+            smaller = known_direction(name)
+            unsure = "" if smaller is not None else ", or False if larger values are better"
+            yield f"    {{'searcher': {{'metric': {name!r}, 'smaller_is_better': {smaller is not False}}}}}{unsure}"
 
 
 class _Place(ABC):

@@ -23,6 +23,7 @@ from det_core.interfaces.records import CheckpointState, ExperimentRecord, LogLi
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
+from det_core.metric_directions import suggest_metric
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
@@ -42,7 +43,6 @@ from det_core.runner._restart_policy import (
 )
 from det_core.runner._starting_point import StartingPoint, choose_starting_point
 from det_core.runner._trial_history import TrialHistory
-from det_core.similar_names import suggest_name
 
 _TICK = 0.2
 _SHOW_EVERY = 5.0
@@ -317,7 +317,8 @@ class TrialRunner:
                 trial,
                 run,
                 f"trial {trial.id}: WARNING: it reported no number as {metric!r}, which is searcher.metric, but "
-                f"{', '.join(map(repr, last.metrics))}{suggest_name(metric, last.metrics)}",
+                f"{', '.join(map(repr, last.metrics))}"
+                f"{suggest_metric(metric, last.metrics, smaller_is_better=self.config.searcher.smaller_is_better)}",
             )
         return math.nan
 

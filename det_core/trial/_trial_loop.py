@@ -23,7 +23,7 @@ from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import TRAINING_STATE
-from det_core.similar_names import suggest_name
+from det_core.metric_directions import suggest_metric
 from det_core.storage import read_object
 from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._schedule import Schedule
@@ -317,7 +317,7 @@ class TrialLoop:
             raise InvalidTrial(
                 f"searcher.metric is {name!r}, but the validation metrics are {dict(metrics)!r}; expected a "
                 "number under that name: return it from the trial's evaluation, or change the config"
-                f"{suggest_name(name, metrics)}"
+                f"{suggest_metric(name, metrics, smaller_is_better=self._plan.smaller_is_better)}"
             )
         if math.isnan(value):
             _log.warning("validation metric %s is NaN; it counts as the worst", name)

@@ -27,6 +27,7 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
+from det_core.metric_directions import missing_direction
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 from det_core.tracking.printable import printable_text
@@ -70,6 +71,8 @@ class ExperimentSummary:
     """Value of the searcher metric at ``checkpoint``."""
     path: str | None
     """Location of ``checkpoint``, as from `checkpoint_location`."""
+    direction: str = ""
+    """Line about a missing ``smaller_is_better``, or "" if none is needed."""
 
 
 def summarize_experiment(store: TrackingStore, experiment_id: int) -> ExperimentSummary:
@@ -91,7 +94,14 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         checkpoint=checkpoint,
         checkpoint_value=value,
         path=checkpoint_location(checkpoint) if checkpoint else None,
+        direction=_direction(experiment),
     )
+
+
+def _direction(experiment: ExperimentRecord) -> str:
+    metric, smaller_is_better = searcher_metric(experiment.config)
+    given = not smaller_is_better or "smaller_is_better" in experiment.original_config
+    return "" if given else missing_direction(metric)
 
 
 def best_validation(store: TrackingStore, experiment: ExperimentRecord) -> BestValidation | None:
@@ -150,6 +160,8 @@ def summary_lines(result: ExperimentSummary) -> Iterator[str]:
         value = f"{printable_text(best.metric)}={format_value(best.value)}"
         yield f"  best {value} at batch {best.steps_completed} of trial {best.trial_id}"
         yield from _top_lines(result.top, best.metric)
+        if result.direction:
+            yield f"  note: {result.direction}"
     if result.checkpoint:
         yield from _checkpoint_lines(result.checkpoint, result)
     if result.error:
