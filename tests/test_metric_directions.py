@@ -11,7 +11,7 @@ LARGER = (
     *("f1", "macroF1", "f1_score", "r2", "mAP@50", "mIoU", "AUROC", "rougeL", "bleu4", "episode_reward", "PSNR"),
 )
 SMALLER = ("loss", "validation_loss", "valLoss", "val_error", "rmse", "WER", "dice_loss", "accuracyError")
-UNKNOWN = ("", "capacity", "loss2vec", "accuracy_gap", "neg_f1", "epoch", "lr2", "_", "Äcc")
+UNKNOWN = ("", "capacity", "lossless", "accuracy_gap", "neg_f1", "epoch", "lr2", "_", "Äcc")
 
 
 def test_whole_words_of_a_metric_show_its_direction() -> None:

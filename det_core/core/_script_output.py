@@ -25,6 +25,7 @@ from det_core.core._progress_line import (
     format_metric,
 )
 from det_core.core._python_session import in_notebook
+from det_core.core.script_command import resume_command
 from det_core.interfaces.records import TRAINING_STATE, MetricsReport, State, searcher_metric
 from det_core.metric_directions import known_direction, missing_direction
 from det_core.tracking.printable import printable_text
@@ -70,8 +71,10 @@ class ScriptOutput:
 
     def start(self) -> None:
         """Show the id of the experiment."""
-        name = printable_text(str(self._trial.config.get("name") or ""))
-        self._guard(lambda: self._open(f"experiment {self._trial.experiment_id}" + (f" ({name})" if name else "")))
+        trial, name = self._trial, printable_text(str(self._trial.config.get("name") or ""))
+        place = f"after {format_batches(trial.steps_completed)}" if trial.steps_completed else "from the beginning"
+        continued = f", continued {place}" if trial.trial_run_id > 1 else ""
+        self._guard(lambda: self._open(f"experiment {trial.experiment_id}{f' ({name})' if name else ''}{continued}"))
 
     def add_reports(self, reports: Sequence[MetricsReport]) -> None:
         """Show the metrics of reports."""
@@ -179,6 +182,9 @@ class ScriptOutput:
                 yield f"    in {place}"
         if steps:
             yield f"  to see more: det experiment describe {experiment_id}, det experiment plot {experiment_id}"
+        if state is not State.COMPLETED and (scored or state is not State.ERROR):
+            where = " from the latest checkpoint" if scored else ""
+            yield f"  to continue{where}: {resume_command(experiment_id, self._trial.config)}"
 
     def _latest_validation(self) -> Iterator[str]:
         metrics = self._progress.latest.get("validation")

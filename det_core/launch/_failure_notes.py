@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from det_core.launch.processes import process_has_ended
+from det_core.processes import process_has_ended
 
 NOTES_VARIABLE = "DET_FAILURE_NOTES_DIR"
 """Environment variable of workers with the directory for failure notes."""

@@ -27,7 +27,7 @@ from det_core.launch._slot_tickets import (
     select_ahead,
     subtract_claims,
 )
-from det_core.launch.processes import process_start_time
+from det_core.processes import process_start_time
 
 __all__ = ["SlotReservation", "reserve_launch_slots"]
 

@@ -17,6 +17,7 @@ from typing import Any
 from det_core import events
 from det_core.config import ExperimentConfig, is_command
 from det_core.core.event_stream import EventStream
+from det_core.core.intact_checkpoints import StartingPoint
 from det_core.errors import DetError, InvalidExperimentException, NoCheckpoint, PluginError, TrackingError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, LogLine, Run, State, TrialRecord
@@ -41,7 +42,7 @@ from det_core.runner._restart_policy import (
     classify_exit,
     decide,
 )
-from det_core.runner._starting_point import StartingPoint, choose_starting_point
+from det_core.runner._starting_point import choose_starting_point
 from det_core.runner._trial_history import TrialHistory
 
 _TICK = 0.2

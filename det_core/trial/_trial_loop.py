@@ -113,7 +113,7 @@ class TrialLoop:
         self._core = core
         self._context = context
         self._plan = plan or TrainingPlan.of(core.config, core.searcher.ordered() if core.info else None)
-        self._latest = latest or (core.info.latest_checkpoint if core.info else None)
+        self._latest = latest or core.latest_checkpoint
         self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
         self._checkpointed_at = -1
         self._left_out: set[str] = set()

@@ -13,8 +13,8 @@ from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner._lease import Lease
 from det_core.tracking import open_store
+from det_core.tracking._lease import Lease
 from det_core.tracking.control import settled_experiment
 
 

@@ -43,7 +43,7 @@ from det_core.cli.render.records import (
 from det_core.errors import DetError
 from det_core.interfaces.records import State, searcher_metric
 from det_core.tracking import open_store
-from det_core.tracking.control import POLL_SECONDS, settled_experiment
+from det_core.tracking.control import POLL_SECONDS, living_runner, settled_experiment
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def _list(args: argparse.Namespace) -> int:
             limit=args.limit,
         )
         holders = store.lease_holders()
-    runners = {one.id: holders.get(one.id) for one in shown if not one.state.final}
+    runners = {one.id: living_runner(holders.get(one.id)) for one in shown if not one.state.final}
     rows = ({**experiment_row(one), "runner": runners.get(one.id)} for one in shown)
     narrowed = args.states or args.name is not None or args.label is not None
     none = "No matching experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
@@ -81,7 +81,7 @@ def _describe(args: argparse.Namespace) -> int:
             _metrics_output.print_metrics_csv(found)
             return 0
         checkpoints = all_checkpoints(store, experiment_id=experiment.id)
-        runner = store.lease_holder(experiment.id)
+        runner = living_runner(store.lease_holder(experiment.id))
         if args.json:
             wanted = {"metrics": found} if args.metrics else {}
             trials = [result.trial for result in results]

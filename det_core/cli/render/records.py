@@ -158,7 +158,7 @@ def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
         experiment: the experiment.
         runner: holder of the experiment's lease, or None if it has no runner.
     """
-    stopped = runner is None and not (experiment.state.final or experiment.unmanaged)
+    stopped = runner is None and not experiment.state.final
     return format_facts(
         {
             "experiment": experiment.id,
