@@ -94,5 +94,5 @@ def is_dead(holder: str) -> bool:
 
     A process that is not visible from here counts as alive.
     """
-    place, pid, start, _ = holder.rsplit(":", 3)
-    return place == pid_namespace_name() and process_has_ended(int(pid), start)
+    place, *process = holder.rsplit(":", 3)
+    return place == pid_namespace_name() and process_has_ended(int(process[0]), process[1])

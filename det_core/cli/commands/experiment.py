@@ -356,9 +356,15 @@ _COMMANDS = (
     Command(
         "delete",
         _delete,
-        "delete an experiment with its checkpoints and records",
-        (EXPERIMENT_ID, YES, JSON),
-        example="3",
+        "delete experiments with their checkpoints and records",
+        (
+            make_argument(
+                "experiment_ids", type=int, nargs="+", metavar="EXPERIMENT_ID", help=EXPERIMENT_ID.options["help"]
+            ),
+            YES,
+            JSON,
+        ),
+        example="3 4 5",
     ),
     Command(
         "wait",
