@@ -41,7 +41,7 @@ from det_core.cli.render.records import (
     trial_table,
 )
 from det_core.errors import DetError
-from det_core.interfaces.records import State, searcher_metric
+from det_core.interfaces.records import State
 from det_core.tracking import open_store
 from det_core.tracking.control import POLL_SECONDS, living_runner, settled_experiment
 
@@ -87,7 +87,7 @@ def _describe(args: argparse.Namespace) -> int:
             trials = [result.trial for result in results]
             print_json(record_to_json(experiment, runner=runner, trials=trials, checkpoints=checkpoints, **wanted))
             return 0
-        tables = trial_table(results, searcher_metric(experiment.config)[0]), checkpoint_table(checkpoints)
+        tables = trial_table(results, experiment.config), checkpoint_table(checkpoints)
         print(join_sections(experiment_facts(experiment, runner), *tables))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)

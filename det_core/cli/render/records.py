@@ -28,6 +28,8 @@ from det_core.interfaces.records import (
     SystemMetrics,
     TrialRecord,
     TrialResult,
+    is_stopped_early,
+    searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.control import lacks_runner
@@ -74,20 +76,21 @@ def experiment_table(experiments: Sequence[ExperimentRecord], runners: Mapping[i
     return join_sections(lines, "\n".join(hints))
 
 
-def trial_table(results: Sequence[TrialResult], metric: str) -> str:
+def trial_table(results: Sequence[TrialResult], config: Mapping[str, Any]) -> str:
     """Return a table of trials, with the hyperparameters that differ between them.
 
     Args:
         results: the trials.
-        metric: name of the searcher metric.
+        config: config of their experiment.
     """
+    metric, _ = searcher_metric(config)
     names = varying_hyperparameters(result.trial for result in results)
     placements = [current_placement(result.trial) for result in results]
     headers = ["trial", "state", "batches", f"best {metric}".rstrip(), "at batch", "latest", "hyperparameters"]
     rows: list[list[object]] = [
         [
             result.trial.id,
-            result.trial.state,
+            trial_state(result.trial, config),
             result.trial.steps_completed,
             result.best.value if result.best else None,
             result.best.steps_completed if result.best else None,
@@ -101,6 +104,16 @@ def trial_table(results: Sequence[TrialResult], metric: str) -> str:
         for row, placement in zip(rows, placements, strict=True):
             row.insert(-1, placement)
     return format_table(headers, rows)
+
+
+def trial_state(trial: TrialRecord, config: Mapping[str, Any]) -> str:
+    """Return the state of a trial, and whether its search has stopped it early.
+
+    Args:
+        trial: the trial.
+        config: config of its experiment.
+    """
+    return f"{trial.state.value} (stopped early)" if is_stopped_early(trial, config) else trial.state.value
 
 
 def current_placement(trial: TrialRecord) -> str:
@@ -180,13 +193,18 @@ def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
     )
 
 
-def trial_facts(trial: TrialRecord) -> str:
-    """Describe a trial in lines of names and values."""
+def trial_facts(trial: TrialRecord, config: Mapping[str, Any]) -> str:
+    """Describe a trial in lines of names and values.
+
+    Args:
+        trial: the trial.
+        config: config of its experiment.
+    """
     return format_facts(
         {
             "trial": trial.id,
             "experiment": trial.experiment_id,
-            "state": trial.state,
+            "state": trial_state(trial, config),
             "placement": current_placement(trial),
             "status": trial.runner_state,
             "batches": trial.steps_completed,
@@ -243,9 +261,15 @@ def _nested(name: str, values: Mapping[str, Any]) -> dict[str, object]:
     return {f"{name}.{key}": format_value(value) for key, value in values.items()}
 
 
-def result_row(result: TrialResult) -> dict[str, Any]:
-    """Return a trial as a JSON object with its best and latest validations."""
-    return record_to_json(result.trial, best=result.best, latest=result.latest)
+def result_row(result: TrialResult, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial as a JSON object with its best and latest validations.
+
+    Args:
+        result: the trial.
+        config: config of its experiment.
+    """
+    stopped = is_stopped_early(result.trial, config)
+    return record_to_json(result.trial, best=result.best, latest=result.latest, stopped_early=stopped)
 
 
 def scored_row(scored: ScoredCheckpoint) -> dict[str, Any]:

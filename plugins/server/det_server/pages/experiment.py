@@ -16,6 +16,7 @@ from det_core.interfaces.records import (
     TrialOrder,
     TrialRecord,
     TrialResult,
+    is_stopped_early,
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
@@ -54,7 +55,7 @@ def show_experiment(request: Request) -> Response:
         view=view,
         results=bool(results),
         total=len(results),
-        rows=_rows(store, shown, ranked_colors(best)),
+        rows=_rows(store, experiment, shown, ranked_colors(best)),
         hyperparameters=_columns(results),
         rungs=_rungs([result.trial for result in results]),
         length_unit=_length_unit(experiment),
@@ -127,12 +128,14 @@ def _columns(results: Sequence[TrialResult]) -> dict[str, bool]:
     }
 
 
-def _rows(store: TrackingStore, results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[str, Any]]:
+def _rows(
+    store: TrackingStore, experiment: ExperimentRecord, results: Sequence[TrialResult], colors: dict[int, int]
+) -> list[dict[str, Any]]:
     return [
         {
             "id": result.trial.id,
             "state": result.trial.state,
-            "note": _note(store, result.trial),
+            "note": _note(store, result.trial, experiment),
             "batches": result.trial.steps_completed,
             "best": result.best.value if result.best else None,
             "best_at": result.best.steps_completed if result.best else None,
@@ -144,8 +147,10 @@ def _rows(store: TrackingStore, results: Sequence[TrialResult], colors: dict[int
     ]
 
 
-def _note(store: TrackingStore, trial: TrialRecord) -> str:
-    """Return why a trial failed, or how often it was started again."""
+def _note(store: TrackingStore, trial: TrialRecord, experiment: ExperimentRecord) -> str:
+    """Return why a trial failed, whether its search stopped it early, or how often it was started again."""
+    if is_stopped_early(trial, experiment.config):
+        return "stopped early"
     if trial.state is State.ERROR and (reason := reason_of_failure(trial, store.runs(trial.id))):
         return reason
     return f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}" if trial.restarts else ""
