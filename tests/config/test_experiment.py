@@ -151,6 +151,21 @@ def test_a_missing_direction_is_named_and_not_changed(searcher: dict[str, Any], 
     assert parse_config(config.dump()).notices == ()
 
 
+def test_numbers_in_quotes_are_named() -> None:
+    hyperparameters = {
+        "lr": "1e-3",
+        "sizes": {"type": "categorical", "vals": ["8", 16, "relu", "1e", "-.5"]},
+        "optimizer": {"name": "adam", "decay": {"type": "const", "val": "0.1"}, "version": "1.2.3", "ids": ["1"]},
+    }
+    named = [notice.partition(";")[0] for notice in parse_config({**GOOD, "hyperparameters": hyperparameters}).notices]
+    assert named == [
+        "hyperparameters.lr is the text '1e-3'",
+        "hyperparameters.sizes is the text '8'",
+        "hyperparameters.sizes is the text '-.5'",
+        "hyperparameters.optimizer.decay is the text '0.1'",
+    ]
+
+
 def test_one_notice_lists_all_ignored_keys() -> None:
     [notice] = load_config(HERE / "examples" / "release_0_30.yaml").notices
     ignored = notice.partition("are ignored: ")[2].split(", ")
