@@ -63,11 +63,12 @@ def _list(args: argparse.Namespace) -> int:
             limit=args.limit,
         )
         holders = store.lease_holders()
+        seconds = store.running_seconds([one.id for one in shown])
     runners = {one.id: living_runner(holders.get(one.id)) for one in shown if not one.state.final}
     rows = ({**experiment_row(one), "runner": runners.get(one.id)} for one in shown)
     narrowed = args.states or args.name is not None or args.label is not None
     none = "No matching experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
-    print_listing(args, rows, lambda: experiment_table(shown, runners) if shown else none)
+    print_listing(args, rows, lambda: experiment_table(shown, runners, seconds) if shown else none)
     return 0
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from textwrap import indent
 
 from det_core.cli.render.formats import (
-    elapsed_time,
     flatten_mapping,
     format_count,
     format_table,
@@ -62,6 +61,7 @@ class ExperimentSummary:
     interruptions: int
     """Number of runs that the engine ended, over all trials."""
     seconds: float
+    """Seconds during which at least one trial ran."""
     best: BestValidation | None
     top: Sequence[TrialResult]
     """Best trials of a search, the best first. Empty if there was only one trial."""
@@ -88,7 +88,7 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         steps_completed=sum(trial.steps_completed for trial in trials),
         restarts=sum(trial.restarts for trial in trials),
         interruptions=sum(trial.interruptions for trial in trials),
-        seconds=elapsed_time(experiment.start_time, experiment.end_time).total_seconds(),
+        seconds=store.running_seconds([experiment_id])[experiment_id],
         best=best_validation(store, experiment),
         top=store.trial_results(experiment_id, order=TrialOrder.BEST, limit=_TOP) if len(trials) > 1 else (),
         checkpoint=checkpoint,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
 from det_core.cli.render.formats import (
-    elapsed_time,
     flatten_mapping,
     format_facts,
     format_scalars,
@@ -46,12 +46,15 @@ def experiment_row(experiment: ExperimentRecord) -> dict[str, Any]:
     return {field.name: getattr(experiment, field.name) for field in fields(experiment) if field.name not in _LONG}
 
 
-def experiment_table(experiments: Sequence[ExperimentRecord], runners: Mapping[int, str | None]) -> str:
+def experiment_table(
+    experiments: Sequence[ExperimentRecord], runners: Mapping[int, str | None], seconds: Mapping[int, float]
+) -> str:
     """Return a table of experiments, followed by the commands that continue those whose runner is gone.
 
     Args:
         experiments: the experiments, in the order of the rows.
         runners: holder of the lease, by experiment id.
+        seconds: seconds that the experiments have run, by experiment id.
     """
     orphaned = [one.id for one in experiments if lacks_runner(one, runners.get(one.id))]
     hints = (
@@ -67,7 +70,7 @@ def experiment_table(experiments: Sequence[ExperimentRecord], runners: Mapping[i
                 f"{one.state.value} (no runner)" if one.id in orphaned else one.state,
                 f"{one.progress:.0%}",
                 one.start_time,
-                elapsed_time(one.start_time, one.end_time) if one.end_time else None,
+                timedelta(seconds=seconds[one.id]) if one.end_time else None,
                 one.owner,
             )
             for one in experiments

@@ -182,7 +182,10 @@ class TrialStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
-        """Record the phase and place of the run's launch. The next run and the end of the trial clear it."""
+        """Record the phase and place of the run's launch. The next run and the end of the trial clear it.
+
+        A run begins when its launch leaves `Phase.QUEUED`.
+        """
 
     @writes(Reach.RUN, is_report=True)
     @abstractmethod
