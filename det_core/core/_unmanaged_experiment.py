@@ -208,12 +208,11 @@ def _open() -> TrackingStore:
 
 
 def _record(store: TrackingStore, settings: ExperimentSettings) -> RecordedScript:
-    seed = settings.dumped["reproducibility"]["experiment_seed"]
-    hparams = _sample(settings, seed)
+    hparams = _sample(settings)
     config = extract_secrets(dict(settings.dumped))
     experiment = store.create_experiment(config=config, owner=user_name(), unmanaged=True)
     lease = _hold(store, experiment)
-    trial = store.create_trial(experiment.id, hparams=hparams, seed=seed, lease=lease.holder)
+    trial = store.create_trial(experiment.id, hparams=hparams, seed=_seed(settings), lease=lease.holder)
     return _start_run(store, lease, settings, trial, config, None)
 
 
@@ -224,7 +223,9 @@ def _continue(
 
     lease = _hold(store, experiment)
     try:
-        [trial] = store.trials(experiment.id)
+        trial, *_ = store.trials(experiment.id) or [  # the script was killed before it recorded one
+            store.create_trial(experiment.id, hparams=_sample(settings), seed=_seed(settings), lease=lease.holder)
+        ]
         known = store.checkpoints(trial_id=trial.id, states=list(CheckpointState))
         start = find_newest_intact(store, storage, known)
         if start.checkpoint is None and (lost := lost_checkpoints(known)):
@@ -284,12 +285,16 @@ def _to_id(wanted: str | int) -> int:
     return number
 
 
-def _sample(settings: ExperimentSettings, seed: int) -> dict[str, Any]:
+def _seed(settings: ExperimentSettings) -> int:
+    return int(settings.dumped["reproducibility"]["experiment_seed"])
+
+
+def _sample(settings: ExperimentSettings) -> dict[str, Any]:
     if not settings.dumped["hyperparameters"]:
         return {}
     from det_core.config import sample_hyperparameters
 
-    return sample_hyperparameters(settings.parsed().hyperparameters, random.Random(seed))  # noqa: S311
+    return sample_hyperparameters(settings.parsed().hyperparameters, random.Random(_seed(settings)))  # noqa: S311
 
 
 def _final_state(error: BaseException | None) -> State:

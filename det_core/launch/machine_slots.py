@@ -154,7 +154,7 @@ class SlotReservation:
         holders = {slot: one.name_for(self._ticket) for one in tickets for slot in one.content.held}
         locked = [slot for slot in self._ticket.slots if directory.is_locked(_SLOT_PREFIX + slot)]
         if len(self._ticket.slots) - len(locked) < self._ticket.count:
-            more = self._hint.format(slots=len(locked) + self._ticket.count)
+            more = self._hint.replace("{slots}", str(len(locked) + self._ticket.count))
             wait = f"; wait for it{more}" if more else ""
             return f"slot {locked[0]} is held by {holders.get(locked[0], 'a process without a ticket')}{wait}"
         ahead = select_ahead(tickets, self._name, self._ticket)
@@ -217,7 +217,7 @@ def reserve_slots(
     if count > len(names):
         raise LaunchError(
             f"the trial needs {count} slots, but the launcher has {len(names)}; lower resources.slots_per_trial"
-            f"{hint.format(slots=count)}"
+            f"{hint.replace('{slots}', str(count))}"
         )
     return SlotReservation(
         Ticket(
