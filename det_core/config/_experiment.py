@@ -26,7 +26,7 @@ from det_core.config._core_blocks import (
     RetentionPolicy,
 )
 from det_core.config._entrypoint import Entrypoint, is_command
-from det_core.config._hyperparameters import Hyperparameter, HyperparameterName
+from det_core.config._hyperparameters import Hyperparameter, HyperparameterName, numeric_texts
 from det_core.config._length import Length, Unit
 from det_core.config._plugin_blocks import (
     CheckpointStorageConfig,
@@ -37,6 +37,7 @@ from det_core.config._plugin_blocks import (
     SearcherConfig,
 )
 from det_core.config._secrets import mark_secrets
+from det_core.metric_directions import missing_direction
 
 
 class ExperimentConfig(Block):
@@ -140,9 +141,18 @@ class ExperimentConfig(Block):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Return messages to show to the user once, about rewritten legacy keys and about ignored keys."""
+        """Return messages to show to the user once, on rewritten, ignored, doubtful and missing keys."""
         ignored = ", ".join(_ignored_keys(self))
-        return (*self._rewrites, *([f"these keys have no effect and are ignored: {ignored}"] if ignored else []))
+        has_direction = "smaller_is_better" in self.searcher.model_fields_set
+        others = (
+            f"these keys have no effect and are ignored: {ignored}" if ignored else "",
+            *(
+                f"hyperparameters.{name} is the text {text!r}; remove the quotes if the code expects a number"
+                for name, text in numeric_texts(self.hyperparameters)
+            ),
+            "" if has_direction else missing_direction(self.searcher.metric),
+        )
+        return (*self._rewrites, *filter(None, others))
 
     @property
     def script(self) -> tuple[str, ...]:

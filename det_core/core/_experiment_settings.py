@@ -135,15 +135,14 @@ def parse_settings(config: Mapping[str, Any]) -> ExperimentSettings:
 
 
 def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
-    """Return the settings of a script that gives only ``name`` and ``entrypoint``.
+    """Return the settings of a script that gives no config of its own.
 
     Args:
-        config: mapping with these two keys.
+        config: mapping with ``name``, ``entrypoint`` and ``internal``.
     """
     dumped = {
         **_DEFAULTS,
-        "name": config["name"],
-        "entrypoint": config["entrypoint"],
+        **{key: config[key] for key in ("name", "entrypoint", "internal")},
         "reproducibility": {"experiment_seed": int(time.time()) % 2**32},
         "checkpoint_storage": _DEFAULTS["checkpoint_storage"] | default_storage(),
     }

@@ -431,3 +431,18 @@ def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
         return "", True
     metric = searcher.get("metric")
     return metric if isinstance(metric, str) else "", bool(searcher.get("smaller_is_better", True))
+
+
+def is_stopped_early(trial: TrialRecord, config: Mapping[str, Any]) -> bool:
+    """Return whether a trial has completed a shorter training than its search gives to the best ones.
+
+    Args:
+        trial: the trial.
+        config: config of its experiment.
+    """
+    searcher = config.get("searcher") or {}
+    length = searcher.get("max_length") or searcher.get("length_per_round")
+    whole = next(iter(length.values()), 0) if isinstance(length, Mapping) else length
+    if not whole or trial.state is not State.COMPLETED:
+        return False
+    return bool((trial.searcher_length or whole) < whole * searcher.get("num_rounds", 1))

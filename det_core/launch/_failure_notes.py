@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from det_core.launch.processes import process_has_ended
 from det_core.owner_process import OwnerProcess
+from det_core.processes import process_has_ended
 
 NOTES_VARIABLE = "DET_FAILURE_NOTES_DIR"
 """Environment variable of workers with the directory for failure notes."""

@@ -52,5 +52,5 @@ class LocalLauncher(Launcher):
                 parent=private_directory("runs"),
             )
 
-        hint = "" if self._has_gpus else ", or set launcher: {type: local, slots: N}"
+        hint = "" if self._has_gpus else ", or add --config launcher.slots={slots}"
         return QueuedLaunch(request, names, start_agent, hint=hint)

@@ -34,7 +34,7 @@ from det_core.launch._worker_environment.info_variables import find_oversized_va
 from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.network import LOOPBACK
-from det_core.launch.processes import count_memory_kills
+from det_core.processes import count_memory_kills
 from det_core.scratch import scratch_directory
 from det_core.tracking.secret_files import SECRETS_DIRECTORY_VARIABLE
 

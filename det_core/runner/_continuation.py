@@ -8,6 +8,7 @@ from typing import Any
 
 from det_core.config import ExperimentConfig, Length, Unit, parse_config, replace_texts
 from det_core.core import open_storage_block
+from det_core.core.script_command import explain_script
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.home import private_directory
 from det_core.interfaces.framework import SCHEDULE_END
@@ -132,7 +133,7 @@ def fork_experiment(
         )
     code = store.model_definition(experiment_id)
     if not code:
-        raise DetError(f"experiment {experiment_id} was recorded by a script, without its code; run the script again")
+        raise DetError(explain_script(experiment))
     config = dict(resolve_secrets(experiment.config))
     known = config["searcher"]
     searcher = {key: known[key] for key in ("metric", "smaller_is_better", "max_length") if known.get(key) is not None}
@@ -148,7 +149,7 @@ def fork_experiment(
 def _idle_experiment(store: TrackingStore, experiment_id: int) -> ExperimentRecord:
     experiment = store.experiment(experiment_id)
     if experiment.unmanaged:
-        raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
+        raise DetError(explain_script(experiment))
     if holder := store.lease_holder(experiment_id):
         raise _busy(experiment_id, f"experiment {experiment_id} is being run by {holder}")
     return experiment

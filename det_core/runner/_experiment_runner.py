@@ -12,6 +12,7 @@ from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.core.checkpoint_retention import remove_superfluous
 from det_core.core.event_stream import EventStream, make_fetch_files
+from det_core.core.script_command import explain_script
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, DiskError, ExperimentBusy, StaleRun, StoreBusy, TrackingError
 from det_core.home import private_directory
@@ -22,7 +23,6 @@ from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.launchers import open_launcher
 from det_core.runner._failed_launches import FailedLaunches
-from det_core.runner._lease import Lease
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests
@@ -31,6 +31,7 @@ from det_core.runner._trial_runner import TrialRunner
 from det_core.scratch import scratch_directory
 from det_core.search.method_selection import open_search_method
 from det_core.storage import check_storage
+from det_core.tracking._lease import Lease
 from det_core.tracking.secret_files import resolve_secrets
 
 _log = logging.getLogger("det.runner")
@@ -55,7 +56,7 @@ class ExperimentRunner:
         self._from_beginning = from_beginning
         self._experiment = store.experiment(experiment_id)
         if self._experiment.unmanaged:
-            raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
+            raise DetError(explain_script(self._experiment))
         resolve_secrets(self._experiment.config)  # report a missing secret before anything starts
         self._config = parse_config(self._experiment.config)
         self._error: str | None = None

@@ -17,12 +17,14 @@ from typing import Any
 from det_core import events
 from det_core.config import ExperimentConfig, is_command
 from det_core.core.event_stream import EventStream
+from det_core.core.intact_checkpoints import StartingPoint
 from det_core.errors import DetError, InvalidExperimentException, NoCheckpoint, PluginError, TrackingError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, LogLine, Run, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
+from det_core.metric_directions import suggest_metric
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
@@ -40,9 +42,8 @@ from det_core.runner._restart_policy import (
     classify_exit,
     decide,
 )
-from det_core.runner._starting_point import StartingPoint, choose_starting_point
+from det_core.runner._starting_point import choose_starting_point
 from det_core.runner._trial_history import TrialHistory
-from det_core.similar_names import suggest_name
 
 _TICK = 0.2
 _SHOW_EVERY = 5.0
@@ -326,7 +327,8 @@ class TrialRunner:
                 trial,
                 run,
                 f"trial {trial.id}: WARNING: it reported no number as {metric!r}, which is searcher.metric, but "
-                f"{', '.join(map(repr, last.metrics))}{suggest_name(metric, last.metrics)}",
+                f"{', '.join(map(repr, last.metrics))}"
+                f"{suggest_metric(metric, last.metrics, smaller_is_better=self.config.searcher.smaller_is_better)}",
             )
         return math.nan
 

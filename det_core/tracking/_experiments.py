@@ -21,7 +21,7 @@ from det_core.tracking._rows import (
     record_columns,
     require_share,
 )
-from det_core.tracking._schema import experiments, trials
+from det_core.tracking._schema import experiments
 from det_core.tracking._search_events import delete_search
 
 if TYPE_CHECKING:
@@ -163,15 +163,10 @@ class ExperimentsMixin(StoreMixin):
             connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
 
     def request_experiment_state(self, experiment_id: int, state: State) -> bool:
-        active = (trials.c.experiment_id == experiment_id, trials.c.state == State.ACTIVE)
         with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id)
             experiment = get_experiment(connection, experiment_id)
-            if experiment.unmanaged:  # a script runs it, and holds no lease
-                is_running = connection.execute(select(trials.c.id).where(*active).limit(1)).first() is not None
-            else:
-                is_running = holder_of(connection, experiment_id, self._database.clock) is not None
-            if experiment.state.final or not is_running:
+            if experiment.state.final or holder_of(connection, experiment_id, self._database.clock) is None:
                 return False
             if stronger_request(experiment.state, state) is state:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(state=state, end_time=None))

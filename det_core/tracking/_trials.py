@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, Connection, func, select, update
 
 from det_core.errors import RecordNotFound
+from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import ENDINGS, CheckpointState, Run, State, TrialRecord
 from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._metrics import archive_after
@@ -179,7 +180,11 @@ class TrialsMixin(StoreMixin):
     def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
         with self._database.write() as connection:
             fence_run(connection, trial_id, run_id)
+            before = connection.execute(select(trials.c.placement).where(trials.c.id == trial_id)).scalar_one()
             update_trial(connection, trial_id, placement=make_writable(placement))
+            if before.startswith(Phase.QUEUED.value) and not placement.startswith(Phase.QUEUED.value):
+                this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
+                connection.execute(update(runs).where(*this).values(start_time=utc_now()))
 
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
         with self._database.write() as connection:

@@ -23,7 +23,7 @@ from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import CheckpointCorrupt, DetError, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import TRAINING_STATE
-from det_core.similar_names import suggest_name
+from det_core.metric_directions import suggest_metric
 from det_core.storage import read_object
 from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._checkpoint_timer import CheckpointTimer
@@ -117,7 +117,7 @@ class TrialLoop:
         self._core = core
         self._context = context
         self._plan = plan or TrainingPlan.of(core.config, core.searcher.ordered() if core.info else None)
-        self._latest = latest or (core.info.latest_checkpoint if core.info else None)
+        self._latest = latest or core.latest_checkpoint
         self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
         self._checkpointed_at = -1
         self._left_out: set[str] = set()
@@ -337,7 +337,7 @@ class TrialLoop:
             raise InvalidTrial(
                 f"searcher.metric is {name!r}, but the validation metrics are {dict(metrics)!r}; expected a "
                 "number under that name: return it from the trial's evaluation, or change the config"
-                f"{suggest_name(name, metrics)}"
+                f"{suggest_metric(name, metrics, smaller_is_better=self._plan.smaller_is_better)}"
             )
         if math.isnan(value):
             _log.warning("validation metric %s is NaN; it counts as the worst", name)

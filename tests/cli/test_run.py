@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from det_core.cli.commands.run import _status, announce_config_file, read_config
 from det_core.cli.render.experiment_summary import ExperimentSummary, summary_lines
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch.machine_slots import reserve_slots
 from det_core.plugins import plugin_registry
 from det_core.tracking import open_store
 
@@ -294,7 +297,11 @@ def test_a_test_of_one_batch_leaves_nothing_behind(
     assert [path for path in storage.rglob("*") if path.is_file()] == []
     assert list(scratch.iterdir()) == []
 
-    found = det("experiment", "create", code / "const.yaml", code, "--test", "--json").json
+    taken = reserve_slots(["cpu-0"], 1, priority=1, submitted=datetime.now(timezone.utc))
+    assert taken.poll() == [0]
+    test = command("experiment", "create", code / "const.yaml", code, "--test", "--json")
+    found = json.loads(subprocess.run(test, capture_output=True, check=True, timeout=120).stdout)
+    taken.close()
     assert found["training"].keys() == {"loss"}
     assert "toy.json" in found["checkpoint"]
 

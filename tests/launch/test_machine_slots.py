@@ -32,15 +32,17 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
-def reserve(count: int, size: int = 2, *, priority: int = 42, at: float = 0, trial: int = 1) -> SlotReservation:
+def reserve(
+    count: int, size: int = 2, *, priority: int = 42, at: float = 0, trial: int = 1, **options: str
+) -> SlotReservation:
     return reserve_slots(
         [f"cpu-{index}" for index in range(size)],
         count,
         priority=priority,
         submitted=datetime.fromtimestamp(at, timezone.utc),
-        cluster_id="0a1b",
         experiment_id=12,
         trial_id=trial,
+        **{"cluster_id": "0a1b", **options},
     )
 
 
@@ -147,6 +149,17 @@ def test_others_can_read_the_ticket_of_the_largest_trial() -> None:
     for more in (1025, 10**9):
         with pytest.raises(ValidationError, match="less than or equal to 1024"):
             LocalConfig(slots=more)
+
+
+@pytest.mark.parametrize(("home", "shown"), [("/home of ada", " (DET_HOME=/home of ada)"), ("/\x1b[31m", "")])
+def test_a_holder_with_another_tracking_store_is_named_with_its_home(home: str, shown: str) -> None:
+    own = reserve(1, size=1)
+    holder, same = reserve(1, size=1, trial=5, cluster_id="2c", home=home), reserve(1, size=1, cluster_id="2c")
+    assert (holder.poll(), own.poll(), same.poll()) == ([0], None, None)
+    assert own.explain_wait().endswith(f", trial 5{shown}; see `det slots`")
+    assert same.explain_wait().endswith(", trial 5; see `det slots`")
+    for reservation in (holder, own, same):
+        reservation.close()
 
 
 def test_a_trial_for_two_slots_keeps_those_that_become_free() -> None:

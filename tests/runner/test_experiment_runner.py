@@ -25,11 +25,11 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.launchers import open_launcher
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
-from det_core.runner._lease import Lease
 from det_core.runner._restart_policy import LIMITS, Count
 from det_core.testing import campaign_seeds
 from det_core.testing._small_disk import fill_disk, small_disk
 from det_core.tracking import open_store
+from det_core.tracking._lease import Lease
 
 from ..answering_server import Behaviour, served
 from ..waiting import interrupt_once, is_alive, wait_for

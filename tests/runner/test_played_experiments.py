@@ -17,8 +17,8 @@ from det_core.interfaces.launcher import Exit, LaunchRequest
 from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _experiment_runner
-from det_core.runner._lease import Lease
 from det_core.runner._restart_policy import LIMITS, Count
+from det_core.tracking._lease import Lease
 
 from .conftest import Submit, install_plugin
 from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, run_ids, save_checkpoint

@@ -97,14 +97,6 @@ def test_the_lease_and_the_state_are_set_in_one_transaction(store: TrackingStore
     assert store.experiment(number).state is State.PAUSED
 
 
-def test_a_script_can_be_paused_while_its_trial_is_active(store: TrackingStore) -> None:
-    experiment = store.create_experiment(config={}, unmanaged=True)
-    trial = store.create_trial(experiment.id, hparams={}, seed=0)
-    assert not store.request_experiment_state(experiment.id, State.PAUSED)
-    store.set_trial_state(trial.id, State.ACTIVE)
-    assert request_experiment_stop(store, experiment.id, State.PAUSED).state is State.PAUSED
-
-
 def line(trial_id: int, text: str) -> LogLine:
     return LogLine(trial_id=trial_id, run_id=1, rank=0, stdtype="stdout", log=text, time=utc_now())
 

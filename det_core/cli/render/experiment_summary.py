@@ -10,7 +10,6 @@ from textwrap import indent
 
 from det_core.cli.render.checkpoint_place import OTHER_MACHINE, CheckpointPlace, locate_checkpoint
 from det_core.cli.render.formats import (
-    elapsed_time,
     flatten_mapping,
     format_count,
     format_table,
@@ -26,6 +25,7 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
+from det_core.metric_directions import missing_direction
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 from det_core.tracking.printable import printable_text
@@ -60,6 +60,7 @@ class ExperimentSummary:
     interruptions: int
     """Number of runs that the engine ended, over all trials."""
     seconds: float
+    """Seconds during which at least one trial ran."""
     best: BestValidation | None
     top: Sequence[TrialResult]
     """Best trials of a search, the best first. Empty if there was only one trial."""
@@ -71,6 +72,8 @@ class ExperimentSummary:
     """Path of ``checkpoint``, as in `CheckpointPlace`."""
     machine: str | None = None
     """Machine that has the path, as in `CheckpointPlace`."""
+    direction: str = ""
+    """Line about a missing ``smaller_is_better``, or "" if none is needed."""
 
 
 def summarize_experiment(store: TrackingStore, experiment_id: int) -> ExperimentSummary:
@@ -87,14 +90,21 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         steps_completed=sum(trial.steps_completed for trial in trials),
         restarts=sum(trial.restarts for trial in trials),
         interruptions=sum(trial.interruptions for trial in trials),
-        seconds=elapsed_time(experiment.start_time, experiment.end_time).total_seconds(),
+        seconds=store.running_seconds([experiment_id])[experiment_id],
         best=best_validation(store, experiment),
         top=store.trial_results(experiment_id, order=TrialOrder.BEST, limit=_TOP) if len(trials) > 1 else (),
         checkpoint=checkpoint,
         checkpoint_value=value,
         path=place.path if place else None,
         machine=place.machine if place else None,
+        direction=_direction(experiment),
     )
+
+
+def _direction(experiment: ExperimentRecord) -> str:
+    metric, smaller_is_better = searcher_metric(experiment.config)
+    given = not smaller_is_better or "smaller_is_better" in experiment.original_config
+    return "" if given else missing_direction(metric)
 
 
 def best_validation(store: TrackingStore, experiment: ExperimentRecord) -> BestValidation | None:
@@ -145,6 +155,8 @@ def summary_lines(result: ExperimentSummary, det: str = "det") -> Iterator[str]:
         value = f"{printable_text(best.metric)}={format_value(best.value)}"
         yield f"  best {value} at batch {best.steps_completed} of trial {best.trial_id}"
         yield from _top_lines(result.top, best.metric, det)
+        if result.direction:
+            yield f"  note: {result.direction}"
     if result.checkpoint:
         yield from _checkpoint_lines(result.checkpoint, result, det)
     if result.error:

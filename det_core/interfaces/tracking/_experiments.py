@@ -100,6 +100,11 @@ class ExperimentStore(ABC):
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
         """Return the numbers that lists show next to the records of experiments, in the requested order."""
 
+    @reads
+    @abstractmethod
+    def running_seconds(self, experiment_ids: Collection[int]) -> dict[int, float]:
+        """Return for how many seconds at least one trial of each experiment has run, without waiting and pauses."""
+
     @writes(Reach.EXPERIMENT)
     @abstractmethod
     def edit_experiment(

@@ -182,7 +182,10 @@ class TrialStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
-        """Record the phase and place of the run's launch. The end of the run clears it."""
+        """Record the phase and place of the run's launch. The end of the run clears it.
+
+        A run begins when its launch leaves `Phase.QUEUED`.
+        """
 
     @writes(Reach.RUN, is_report=True)
     @abstractmethod

@@ -55,6 +55,7 @@ def init(
     aggregation_frequency: int = 1,
     enable_tensorboard_logging: bool = True,
     quiet: bool = False,
+    resume: int | None = None,
 ) -> Iterator[ScriptContext]:
     """Join the experiment that started this script, or begin a new experiment if the script runs by itself.
 
@@ -71,6 +72,9 @@ def init(
         aggregation_frequency: number of batches per optimizer step, >= 1. 1 means the value of the config.
         enable_tensorboard_logging: whether to write metrics for TensorBoard and to store its files.
         quiet: as in `det_core.core.init`.
+        resume: id of the experiment that a script continues when it runs by itself, as in `det_core.core.init`. Its
+            hyperparameters take precedence over those of the script, and `Trainer.fit` starts from its latest
+            checkpoint.
 
     Yields:
         The context to make the trial with.
@@ -78,6 +82,7 @@ def init(
     Raises:
         ValueError: an argument is not as described, or there are several workers but no backend.
         ConfigError: ``exp_conf`` is invalid.
+        DetError: the experiment ``resume`` cannot be continued.
     """
     if type(aggregation_frequency) is not int or aggregation_frequency < 1:
         raise ValueError(f"aggregation_frequency is {aggregation_frequency!r}; expected an integer of at least 1")
@@ -86,7 +91,7 @@ def init(
     config = _config(given, hparams or {}, aggregation_frequency)
     distributed = join_script_workers(distributed)
     with (
-        core.init(distributed=distributed, tensorboard_mode=mode, config=config, quiet=quiet) as run,
+        core.init(distributed=distributed, tensorboard_mode=mode, config=config, quiet=quiet, resume=resume) as run,
         closing(TrialTensorboard(run.train)) as tensorboard,
     ):
         seed_all(run.trial.trial_seed)
@@ -182,8 +187,8 @@ class Trainer:
             reporting_period: length of training over which reported training metrics are averaged.
             checkpoint_policy: validations after which to checkpoint, one of ``best``, ``all`` or ``none``. In a script
                 that runs by itself without a ``searcher.metric`` in ``exp_conf``, ``all`` replaces ``best``.
-            latest_checkpoint: storage id of a checkpoint to continue from, written by det or by an earlier system. In
-                an experiment, the trial's own latest checkpoint takes precedence.
+            latest_checkpoint: storage id of a checkpoint to continue from, written by det or by an earlier system. The
+                latest one of the trial itself takes precedence, in an experiment and in a script that resumes.
             step_zero_validation: whether to validate before the first batch.
             test_mode: whether to train one batch, validate one batch (or the whole validation set, with
                 ``evaluate_full_dataset``), checkpoint, and return.
@@ -208,7 +213,7 @@ class Trainer:
             metric=self._context._metric,
             smaller_is_better=run.config.searcher.smaller_is_better,
         )
-        latest = (run.info and run.info.latest_checkpoint) or latest_checkpoint
+        latest = run.latest_checkpoint or latest_checkpoint
         first_batch = self._find_beginning(run, latest, trust=trust)
         if test_mode:
             plan = _shortest(plan, beyond=0 if run.info else first_batch)

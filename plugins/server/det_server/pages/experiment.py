@@ -16,6 +16,7 @@ from det_core.interfaces.records import (
     TrialOrder,
     TrialRecord,
     TrialResult,
+    is_stopped_early,
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
@@ -54,7 +55,7 @@ def show_experiment(request: Request) -> Response:
         view=view,
         results=bool(results),
         total=len(results),
-        rows=_rows(store, shown, ranked_colors(best)),
+        rows=_rows(store, experiment, shown, ranked_colors(best)),
         hyperparameters=_columns(results),
         rungs=_rungs([result.trial for result in results]),
         length_unit=_length_unit(experiment),
@@ -126,13 +127,15 @@ def _columns(results: Sequence[TrialResult]) -> dict[str, bool]:
     }
 
 
-def _rows(store: TrackingStore, results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[str, Any]]:
+def _rows(
+    store: TrackingStore, experiment: ExperimentRecord, results: Sequence[TrialResult], colors: dict[int, int]
+) -> list[dict[str, Any]]:
     live_values = trial_values(store, results)
     return [
         {
             "id": trial.id,
             "state": trial.state,
-            "note": _note(store, trial),
+            "note": _note(store, trial, experiment),
             "live": live_values[trial.id],
             "color": colors.get(trial.id),
             "hyperparameters": hyperparameter_values(trial),
@@ -141,8 +144,10 @@ def _rows(store: TrackingStore, results: Sequence[TrialResult], colors: dict[int
     ]
 
 
-def _note(store: TrackingStore, trial: TrialRecord) -> str:
-    """Return why a trial failed, or how often it was started again."""
+def _note(store: TrackingStore, trial: TrialRecord, experiment: ExperimentRecord) -> str:
+    """Return why a trial failed, whether its search stopped it early, or how often it was started again."""
+    if is_stopped_early(trial, experiment.config):
+        return "stopped early"
     if trial.state is State.ERROR and (reason := reason_of_failure(trial, store.runs(trial.id))):
         return reason
     return f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}" if trial.restarts else ""
