@@ -114,7 +114,7 @@ versions-python-%: $(VERSIONS)/python-%/.installed
 $(VERSIONS)/torch-%/.installed:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install -q torch==$*
-	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt
+	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt onnx onnxscript
 	touch $@
 
 # An interpreter of pyenv, or the one on the PATH.
