@@ -74,6 +74,8 @@ class ExperimentConfig(Block):
     them off, too."""
     perform_initial_validation: Flag = False
     """Whether to validate before the first batch."""
+    rehearsal: Flag = True
+    """Whether a new trial first evaluates a batch and stores a checkpoint, to find wrong names and unusable storage."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     """Validations after which a checkpoint is saved, where ``best`` means those with the best metric so far."""
     checkpoint_code: Flag = False

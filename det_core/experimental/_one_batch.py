@@ -29,6 +29,7 @@ def one_batch_config(config: dict[str, Any]) -> dict[str, Any]:
         "observers": {},
         "min_validation_period": {"batches": 0},
         "min_checkpoint_period": {"batches": 0},
+        "rehearsal": False,
     }
 
 

@@ -34,6 +34,8 @@ class TrainingPlan:
     """Validations that are followed by a checkpoint: ``best``, ``all`` or ``none``."""
     initial_validation: bool = False
     """Whether to validate before training."""
+    rehearsal: bool = False
+    """Whether to rehearse before training, as `rehearse_trial` does."""
     metric: str | None = None
     """Validation metric that decides whether a validation is the best. None treats every validation as the best."""
     smaller_is_better: bool = True
@@ -75,6 +77,7 @@ class TrainingPlan:
             checkpoint_interval=config.checkpoint_interval,
             checkpoint_policy=config.checkpoint_policy,
             initial_validation=config.perform_initial_validation,
+            rehearsal=config.rehearsal,
             # Without a search, nothing but the best checkpoint needs the metric.
             metric=searcher.metric if ordered or config.checkpoint_policy == "best" else None,
             smaller_is_better=searcher.smaller_is_better,

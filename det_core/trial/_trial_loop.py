@@ -27,6 +27,7 @@ from det_core.metric_directions import suggest_metric
 from det_core.storage import read_object
 from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._checkpoint_timer import CheckpointTimer
+from det_core.trial._rehearsal import rehearse_trial
 from det_core.trial._schedule import Schedule
 from det_core.trial._training_plan import TrainingPlan
 from det_core.trial._trial_context import TrialContext
@@ -176,6 +177,8 @@ class TrialLoop:
         progress, schedule = self._progress, self._schedule
         if self._preempted():
             return
+        if self._plan.rehearsal:
+            self._rehearse()
         batch = progress.batches_trained
         if schedule.validates_at(batch) if batch else self._plan.initial_validation:
             self._validate_once()  # the earlier run may have left before it was done
@@ -190,6 +193,22 @@ class TrialLoop:
                 self._at_boundary()
         self._validate_once()
         self._checkpoint_once()
+
+    def _rehearse(self) -> None:
+        """Rehearse in the first run of a trial, as long as no trial of the search has been validated."""
+        if self._progress.batches_trained or self._core.trial.trial_run_id > 1:
+            return
+        if self._ranks.by_chief(self._core.train.get_experiment_best_validation) is not None:
+            return
+        stops, plan = self._context.get_stop_requested(), self._plan
+        rehearse_trial(
+            self._adapter,
+            self._core.checkpoint,
+            self._ranks,
+            plan.metric,
+            evaluates=not plan.initial_validation,
+        )
+        self._context.set_stop_requested(stops)
 
     def trained(self, batch_metrics: Sequence[Metrics]) -> None:
         """Record the metrics of the batches just trained.

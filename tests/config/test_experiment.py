@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "min_validation_period": {"batches": 0},
     "min_checkpoint_period": {"batches": 0},
     "perform_initial_validation": False,
+    "rehearsal": True,
     "checkpoint_policy": "best",
     "checkpoint_code": False,
     "checkpoint_storage": None,

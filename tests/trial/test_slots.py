@@ -81,8 +81,11 @@ def train(
     on_write: Callable[[], None] = lambda: None,
     on_start: Callable[[Share], None] = lambda _: None,
     plan: TrainingPlan = PLAN,
+    make: Callable[..., Share] = Share,
+    **keys: Any,
 ) -> tuple[list[Share], list[BaseException | None]]:
     """Run both workers to the end. Return their adapters and the errors that they raised."""
+    plan = replace(plan, **keys)
     shares: list[Any] = [None] * SIZE
     port = free_port()
 
@@ -94,7 +97,7 @@ def train(
             checkpoint._distributed = distributed
             own = replace(core, distributed=distributed, checkpoint=checkpoint)
             context = TrialContext.from_core(own)
-            shares[rank] = Share(context, on_batch, on_write)
+            shares[rank] = make(context, on_batch, on_write)
             on_start(shares[rank])
             TrialLoop(shares[rank], own, context, plan=plan).run()
         finally:

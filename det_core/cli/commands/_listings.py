@@ -59,6 +59,7 @@ def list_trials(args: argparse.Namespace) -> int:
             reverse=args.reverse,
             limit=args.limit,
         )
+        metric, _ = searcher_metric(config)
         diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
     print_listing(
         args,

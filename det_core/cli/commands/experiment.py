@@ -41,7 +41,7 @@ from det_core.cli.render.records import (
     trial_table,
 )
 from det_core.errors import DetError
-from det_core.interfaces.records import State
+from det_core.interfaces.records import State, searcher_metric
 from det_core.tracking import open_store
 from det_core.tracking.control import POLL_SECONDS, living_runner, settled_experiment
 

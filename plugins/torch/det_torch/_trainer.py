@@ -210,6 +210,7 @@ class Trainer:
             checkpoint_interval=run.config.checkpoint_interval,
             checkpoint_policy=self._policy(checkpoint_policy, run.config),
             initial_validation=step_zero_validation or run.config.perform_initial_validation,
+            rehearsal=run.config.rehearsal,
             metric=self._context._metric,
             smaller_is_better=run.config.searcher.smaller_is_better,
         )
@@ -319,4 +320,5 @@ def _period(name: str, given: TrainUnit | None) -> Period | None:
 
 
 def _shortest(plan: TrainingPlan, *, beyond: int) -> TrainingPlan:
-    return replace(plan, length=Length(beyond + 1, Unit.BATCHES), initial_validation=False, checkpoint_policy="none")
+    length = Length(beyond + 1, Unit.BATCHES)
+    return replace(plan, length=length, initial_validation=False, rehearsal=False, checkpoint_policy="none")
