@@ -31,8 +31,8 @@ def describe_lack_of_space(storage: StorageManager, storage_id: str, needed: int
     if free >= needed:
         return ""
     return (
-        f"{directory.parent} has {free // 10**6} MB free, but the checkpoint needs about {-(-needed // 10**6)} MB; free space, "
-        "remove checkpoints with `det checkpoint gc`, or lower checkpoint_storage.save_*"
+        f"{directory.parent} has {free // 10**6} MB free, but the checkpoint needs about {-(-needed // 10**6)} MB; "
+        "free space, remove checkpoints with `det checkpoint gc`, or lower checkpoint_storage.save_*"
     )
 
 
