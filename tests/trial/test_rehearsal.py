@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import det_core as det
+from det_core import disk_errors
 from det_core.config import Length
 from det_core.core import Context
-from det_core.core._checkpoints import _free_space
 from det_core.errors import InvalidExperimentException, InvalidTrial, RankFailed
 from det_core.interfaces.framework import Metrics
 from det_core.trial import TrainingPlan, TrialContext, TrialLoop, _rehearsal
@@ -115,11 +115,11 @@ def test_large_states_are_represented_by_a_probe_and_an_estimate(
         monkeypatch.setattr(
             core.checkpoint._storage, "put_files", lambda *args: (stored.extend(args[1]), put(*args))[1]
         )
-        monkeypatch.setattr(_free_space, "shutil", _Disk(free=1 << 30))
+        monkeypatch.setattr(disk_errors, "shutil", _Disk(free=1 << 30))
         if size > 1 << 30:
             with pytest.raises(InvalidExperimentException, match=r"has 1073 MB free, but .* about 2148 MB"):
                 run(core, adapter)
-            monkeypatch.setattr(_free_space, "shutil", _Disk(free=4 << 30))
+            monkeypatch.setattr(disk_errors, "shutil", _Disk(free=4 << 30))
         run(core, adapter)
     assert stored == [probed]
 
