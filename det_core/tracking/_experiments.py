@@ -153,7 +153,7 @@ class ExperimentsMixin(StoreMixin):
             lock_experiment(connection, experiment_id, lease)
             if state is State.PAUSED and get_experiment(connection, experiment_id).state in ENDINGS:
                 state = State.CANCELED
-            values = {
+            values: dict[str, Any] = {
                 "state": state,
                 "error": make_writable(error) if error else error,
                 "end_time": utc_now() if state.final else None,
