@@ -135,7 +135,7 @@ class Context:
         def end(_: object, failure: BaseException | None, __: object) -> None:
             if self.distributed.rank != 0:
                 return
-            reason = _describe_error(failure or error)
+            reason = _unmanaged_experiment.describe_error(failure or error)
             self._stream.emit(events.WorkerFinished, error=reason, preempted=self.preempt._acknowledged)
             if self._lease:
                 state = _unmanaged_experiment.end_unmanaged_experiment(
@@ -346,13 +346,6 @@ def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
     Other secrets remain references.
     """
     return {**config, **resolve_secrets({"data": config.get("data")})}
-
-
-def _describe_error(error: BaseException | None) -> str | None:
-    """Return an error as ``Class: message`` in one line, or None if it is none."""
-    if error is None or (isinstance(error, SystemExit) and not error.code):
-        return None
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _only_worker(settings: ExperimentSettings) -> DistributedContext:

@@ -181,9 +181,19 @@ def end_unmanaged_experiment(
     state = _final_state(error)
     if left_early and state is State.COMPLETED:
         state = REQUESTS.get(store.experiment(trial.experiment_id).state, State.CANCELED)
+    reason = describe_error(error) if state is State.ERROR else None
+    if reason:
+        store.end_run(trial.trial_id, trial.trial_run_id, reason=reason, lease=lease)
     store.set_trial_state(trial.trial_id, state, lease=lease)
-    store.set_experiment_state(trial.experiment_id, state, lease=lease)
+    store.set_experiment_state(trial.experiment_id, state, lease=lease, error=reason)
     return state
+
+
+def describe_error(error: BaseException | None) -> str | None:
+    """Return an error as ``Class: message`` in one line, or None if it is none."""
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _open() -> TrackingStore:

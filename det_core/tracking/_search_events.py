@@ -38,11 +38,14 @@ _set_aside = _change.values(request_id=-trials.c.id)
 _begin_again = _change.values(restarts=0, interruptions=0)
 _goes_back = trials.c.searcher_length > bindparam("new_length")  # an extension is undone
 _new_length = bindparam("new_length", type_=Double)
+_has_failed = or_(trials.c.state == State.ERROR, trials.c.state == State.CANCELED)
+_trained = func.coalesce(trials.c.searcher_length, 0) * case((_has_failed, trials.c.progress), else_=1.0)
+"""Length for which a trial has trained before it gets another order."""
 _set_length = _change.values(
     searcher_length=bindparam("new_length"),
     total_batches=cast(func.round(trials.c.total_batches * _new_length / trials.c.searcher_length), BigInteger),
     searcher_completed=case((_goes_back, None), else_=trials.c.searcher_completed),  # what followed does not count
-    progress=case((_goes_back, 1.0), else_=func.coalesce(trials.c.searcher_length, 0) / _new_length),
+    progress=case((_goes_back, 1.0), else_=_trained / _new_length),
 )
 
 _STOPPED = "it stopped early, and its search has started over since"
@@ -136,10 +139,10 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
     if new := [_row(experiment_id, update, time) for update in updates if update.request_id not in ids]:
         connection.execute(trials.insert(), new)
     if known := [update for update in updates if update.request_id in ids]:
+        longer = [update for update in known if update.length is not None]
+        if lengths := [{"trial": ids[update.request_id], "new_length": update.length} for update in longer]:
+            connection.execute(_set_length, lengths)  # first, because it depends on the state before
         connection.execute(_set_state, [_new_state(ids[update.request_id], update, time) for update in known])
-    if longer := [update for update in known if update.length is not None]:
-        lengths = [{"trial": ids[update.request_id], "new_length": update.length} for update in longer]
-        connection.execute(_set_length, lengths)
     if ended := [ids[update.request_id] for update in known if update.state.final]:
         end_runs(connection, RUNNER_ENDED, trials.c.id.in_(ended))
     return fetch_records(

@@ -51,14 +51,23 @@ def test_states_set_the_end_time_and_restarts_are_counted(store: TrackingStore, 
     assert store.trial(trial.id).restarts == 3
 
 
-def test_a_search_that_starts_over_counts_from_zero(store: TrackingStore, trial: TrialRecord) -> None:
-    """Or a trial that used up its restarts or interruptions would fail at the next one."""
+@pytest.mark.parametrize(
+    ("state", "length", "progress"),
+    [(State.ERROR, 10, 0.5), (State.ACTIVE, 20, 0.25), (State.CANCELED, 5, 1), (State.COMPLETED, 20, 0.5)],
+)
+def test_a_search_that_starts_over_keeps_what_was_trained(
+    store: TrackingStore, trial: TrialRecord, run: Run, state: State, length: int, progress: float
+) -> None:
+    """It gives trials new restarts and interruptions. One that has completed has trained its whole length."""
+    store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=State.QUEUED, length=10)])
+    store.set_trial_progress(trial.id, 1, 0.5)
     assert (store.count_restart(trial.id), store.count_interruption(trial.id)) == (1, 1)
+    store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=state)])
     store.forget_search(trial.experiment_id)
     same = NewTrial(hparams=trial.hparams, seed=trial.seed, source_checkpoint=None)
-    again = TrialUpdate(request_id=trial.request_id, state=State.QUEUED, new=same, ordered=0, length=1)
+    again = TrialUpdate(request_id=0, state=State.QUEUED, new=same, ordered=0, length=length)
     (found,) = store.record_search(trial.experiment_id, [], [again])
-    assert (found.id, found.restarts, found.interruptions) == (trial.id, 0, 0)
+    assert (found.id, found.restarts, found.interruptions, found.progress) == (trial.id, 0, 0, progress)
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
