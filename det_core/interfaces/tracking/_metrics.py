@@ -100,6 +100,8 @@ class MetricsStore(ABC):
     def divergences(self, trial_ids: Collection[int], metric: str, *, group: str) -> dict[int, tuple[int, float]]:
         """Return since when a metric of trials is NaN or infinite.
 
+        A metric that none of the last 100 reports of its group has is not found.
+
         Args:
             trial_ids: the trials. Those that do not exist are ignored.
             metric: name of the metric.
