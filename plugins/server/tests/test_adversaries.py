@@ -136,4 +136,4 @@ def test_people_notice_no_adversary(store: TrackingStore, tmp_path: Path, capsys
     assert {one.action for one in store.actions()} == {"failed login"}
     assert len(store.actions()) <= MOST_FAILED_LOGINS
     assert not [line for line in lines if "Traceback" in line]
-    assert len(lines) < SECONDS
+    assert len(lines) < 10 * SECONDS
