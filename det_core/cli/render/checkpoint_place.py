@@ -22,7 +22,7 @@ class CheckpointPlace:
     """Directory, or a description of the storage if it is in no mounted file system."""
     machine: str | None = None
     """Machine with the directory: `THIS_MACHINE`, the URL of a det server, or `OTHER_MACHINE` if neither has it.
-    None for a bucket, and without a server."""
+    None for a bucket, without a server, and after a deletion."""
 
     def __str__(self) -> str:
         return f"{self.path} on {self.machine}" if self.machine else self.path
@@ -43,7 +43,7 @@ def locate_checkpoint(store: TrackingStore, checkpoint: CheckpointRecord) -> Che
         directory = None
     if directory is None:
         return CheckpointPlace(describe_storage(checkpoint.storage))
-    if not is_server_url(store.url):
+    if not is_server_url(store.url) or not checkpoint.resources:
         return CheckpointPlace(str(directory))
     if directory.is_dir():
         return CheckpointPlace(str(directory), THIS_MACHINE)

@@ -41,7 +41,7 @@ def report(store: TrackingStore, trial: int, rate: int, counts: dict[int, int], 
     begin = due = time.monotonic()
     done = 0
     while not stopped.wait(max(0.0, due - time.monotonic())):
-        due = max(due, time.monotonic()) + 1 / CALLS_PER_SECOND
+        due = max(due, time.monotonic()) + max(1 / CALLS_PER_SECOND, 1 / rate)
         steps = range(done + 1, int((time.monotonic() - begin) * rate) + 2)
         store.report_metrics([make_report(trial, step) for step in steps])
         done = steps[-1]

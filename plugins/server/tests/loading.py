@@ -87,7 +87,7 @@ class Pages:
 
 
 @contextmanager
-def reporters(url: str, trials: list[int], processes: int) -> Iterator[dict[int, int]]:
+def reporters(url: str, trials: list[int], processes: int, rate: int = RATE) -> Iterator[dict[int, int]]:
     """Let trials report from some processes during the block. The dictionary then has the number of reports of each."""
     counts: dict[int, int] = {}
     size = -(-len(trials) // processes)
@@ -95,7 +95,7 @@ def reporters(url: str, trials: list[int], processes: int) -> Iterator[dict[int,
     with ExitStack() as started:
         running = []
         for begin in range(0, len(trials), size):
-            command = [sys.executable, script, url, str(RATE), *map(str, trials[begin : begin + size])]
+            command = [sys.executable, script, url, str(rate), *map(str, trials[begin : begin + size])]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             started.callback(process.kill)
             running.append(process)

@@ -28,13 +28,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 SECONDS = len(campaign_seeds(few=60, many=600))
 """Time of the attack, which ``DET_SOAK=0:90`` limits to 90 seconds."""
-WORKERS, PROCESSES, PAGES = 50, 5, 20
+WORKERS, PROCESSES, RATE, PAGES = 50, 5, 1, 20
 SLOWEST = 1.0
 """Seconds within which 99 % of pages answer on a quiet machine."""
 MOST_TIMES = 20
 """Limit on the same time as a multiple of that before the attack, for a machine that is busy with others."""
 MOST_MEMORY = 1 << 30
 """Bytes that the server may take, of which 576 MiB are the bodies and large answers of one caller."""
+MOST_FAILED_LOGINS = 10
+"""Number of wrong passwords that two addresses may try for a user."""
 REPORTS = 10_000
 """Number of reports of a trial whose metrics are a large answer."""
 
@@ -72,7 +74,7 @@ def add_large_trial(store: TrackingStore) -> int:
 def count_records(store: TrackingStore) -> list[int]:
     """Return the numbers of the records that calls without rights would create."""
     tokens = [token for user in store.users() for token in store.access_tokens(user.name)]
-    return [store.count_experiments(), len(store.users()), len(tokens), len(store.actions())]
+    return [store.count_experiments(), len(store.users()), len(tokens)]
 
 
 @pytest.mark.timeout(2 * SECONDS + 300)
@@ -106,7 +108,7 @@ def test_people_notice_no_adversary(store: TrackingStore, tmp_path: Path, capsys
             return pages.seconds[known:]
 
         with (
-            reporters(f"http://127.0.0.1:{port}/?token={ann}", trials, PROCESSES) as counts,
+            reporters(f"http://127.0.0.1:{port}/?token={ann}", trials, PROCESSES, RATE) as counts,
             Pages(browser, store.trial(trials[0]).experiment_id, trials, PAGES) as pages,
         ):
             calm = measure(SECONDS / 3)
@@ -129,7 +131,9 @@ def test_people_notice_no_adversary(store: TrackingStore, tmp_path: Path, capsys
     assert max(memory) < MOST_MEMORY
     check_records(store, trials, counts)
     assert all(tried[attack.__name__] for attack in CLASSES)
-    # Refused calls leave no record, and at most a line.
+    # Refused calls leave no record but that of a failed login, and at most a line.
     assert count_records(store) == records
+    assert {one.action for one in store.actions()} == {"failed login"}
+    assert len(store.actions()) <= MOST_FAILED_LOGINS
     assert not [line for line in lines if "Traceback" in line]
-    assert len(lines) < SECONDS
+    assert len(lines) < 10 * SECONDS

@@ -28,6 +28,7 @@ def test_info(local: ServedSite, team: ServedSite) -> None:
     assert answer.json == {
         "version": __version__,
         "cluster_id": local.store.cluster_id,
+        "checkpoint_storage": None,
         "user": local.site.access._user.name,  # type: ignore[attr-defined]
         "role": "ADMIN",
     }

@@ -20,6 +20,7 @@ from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
 from det_core import storage
 from det_core.cli.render.checkpoint_place import locate_checkpoint
 from det_core.core import open_storage_block
+from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import StorageError
 from det_core.home import private_directory
 from det_core.interfaces.records import CheckpointState
@@ -95,11 +96,14 @@ def test_a_path_says_whose_it_is(served_team: ServedSite, stored: Path, elsewher
     path, url = str(stored / UUID), served_team.site.url
     described = json.loads(elsewhere("vic", "checkpoint", "describe", UUID, "--json").stdout)
     assert (described["path"], described["machine"]) == (path, url)
-    token = served_team.program("vic").headers["Authorization"].partition(" ")[2]
+    token = served_team.program("ann").headers["Authorization"].partition(" ")[2]
     with open_store(f"{url}/?token={token}") as far:
         assert str(locate_checkpoint(far, far.checkpoint(UUID))) == f"{path} on this machine"
         (stored / UUID).rename(stored / "moved")
         assert str(locate_checkpoint(far, far.checkpoint(UUID))) == f"{path} on another machine"
+        with pytest.raises(StorageError, match=f"this machine: .* has no files here.*{url}: .* has no files here"):
+            remove_checkpoint(far, far.checkpoint(UUID), on_deleted=lambda _: None)
+        assert far.checkpoint(UUID).state is CheckpointState.COMPLETED
     assert str(locate_checkpoint(served_team.store, served_team.store.checkpoint(UUID))) == path
 
 
