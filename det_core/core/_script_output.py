@@ -25,6 +25,7 @@ from det_core.core._progress_line import (
     format_metric,
 )
 from det_core.core._python_session import in_notebook
+from det_core.core.non_finite_metrics import find_non_finite_metrics, find_usable_checkpoint
 from det_core.interfaces.records import TRAINING_STATE, MetricsReport, State, searcher_metric
 from det_core.tracking.printable import printable_text
 
@@ -164,12 +165,13 @@ class ScriptOutput:
             yield f"  best {format_metric(self._metric, best[0])} at batch {best[2]}"
         else:
             yield from self._latest_validation()
-        scored = next(iter(store.scored_checkpoints(experiment_id, limit=1)), None)
-        if scored:
-            latest = scored.checkpoint if scored.value is not None else store.checkpoints(trial_id=trial_id)[-1]
-            batch = "" if latest.steps_completed is None else f" (batch {latest.steps_completed})"
-            yield f"  {'latest' if scored.value is None else 'best'} checkpoint {latest.uuid}{batch}"
-            place = locate(latest.uuid)
+        non_finite = find_non_finite_metrics(store, [store.trial(trial_id)], self._metric)
+        yield from (f"  {printable_text(str(one))}" for one in non_finite)
+        value, checkpoint = find_usable_checkpoint(store, experiment_id, non_finite)
+        if checkpoint:
+            batch = "" if checkpoint.steps_completed is None else f" (batch {checkpoint.steps_completed})"
+            yield f"  {'latest' if value is None else 'best'} checkpoint {checkpoint.uuid}{batch}"
+            place = locate(checkpoint.uuid)
             if place:
                 yield f"    in {place}"
         if steps:

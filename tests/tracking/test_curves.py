@@ -100,6 +100,14 @@ def test_the_last_point_is_the_last_one_with_the_metric(store: TrackingStore, ex
     assert curve == [(0, 0.0), (33, 33.0), (66, 66.0), (90, 90.0)]
 
 
+@pytest.mark.parametrize("points", [1, 2, 3])
+def test_a_metric_that_only_the_last_report_has_is_one_point(
+    store: TrackingStore, experiment: int, points: int
+) -> None:
+    trial = trial_with(store, experiment, losses({**dict.fromkeys(range(1, 5), float("nan")), 5: 0.5}))
+    assert store.curves([trial], "loss", group="training", points=points) == {trial: [(5, 0.5)]}
+
+
 @pytest.mark.parametrize("name", ["loss", "val/loss", 'a."b\\c', "é", "$", "loss'"])
 def test_curves_of_many_trials_are_returned_in_the_requested_order(
     store: TrackingStore, experiment: int, name: str, monkeypatch: pytest.MonkeyPatch

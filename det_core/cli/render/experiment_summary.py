@@ -17,6 +17,7 @@ from det_core.cli.render.formats import (
     mask_references,
 )
 from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
+from det_core.core.non_finite_metrics import NonFiniteMetric, find_non_finite_metrics, find_usable_checkpoint
 from det_core.errors import DetError
 from det_core.interfaces.records import (
     CheckpointRecord,
@@ -70,13 +71,16 @@ class ExperimentSummary:
     """Value of the searcher metric at ``checkpoint``."""
     path: str | None
     """Location of ``checkpoint``, as from `checkpoint_location`."""
+    non_finite: Sequence[NonFiniteMetric] = ()
+    """Losses and searcher's metrics that are NaN or infinite. ``checkpoint`` is from before that."""
 
 
 def summarize_experiment(store: TrackingStore, experiment_id: int) -> ExperimentSummary:
     """Read the outcome of an experiment from the tracking store."""
     experiment = store.experiment(experiment_id)
     trials = store.trials(experiment_id)
-    value, checkpoint = best_checkpoint(store, experiment_id) or (None, latest_checkpoint(store, experiment))
+    non_finite = find_non_finite_metrics(store, trials, searcher_metric(experiment.config)[0])
+    value, checkpoint = find_usable_checkpoint(store, experiment_id, non_finite)
     return ExperimentSummary(
         id=experiment_id,
         state=experiment.state,
@@ -91,6 +95,7 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         checkpoint=checkpoint,
         checkpoint_value=value,
         path=checkpoint_location(checkpoint) if checkpoint else None,
+        non_finite=non_finite,
     )
 
 
@@ -116,11 +121,6 @@ def best_checkpoint(
     """
     best = next(iter(store.scored_checkpoints(experiment_id, trial_id=trial_id, limit=1)), None)
     return None if best is None or best.value is None else (best.value, best.checkpoint)
-
-
-def latest_checkpoint(store: TrackingStore, experiment: ExperimentRecord) -> CheckpointRecord | None:
-    """Return the newest completed checkpoint, or None if there is none."""
-    return next(reversed(store.checkpoints(experiment_id=experiment.id)), None)
 
 
 def checkpoint_location(checkpoint: CheckpointRecord) -> str:
@@ -150,6 +150,7 @@ def summary_lines(result: ExperimentSummary) -> Iterator[str]:
         value = f"{printable_text(best.metric)}={format_value(best.value)}"
         yield f"  best {value} at batch {best.steps_completed} of trial {best.trial_id}"
         yield from _top_lines(result.top, best.metric)
+    yield from _non_finite_lines(result)
     if result.checkpoint:
         yield from _checkpoint_lines(result.checkpoint, result)
     if result.error:
@@ -182,6 +183,15 @@ def _top_lines(top: Sequence[TrialResult], metric: str) -> Iterator[str]:
             if one.best
         )
         yield indent(format_table(("trial", metric, "at batch", "hyperparameters"), rows), "    ")
+
+
+def _non_finite_lines(result: ExperimentSummary) -> Iterator[str]:
+    for one in result.non_finite[:_TOP]:
+        yield f"  {printable_text(str(one))} of trial {one.trial_id}"
+    if len(result.non_finite) > _TOP:
+        yield f"  and {format_count(len(result.non_finite) - _TOP, 'more metric')} of other trials"
+    if result.non_finite:
+        yield "    to end such a trial there: --config stop_on_nan=true"
 
 
 def _checkpoint_lines(checkpoint: CheckpointRecord, result: ExperimentSummary) -> Iterator[str]:
