@@ -82,6 +82,8 @@ class ExperimentConfig(Block):
     """Whether every checkpoint of a trial class contains a copy of the trial's code, under ``code/``."""
     checkpoint_storage: CheckpointStorageConfig | None = None
     """Storage of checkpoints. By default a directory ``checkpoints`` next to the embedded database."""
+    stop_on_nan: Flag = False
+    """Whether a trial ends with an error once its loss is NaN or infinite for a whole report, or its metric is."""
     max_restarts: Count = Field(default=5, examples=[0], json_schema_extra={"unit": "restarts"})
     """Number of failed runs after which a trial is still restarted."""
     restart_repeated_failures: Flag = False

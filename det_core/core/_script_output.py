@@ -25,6 +25,7 @@ from det_core.core._progress_line import (
     format_metric,
 )
 from det_core.core._python_session import in_notebook
+from det_core.core.non_finite_metrics import find_non_finite_metrics, find_usable_checkpoint
 from det_core.core.script_command import resume_command
 from det_core.interfaces.records import TRAINING_STATE, MetricsReport, State, searcher_metric
 from det_core.metric_directions import known_direction, missing_direction
@@ -173,20 +174,21 @@ class ScriptOutput:
                 yield f"  note: {hint}"
         else:
             yield from self._latest_validation()
-        scored = next(iter(store.scored_checkpoints(experiment_id, limit=1)), None)
-        if scored:
-            latest = scored.checkpoint if scored.value is not None else store.checkpoints(trial_id=trial_id)[-1]
-            batch = "" if latest.steps_completed is None else f" (batch {latest.steps_completed})"
-            yield f"  {'latest' if scored.value is None else 'best'} checkpoint {latest.uuid}{batch}"
-            place = locate(latest.uuid)
+        non_finite = find_non_finite_metrics(store, [store.trial(trial_id)], self._metric)
+        yield from (f"  {printable_text(str(one))}" for one in non_finite)
+        value, checkpoint = find_usable_checkpoint(store, experiment_id, non_finite)
+        if checkpoint:
+            batch = "" if checkpoint.steps_completed is None else f" (batch {checkpoint.steps_completed})"
+            yield f"  {'latest' if value is None else 'best'} checkpoint {checkpoint.uuid}{batch}"
+            place = locate(checkpoint.uuid)
             if place:
                 of_others = is_server_url(store.url) and place.startswith("/")
                 yield f"    in {place}{' on this machine' if of_others else ''}"
         if steps:
             det = det_command(store.url)
             yield f"  to see more: {det} experiment describe {experiment_id}, {det} experiment plot {experiment_id}"
-        if state is not State.COMPLETED and (scored or state is not State.ERROR):
-            where = " from the latest checkpoint" if scored else ""
+        if state is not State.COMPLETED and (checkpoint or state is not State.ERROR):
+            where = " from the latest checkpoint" if checkpoint else ""
             yield f"  to continue{where}: {resume_command(experiment_id, self._trial.config)}"
 
     def _latest_validation(self) -> Iterator[str]:

@@ -69,9 +69,9 @@ def rehearse_trial(
         if metrics is not None and metric is not None and metric not in metrics:
             names = ", ".join(map(repr, metrics))
             raise InvalidTrial(
-                f"searcher.metric is {metric!r}, but the validation metrics are {names}; change "
-                "searcher.metric in the config, or return a metric of this name from the trial's evaluation"
-                f"{suggest_name(metric, metrics)} To train without this check, set rehearsal: false"
+                f"searcher.metric is {metric!r}, but the validation metrics are {names}; change it in the config, or "
+                "return a metric of this name from the trial's evaluation (rehearsal: false trains without this check)"
+                f"{suggest_name(metric, metrics)}"
             )
 
     ranks.by_chief(conclude)

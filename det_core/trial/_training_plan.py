@@ -36,6 +36,8 @@ class TrainingPlan:
     """Whether to validate before training."""
     rehearsal: bool = False
     """Whether to rehearse before training, as `rehearse_trial` does."""
+    stop_on_nan: bool = False
+    """Whether training ends with an error once the loss or the metric is NaN or infinite."""
     metric: str | None = None
     """Validation metric that decides whether a validation is the best. None treats every validation as the best."""
     smaller_is_better: bool = True
@@ -78,6 +80,7 @@ class TrainingPlan:
             checkpoint_policy=config.checkpoint_policy,
             initial_validation=config.perform_initial_validation,
             rehearsal=config.rehearsal,
+            stop_on_nan=config.stop_on_nan,
             # Without a search, nothing but the best checkpoint needs the metric.
             metric=searcher.metric if ordered or config.checkpoint_policy == "best" else None,
             smaller_is_better=searcher.smaller_is_better,

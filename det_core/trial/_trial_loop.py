@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from det_core.core import Context, EarlyExitReason
 from det_core.core.context_dir import context_files
+from det_core.core.non_finite_metrics import stays_non_finite
 from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import CheckpointCorrupt, DetError, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
@@ -284,6 +285,16 @@ class TrialLoop:
             self._core.train.report_training_metrics(self._progress.batches_trained, metrics, summaries)
         self._progress.unreported = []
         self._adapter.reported(metrics, rows)
+        if self._plan.stop_on_nan:
+            self._ranks.by_chief(lambda: self._require_finite_loss(rows))
+
+    def _require_finite_loss(self, rows: Sequence[Metrics]) -> None:
+        if stays_non_finite(list(map(summarize_arrays, rows))):
+            batch = self._progress.batches_trained
+            raise InvalidTrial(
+                f"the loss of batches {batch - len(rows) + 1:,} to {batch:,} is NaN or infinite, and stop_on_nan is "
+                "set; lower the learning rate or clip gradients, and start again or from an earlier checkpoint"
+            )
 
     def _warn_of_left_out(self, rows: Sequence[Metrics], reported: Metrics) -> None:
         for name in sorted(set().union(*rows) - reported.keys() - self._left_out):
@@ -358,8 +369,11 @@ class TrialLoop:
                 "number under that name: return it from the trial's evaluation, or change the config"
                 f"{suggest_metric(name, metrics, smaller_is_better=self._plan.smaller_is_better)}"
             )
-        if math.isnan(value):
-            _log.warning("validation metric %s is NaN; it counts as the worst", name)
+        if not math.isfinite(value):
+            number = "NaN" if math.isnan(value) else value
+            if self._plan.stop_on_nan:
+                raise InvalidTrial(f"the validation metric {name} is {number}, and stop_on_nan is set")
+            _log.warning("the validation metric %s is %s; it counts as the worst", name, number)
             return False
         best = self._core.train.get_experiment_best_validation()
         if best is None:

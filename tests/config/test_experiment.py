@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "min_checkpoint_period": {"batches": 0},
     "perform_initial_validation": False,
     "rehearsal": True,
+    "stop_on_nan": False,
     "checkpoint_policy": "best",
     "checkpoint_code": False,
     "checkpoint_storage": None,

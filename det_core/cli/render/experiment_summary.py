@@ -16,6 +16,7 @@ from det_core.cli.render.formats import (
     format_value,
 )
 from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
+from det_core.core.non_finite_metrics import NonFiniteMetric, find_non_finite_metrics, find_usable_checkpoint
 from det_core.interfaces.records import (
     CheckpointRecord,
     ExperimentRecord,
@@ -74,13 +75,16 @@ class ExperimentSummary:
     """Machine that has the path, as in `CheckpointPlace`."""
     direction: str = ""
     """Line about a missing ``smaller_is_better``, or "" if none is needed."""
+    non_finite: Sequence[NonFiniteMetric] = ()
+    """Losses and searcher's metrics that are NaN or infinite. ``checkpoint`` is from before that."""
 
 
 def summarize_experiment(store: TrackingStore, experiment_id: int) -> ExperimentSummary:
     """Read the outcome of an experiment from the tracking store."""
     experiment = store.experiment(experiment_id)
     trials = store.trials(experiment_id)
-    value, checkpoint = best_checkpoint(store, experiment_id) or (None, latest_checkpoint(store, experiment))
+    non_finite = find_non_finite_metrics(store, trials, searcher_metric(experiment.config)[0])
+    value, checkpoint = find_usable_checkpoint(store, experiment_id, non_finite)
     place = locate_checkpoint(store, checkpoint) if checkpoint else None
     return ExperimentSummary(
         id=experiment_id,
@@ -98,6 +102,7 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         path=place.path if place else None,
         machine=place.machine if place else None,
         direction=_direction(experiment),
+        non_finite=non_finite,
     )
 
 
@@ -131,11 +136,6 @@ def best_checkpoint(
     return None if best is None or best.value is None else (best.value, best.checkpoint)
 
 
-def latest_checkpoint(store: TrackingStore, experiment: ExperimentRecord) -> CheckpointRecord | None:
-    """Return the newest completed checkpoint, or None if there is none."""
-    return next(reversed(store.checkpoints(experiment_id=experiment.id)), None)
-
-
 def summary_lines(result: ExperimentSummary, det: str = "det") -> Iterator[str]:
     """Yield the closing lines with the result, its location and the commands for the next steps.
 
@@ -157,6 +157,7 @@ def summary_lines(result: ExperimentSummary, det: str = "det") -> Iterator[str]:
         yield from _top_lines(result.top, best.metric, det)
         if result.direction:
             yield f"  note: {result.direction}"
+    yield from _non_finite_lines(result)
     if result.checkpoint:
         yield from _checkpoint_lines(result.checkpoint, result, det)
     if result.error:
@@ -189,6 +190,15 @@ def _top_lines(top: Sequence[TrialResult], metric: str, det: str) -> Iterator[st
             if one.best
         )
         yield indent(format_table(("trial", metric, "at batch", "hyperparameters"), rows), "    ")
+
+
+def _non_finite_lines(result: ExperimentSummary) -> Iterator[str]:
+    for one in result.non_finite[:_TOP]:
+        yield f"  {printable_text(str(one))} of trial {one.trial_id}"
+    if len(result.non_finite) > _TOP:
+        yield f"  and {format_count(len(result.non_finite) - _TOP, 'more metric')} of other trials"
+    if result.non_finite:
+        yield "    to end such a trial there: --config stop_on_nan=true"
 
 
 def _checkpoint_lines(checkpoint: CheckpointRecord, result: ExperimentSummary, det: str) -> Iterator[str]:

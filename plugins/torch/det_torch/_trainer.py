@@ -211,6 +211,7 @@ class Trainer:
             checkpoint_policy=self._policy(checkpoint_policy, run.config),
             initial_validation=step_zero_validation or run.config.perform_initial_validation,
             rehearsal=run.config.rehearsal,
+            stop_on_nan=run.config.stop_on_nan,
             metric=self._context._metric,
             smaller_is_better=run.config.searcher.smaller_is_better,
         )
