@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_core import events, plugins, storage
-from det_core.core._storage_block import open_storage_block
+from det_core.core.recorded_storage import open_checkpoint_storage
 from det_core.errors import CheckpointNotFound, DetError, StorageError
 from det_core.interfaces.records import searcher_metric
 from det_core.interfaces.secrets import hide_secrets
@@ -271,7 +271,7 @@ class ClientEvents:
         if not stream.has_receivers(events.ModelVersionRegistered):
             return
         try:
-            location = open_storage_block(checkpoint.storage).location(checkpoint.uuid)
+            location = open_checkpoint_storage(self._store, checkpoint, chosen=True).location(checkpoint.uuid)
         except DetError as error:  # the version is registered already
             _log.warning("the location of checkpoint %s is unknown: %s", checkpoint.uuid, error)
             location = ""
@@ -294,7 +294,7 @@ class ClientEvents:
                 cluster_id=self._store.cluster_id,
                 experiment_id=trial.experiment_id,
                 config=self._store.experiment(trial.experiment_id).config,
-                fetch_files=make_fetch_files(lambda: open_storage_block(checkpoint.storage)),
+                fetch_files=make_fetch_files(lambda: open_checkpoint_storage(self._store, checkpoint, chosen=True)),
             )
             stream.open()
         return stream

@@ -118,7 +118,7 @@ class Checkpoint(StoredObject):
         elif held:
             raise DetError(f"{target} holds checkpoint {held}, not {self.uuid}; remove it, or pass another path")
         else:
-            download_checkpoint(record, target, store_url=self._store.url)
+            download_checkpoint(self._store, record, target)
         return str(target)
 
     def load(self, path: str | None = None, tags: list[str] | None = None, **kwargs: Any) -> Any:

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from det_core import storage
-from det_core.core import open_storage_block
+from det_core.core.recorded_storage import open_checkpoint_storage
 from det_core.errors import CheckpointNotFound, DetError, PluginError, SecretMissing, StorageError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
+from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import is_server_url
 from det_core.tracking.remote import ServedStorage, ServerConnection
 
@@ -20,19 +21,19 @@ _log = logging.getLogger("det.experimental")
 
 
 def download_checkpoint(
-    checkpoint: CheckpointRecord, target: Path, progress: Callable[[int], None] | None = None, *, store_url: str = ""
+    store: TrackingStore, checkpoint: CheckpointRecord, target: Path, progress: Callable[[int], None] | None = None
 ) -> None:
     """Copy a checkpoint into a new or empty directory and verify it. The target appears whole or not at all.
 
-    If this machine cannot read the storage, a det server whose record it is reads the files and sends them.
+    If this machine cannot read the storage, the det server of the tracking store reads the files and sends them.
 
     ``metadata.json`` in the target contains the present metadata from the tracking store.
 
     Args:
+        store: the tracking store.
         checkpoint: checkpoint to copy.
         target: new or empty directory.
         progress: called from any thread with the number of bytes just copied.
-        store_url: URL of the tracking store that has the record.
 
     Raises:
         DetError: the checkpoint is not complete, or the target is in use.
@@ -44,21 +45,23 @@ def download_checkpoint(
             "remaining files of PARTIALLY_DELETED ones can be downloaded"
         )
     with atomic_directory(target) as files:
-        _restore(checkpoint, files, progress, store_url)
+        _restore(store, checkpoint, files, progress)
         storage.sign_copy(files, checkpoint.uuid, checkpoint.metadata)
 
 
-def _restore(checkpoint: CheckpointRecord, files: Path, progress: Callable[[int], None] | None, store_url: str) -> None:
+def _restore(
+    store: TrackingStore, checkpoint: CheckpointRecord, files: Path, progress: Callable[[int], None] | None
+) -> None:
     restore = partial(storage.restore_checkpoint, storage_id=checkpoint.uuid, directory=files, progress=progress)
-    is_served = is_server_url(store_url)
+    is_served = is_server_url(store.url)
     try:
-        manager = open_storage_block(checkpoint.storage)
+        manager = open_checkpoint_storage(store, checkpoint, chosen=True)
         restore(manager.with_few_retries() if is_served else manager)
     except (CheckpointNotFound, PluginError, SecretMissing, StorageError) as error:
         if not is_served:
             raise
-        _log.warning("%s reads checkpoint %s, because this machine cannot: %s", store_url, checkpoint.uuid, error)
-        with closing(ServerConnection(store_url)) as server:
+        _log.warning("%s reads checkpoint %s, because this machine cannot: %s", store.url, checkpoint.uuid, error)
+        with closing(ServerConnection(store.url)) as server:
             restore(ServedStorage(server))
 
 

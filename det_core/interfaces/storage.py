@@ -150,7 +150,8 @@ class StorageManager(ABC):
     def location(self, storage_id: str) -> str:
         """Return the URI of this checkpoint, such as ``s3://bucket/prefix/ID``, or an empty string if it has none.
 
-        Observers refer to checkpoints by it. The default is a ``file:`` URI for a store with a `local_path`.
+        Observers refer to checkpoints by it. The default is a ``file:`` URI for a store with a `local_path`. One of
+        another scheme means that all machines have the same store, unlike a path.
 
         Args:
             storage_id: id of the checkpoint.

@@ -12,6 +12,7 @@ from det_core.runner._code_checks import check_code
 from det_core.runner._continuation import continue_experiment, fork_experiment
 from det_core.runner._detached import start_detached
 from det_core.runner._experiment_runner import ExperimentRunner
+from det_core.runner._server_storage import explain_storage, use_server_storage
 from det_core.runner._submit import submit_experiment
 
 __all__ = [
@@ -21,10 +22,12 @@ __all__ = [
     "continue_experiment",
     "continue_in_background",
     "delete_checkpoints",
+    "explain_storage",
     "fork_experiment",
     "is_latest_checkpoint",
     "resume_in_background",
     "start_detached",
     "submit_experiment",
     "train_in_background",
+    "use_server_storage",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.config import ExperimentConfig
-from det_core.errors import InvalidExperimentException
+from det_core.errors import ExperimentBusy, InvalidExperimentException
 from det_core.home import default_storage
 from det_core.interfaces.records import ExperimentRecord
 from det_core.interfaces.tracking import TrackingStore
@@ -22,6 +22,7 @@ from det_core.runner._detached import start_detached
 from det_core.runner._experiment_runner import ExperimentRunner
 from det_core.runner._submit import submit_experiment
 from det_core.tracking import is_server_url
+from det_core.tracking.control import living_runner
 from det_core.tracking.remote import ServerConnection
 from det_core.tracking.secret_files import resolve_secrets
 
@@ -111,6 +112,11 @@ def resume_in_background(
         DetError: no runner can run the experiment.
         ExperimentBusy: it has a runner.
     """
+    if living_runner(store.lease_holder(experiment_id)):
+        raise ExperimentBusy(
+            f"experiment {experiment_id} is running already; watch it with: det experiment logs {experiment_id} -f, "
+            f"stop it with: det experiment pause {experiment_id}"
+        )
     if not is_server_url(store.url):
         ExperimentRunner(store, experiment_id)  # raises an error if no runner can run it, before a process is started
     recorded(store.experiment(experiment_id))
@@ -120,6 +126,14 @@ def resume_in_background(
         start_detached(store, experiment_id, from_beginning=from_beginning)
 
 
+def without_own_directory(config: dict[str, Any]) -> dict[str, Any]:
+    """Leave the choice of the checkpoint storage to the server if the config chose the default one of this machine."""
+    own, block = default_storage(), config.get("checkpoint_storage") or {}
+    if own.items() <= block.items():
+        config["checkpoint_storage"] = {name: value for name, value in block.items() if name not in own} or None
+    return config
+
+
 def _upload(
     store: TrackingStore, config: ExperimentConfig, context_dir: Path, original_config: str
 ) -> ExperimentRecord:
@@ -127,20 +141,12 @@ def _upload(
         raise InvalidExperimentException("the config has no entrypoint; add one, such as entrypoint: model_def:MyTrial")
     check_code(config, context_dir)
     document = {
-        "config": _without_own_directory(copy_as_json(resolve_secrets(config.dump()))),
+        "config": without_own_directory(copy_as_json(resolve_secrets(config.dump()))),
         "original_config": original_config,
         "code": base64.b64encode(pack_context_dir(context_dir)).decode(),
         "external_id": uuid.uuid4().hex,  # a repeated request returns the same experiment
     }
     return store.experiment(_post(store, "/api/experiments", document)["id"])
-
-
-def _without_own_directory(config: dict[str, Any]) -> dict[str, Any]:
-    """Leave the choice of the checkpoint storage to the server if the config chose the default one of this machine."""
-    own, block = default_storage(), config.get("checkpoint_storage") or {}
-    if own.items() <= block.items():
-        config["checkpoint_storage"] = {name: value for name, value in block.items() if name not in own} or None
-    return config
 
 
 def _post(store: TrackingStore, path: str, document: Mapping[str, Any]) -> dict[str, Any]:

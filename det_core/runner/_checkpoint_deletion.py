@@ -10,7 +10,7 @@ from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner._lease import Lease
+from det_core.tracking._lease import Lease
 
 
 def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
@@ -38,7 +38,11 @@ def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
 
 
 def delete_checkpoints(
-    store: TrackingStore, checkpoints: Sequence[CheckpointRecord], globs: Sequence[str] = ()
+    store: TrackingStore,
+    checkpoints: Sequence[CheckpointRecord],
+    globs: Sequence[str] = (),
+    *,
+    by_server: bool = False,
 ) -> dict[str, dict[str, int]]:
     """Delete the files of checkpoints, or only those that match. Call `check_deletable` for all of them first.
 
@@ -48,6 +52,8 @@ def delete_checkpoints(
         store: the tracking store.
         checkpoints: the checkpoints.
         globs: patterns of the files to delete; empty for all files.
+        by_server: whether this process deletes for people on other machines, whose directories it does not have and
+            who may not choose the storage that it opens.
 
     Returns:
         Sizes in bytes of the remaining files by path, by uuid of the checkpoint.
@@ -63,7 +69,14 @@ def delete_checkpoints(
         for checkpoint in checkpoints:
             for lease in leases:
                 lease.check()
-            left[checkpoint.uuid] = remove_checkpoint(store, checkpoint, globs, on_deleted=client.checkpoint_deleted)
+            left[checkpoint.uuid] = remove_checkpoint(
+                store,
+                checkpoint,
+                globs,
+                chosen=not by_server,
+                is_shared=by_server,
+                on_deleted=client.checkpoint_deleted,
+            )
     return left
 
 

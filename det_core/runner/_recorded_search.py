@@ -218,6 +218,8 @@ class RecordedSearch:
     def _problem(self, action: Action, now: TrialUpdate | None) -> str:
         """Return why the action is impossible, or "" if it is possible."""
         if isinstance(action, Create):
+            if action.source is not None and action.source not in self._trials:
+                return "its source trial does not exist yet"
             return "that trial exists already" if now else ""
         if now is None:
             return "it has not created that trial"

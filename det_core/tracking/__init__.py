@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from det_core.tracking._lazy_store import open_lazy_store as open_lazy_store
     from det_core.tracking._open import AGENT_URL as AGENT_URL
     from det_core.tracking._open import default_url as default_url
+    from det_core.tracking._open import det_command as det_command
     from det_core.tracking._open import is_server_url as is_server_url
     from det_core.tracking._open import open_store as open_store
 
@@ -20,6 +21,7 @@ _EXPORTS = {
     "AGENT_URL": "det_core.tracking._open",
     "is_server_url": "det_core.tracking._open",
     "default_url": "det_core.tracking._open",
+    "det_command": "det_core.tracking._open",
     "open_lazy_store": "det_core.tracking._lazy_store",
     "open_store": "det_core.tracking._open",
 }

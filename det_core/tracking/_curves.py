@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, BindParameter, ColumnElement, ScalarSelect, bindparam, false, select, union
+from sqlalchemy import BigInteger, BindParameter, ColumnElement, ScalarSelect, bindparam, false, func, select, union
 
+from det_core.errors import UnwritableText
 from det_core.interfaces.records import MAX_STEPS, require_writable
+from det_core.json_values import NON_FINITE
 from det_core.tracking._rows import StoreMixin, get_trial
 from det_core.tracking._schema import metrics, trials
 
@@ -27,8 +29,11 @@ _points = bindparam("points", type_=BigInteger)
 
 def _wanted(of: Any) -> tuple[ColumnElement[bool], ...]:
     after, until = (bindparam(name, type_=BigInteger) for name in ("after", "until"))
-    is_within = (of.c.steps_completed > after, of.c.steps_completed <= until)
-    return of.c.archived == false(), of.c.group == bindparam("of_group"), *is_within
+    return *_of_group(of), of.c.steps_completed > after, of.c.steps_completed <= until
+
+
+def _of_group(of: Any) -> tuple[ColumnElement[bool], ...]:
+    return of.c.archived == false(), of.c.group == bindparam("of_group")
 
 
 _steps = select(_step).where(_candidate.c.trial_id == trials.c.id, *_wanted(_candidate)).limit(1).correlate(trials)
@@ -75,6 +80,38 @@ class CurvesMixin(StoreMixin):
                 add(self._last(metric), [trial_id for trial_id in long if found[trial_id]])
         return found
 
+    def divergences(self, trial_ids: Collection[int], metric: str, *, group: str) -> dict[int, tuple[int, float]]:
+        try:
+            require_writable(metric)
+        except UnwritableText:  # a name that no report has
+            return {}
+        found: dict[int, tuple[int, float]] = {}
+        query, remaining = self._first_after_numbers(metric), iter(trial_ids)
+        with self._database.read() as connection:
+            while some := list(islice(remaining, _AT_ONCE)):
+                for trial_id, step, name in connection.execute(query, {"trials": some, "of_group": group}):
+                    found[trial_id] = (step, NON_FINITE[name])
+        return found
+
+    def _first_after_numbers(self, metric: str) -> Select[Any]:
+        """Select the first row of trials after the last finite number of a metric that has it, as NaN or infinity."""
+        numbers = metrics.alias("numbers")
+        rows = select(numbers.c.steps_completed).where(numbers.c.trial_id == trials.c.id, *_of_group(numbers))
+        with_number = rows.where(self._database.number(numbers, metric).is_not(None))
+        last = with_number.order_by(numbers.c.steps_completed.desc()).limit(1).correlate(trials).scalar_subquery()
+        later = select(_candidate.c.id).where(
+            _candidate.c.trial_id == trials.c.id,
+            *_of_group(_candidate),
+            _step > func.coalesce(last, -1),
+            self._database.non_finite(_candidate, metric).is_not(None),
+        )
+        first = later.order_by(_step).limit(1).correlate(trials).scalar_subquery()
+        name = self._database.non_finite(_point, metric)
+        query = select(_point.c.trial_id, _point.c.steps_completed, name).join_from(
+            trials, _point, _point.c.id == first
+        )
+        return query.where(trials.c.id.in_(_trials))
+
     def _every(self, metric: str) -> Select[Any]:
         """Select all rows of trials, including rows without the metric."""
         of_trials = select(*self._columns(metric)).where(_point.c.trial_id.in_(_trials), *_wanted(_point))
@@ -116,8 +153,9 @@ class CurvesMixin(StoreMixin):
         stride = (_last_step - _point.c.steps_completed + _points - 1) // _points
         first = self._of_trials(metric, _step, stride.label("stride"))
         walk = first.cte("walk", recursive=True)
-        later = _step >= walk.c.steps_completed + walk.c.stride
-        following = self._nearest(metric, walk, _step, _candidate.c.trial_id == walk.c.trial_id, later)
+        here = walk.c.steps_completed
+        later = (_step > here, _step >= here + walk.c.stride)  # the stride is 0 if only the last row has the metric
+        following = self._nearest(metric, walk, _step, _candidate.c.trial_id == walk.c.trial_id, *later)
         walk = walk.union_all(
             select(*self._columns(metric), walk.c.stride).join_from(walk, _point, _point.c.id == following)
         )

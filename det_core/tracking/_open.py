@@ -59,6 +59,11 @@ def is_server_url(url: str) -> bool:
     return url.lower().startswith(("http://", "https://"))
 
 
+def det_command(url: str) -> str:
+    """Return the beginning of commands that use a tracking store, such as ``det -m https://det.example.org``."""
+    return f"det -m {url}" if is_server_url(url) else "det"
+
+
 def default_url() -> str:
     """Return the URL of the embedded tracking store."""
     return file_url(home_directory() / "det.db")

@@ -158,7 +158,9 @@ def store(det_home: Path) -> Iterator[TrackingStore]:
 @pytest.fixture
 def record(store: TrackingStore, tmp_path: Path) -> Record:
     """Create experiment 1 with trial 1 in its first run."""
-    experiment = store.create_experiment(config=CONFIG, original_config="name: digits", owner="ada")
+    storage = {"type": "directory", "container_path": str(tmp_path / "storage")}
+    config = {**CONFIG, "checkpoint_storage": storage}
+    experiment = store.create_experiment(config=config, original_config="name: digits", owner="ada")
     trial = store.create_trial(experiment.id, hparams={"lr": 0.1, "nested": {"depth": 2}}, seed=7)
     store.start_run(trial.id, allocation_id="first")
     store.set_experiment_state(experiment.id, State.ACTIVE)

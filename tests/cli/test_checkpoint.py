@@ -14,12 +14,15 @@ from sqlalchemy import update
 from det_core.cli.render.transfer_progress import show_transfer
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import StorageError
+from det_core.home import private_directory
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
+from det_core.interfaces.secrets import REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import package_command
-from det_core.runner import _lease
 from det_core.storage.directory import DirectoryStorage
+from det_core.tracking import _lease
 from det_core.tracking._schema import experiments
+from det_core.tracking.secret_files import write_secret
 
 from ..waiting import wait_for
 from .conftest import Det, Record
@@ -205,6 +208,46 @@ def test_gc_finishes_a_failed_rm(det: Det, trained: Record, monkeypatch: pytest.
     assert [path.name for path in (trained.directory / "storage").iterdir()] == ["last-one"]
     assert det("checkpoint", "rm", "last-one", "--glob", "w*", "--yes").code == 0
     assert resources(trained, "last-one") == (CheckpointState.PARTIALLY_DELETED, {"metadata.json"})
+
+
+@pytest.fixture
+def documents(trained: Record) -> Path:
+    """Record files of this user as a checkpoint, as whoever reports as a worker may, and return their directory."""
+    directory = trained.directory / "home" / "documents"
+    directory.mkdir(parents=True)
+    (directory / "letter").touch()
+    block = {"type": "directory", "container_path": str(directory.parent)}
+    trained.store.begin_checkpoint("documents", trial_id=1, run_id=1, storage=block)
+    trained.store.complete_checkpoint(
+        "documents", run_id=1, steps_completed=5, resources={"letter": 0, "metadata.json": 1}, metadata={}
+    )
+    trained.checkpoint("newest", 400)
+    return directory
+
+
+def test_only_who_names_a_checkpoint_deletes_it_where_the_config_does_not(
+    det: Det, trained: Record, documents: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = f"in type directory, container_path {documents.parent}, which the config of its experiment does not name"
+    for command in (("checkpoint", "gc", 1), ("experiment", "delete", 1, "--yes")):
+        result = det(*command)
+        assert (result.code, f"documents is {other}" in result.err) == (1, True), result
+        assert (documents / "letter").exists()
+    assert det("checkpoint", "rm", "documents", "--yes").code == 0
+    assert f"documents is {other}" in caplog.text
+    assert not documents.exists()
+    assert det("experiment", "delete", 1, "--yes").code == 0
+
+
+def test_a_record_gets_no_secret_that_its_config_does_not_have(det: Det, trained: Record, tmp_path: Path) -> None:
+    write_secret(private_directory("secrets") / ("0" * 32), "the-secret")
+    block = {"type": "directory", "container_path": f"{tmp_path}/{REFERENCE_PREFIX}{'0' * 32}"}
+    trained.store.begin_checkpoint("curious", trial_id=1, run_id=1, storage=block)
+    trained.store.complete_checkpoint("curious", run_id=1, steps_completed=5, resources={}, metadata={})
+    for command in ("describe", "download"):
+        result = det("checkpoint", command, "curious")
+        assert "the-secret" not in result.out + result.err
+    assert (result.code, "asks for a secret of another config" in result.err) == (1, True)
 
 
 def refuse(*_: object) -> None:

@@ -117,7 +117,7 @@ def test_a_checkpoint_that_is_completed_during_the_removal_is_kept(
 
 @pytest.mark.usefixtures("only_det_core")
 def test_a_storage_that_cannot_be_searched_is_reported(det: Det, trained: Record) -> None:
-    trained.store.begin_checkpoint("far", trial_id=1, run_id=1, storage={"type": "s3", "bucket": "b"})
+    trained.store.create_experiment(config={"checkpoint_storage": {"type": "s3", "bucket": "b"}})
     result = det("checkpoint", "gc", "--orphans", "--older-than", "0s")
     assert result.code == 1
     assert package_command("install", "det-storage-s3") in result.err

@@ -51,7 +51,7 @@ def test_describe_shows_an_experiment(det: Det, trained: Record) -> None:
     assert "accuracy=0.75" in det("experiment", "describe", 1, "--metrics").out
 
     described = det("experiment", "describe", 1, "--metrics", "--json").json
-    assert described["config"] == CONFIG
+    assert described["config"] == trained.experiment.config
     assert [trial["id"] for trial in described["trials"]] == [1]
     assert [checkpoint["uuid"] for checkpoint in described["checkpoints"]] == ["best-one", "last-one"]
     assert len(described["metrics"]) == 6

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from det_core.cli.commands._checkpoint_orphans import find_orphans, remove_orphan
+from det_core.cli.commands._checkpoint_orphans import find_orphans
 from det_core.config import parse_config
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.search_method import Create
@@ -204,7 +204,7 @@ def assert_nothing_is_left(attacked: Round) -> None:
     """Check that neither processes nor files are left behind."""
     wait_for(lambda: not attacked.processes())
     for orphan in find_orphans(attacked.store, timedelta(0)).found:  # as `det checkpoint gc --orphans` does
-        remove_orphan(attacked.store, orphan)
+        orphan.remove()
     trials = [trial.id for trial in attacked.store.trials(attacked.experiment_id)]
     states = [CheckpointState.COMPLETED, CheckpointState.ERROR]
     rows = attacked.store.checkpoints(experiment_id=attacked.experiment_id, states=states)

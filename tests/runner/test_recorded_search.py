@@ -173,6 +173,8 @@ def test_a_snapshot_shortens_the_replay(
         ([Close(0), Train(0, 8)], "the trial has ended"),
         ([Train(0, 4)], "the trial has already trained 4"),
         ([Create(2, {}, source=0)], "its source trial has not saved any checkpoint"),
+        ([Create(2, {}, source=5)], "its source trial does not exist yet"),
+        ([Create(2, {}), Create(3, {}, source=2)], "its source trial does not exist yet"),
     ],
 )
 def test_impossible_actions_are_refused_and_not_recorded(

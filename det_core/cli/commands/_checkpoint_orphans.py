@@ -7,18 +7,29 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 from det_core import storage
-from det_core.cli.render.formats import mask_references
-from det_core.errors import DetError
+from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.recorded_storage import (
+    describe_storage,
+    experiment_config,
+    find_other_storage,
+    is_bucket,
+    open_checkpoint_storage,
+    without_numbers,
+)
+from det_core.errors import DetError, StorageError
+from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import is_server_url
 
 
 @dataclass(frozen=True)
@@ -29,9 +40,8 @@ class Orphan:
     reason: str
     files: Mapping[str, int]
     """Sizes in bytes, by path."""
-    manager: StorageManager
-    active: bool
-    """Whether the tracking store has it as ACTIVE. It becomes DELETED before its files are removed."""
+    remove: Callable[[], bool]
+    """Function that removes it unless its run has completed it in the meantime, and returns whether it was removed."""
 
 
 @dataclass
@@ -53,26 +63,35 @@ def find_orphans(store: TrackingStore, older_than: timedelta) -> Orphans:
     """
     from det_core.core import open_storage_block
 
+    is_served = is_server_url(store.url)
     before = datetime.now(timezone.utc) - older_than
     orphans = Orphans()
     for row in store.checkpoints(states=[CheckpointState.ACTIVE]):
         reason = _abandoned(store, row, before)
         if reason:
             with _noted(orphans, f"checkpoint {row.uuid}"):
-                manager = open_storage_block(row.storage)
-                orphans.found.append(Orphan(row.uuid, reason, manager.list(row.uuid), manager, active=True))
+                if other := find_other_storage(experiment_config(store, row), row):
+                    raise StorageError(other)
+                files = {} if is_served else open_checkpoint_storage(store, row).list(row.uuid)
+                orphans.found.append(Orphan(row.uuid, reason, files, partial(_remove_active, store, row)))
     for block in _blocks(store):
-        with _noted(orphans, f"storage {mask_references(json.dumps(block))}"):
+        with _noted(orphans, f"storage {describe_storage(block)}"):
             manager = open_storage_block(block)
             orphans.found += _unrecorded(store, manager, before)
+            if is_served and not is_bucket(manager):
+                raise StorageError("on another machine, only a command there finds files without a record")
     return orphans
 
 
-def remove_orphan(store: TrackingStore, orphan: Orphan) -> bool:
-    """Remove an orphan unless its run has completed it in the meantime, and return whether it was removed."""
-    if orphan.active and not store.delete_checkpoint(orphan.uuid, only=CheckpointState.ACTIVE):
+def _remove_active(store: TrackingStore, row: CheckpointRecord) -> bool:
+    if not store.delete_checkpoint(row.uuid, only=CheckpointState.ACTIVE):
         return False
-    storage.delete_stored_files(orphan.manager, orphan.uuid)
+    remove_checkpoint(store, row, on_deleted=lambda _: None)
+    return True
+
+
+def _remove_unrecorded(manager: StorageManager, storage_id: str) -> bool:
+    storage.delete_stored_files(manager, storage_id)
     return True
 
 
@@ -104,14 +123,13 @@ def _unrecorded(store: TrackingStore, manager: StorageManager, before: datetime)
     states = {row.uuid: row.state for row in rows}
     for storage_id, written in held.items():
         state = states.get(storage_id)
+        remove = partial(_remove_unrecorded, manager, storage_id)
         if state is CheckpointState.DELETED:
-            yield Orphan(
-                storage_id, "deleted, but its files still exist", manager.list(storage_id), manager, active=False
-            )
+            yield Orphan(storage_id, "deleted, but its files still exist", manager.list(storage_id), remove)
         elif state is None and written < before and _is_ours(storage_id):
             files = manager.list(storage_id)
             if not _belongs_to_others(files):
-                yield Orphan(storage_id, "incomplete and not recorded", files, manager, active=False)
+                yield Orphan(storage_id, "incomplete and not recorded", files, remove)
 
 
 def _is_ours(storage_id: str) -> bool:
@@ -131,12 +149,8 @@ def _belongs_to_others(files: Mapping[str, int]) -> bool:
 
 
 def _blocks(store: TrackingStore) -> list[dict[str, Any]]:
-    """Return the config blocks of all storages that checkpoints or experiments use, without duplicates."""
-    used = [row.storage for row in store.checkpoints(states=list(CheckpointState))]
-    configured = [experiment.config.get("checkpoint_storage") for experiment in store.experiments()]
-    blocks: dict[str, dict[str, Any]] = {}
-    for block in (*used, *configured):
-        where = {key: value for key, value in (block or {}).items() if not key.startswith("save_")}
-        if where:
-            blocks[json.dumps(where, sort_keys=True)] = where
-    return list(blocks.values())
+    """Return the config blocks of all storages that experiments use, without duplicates."""
+    configured = (
+        experiment.config.get("checkpoint_storage") or default_storage() for experiment in store.experiments()
+    )
+    return list({json.dumps(block, sort_keys=True): block for block in map(without_numbers, configured)}.values())

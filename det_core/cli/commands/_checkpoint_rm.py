@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
+from det_core.core.recorded_storage import experiment_config, find_other_storage
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
@@ -64,4 +65,5 @@ def _notes(store: TrackingStore, checkpoints: Sequence[CheckpointRecord]) -> Ite
         trials = ", ".join(map(str, store.trials_using(one.uuid)))
         notes = [f"used by trial {trials}"] if trials else []
         notes += ["the checkpoint from which its trial continues"] if is_latest_checkpoint(store, one) else []
+        notes += filter(None, [find_other_storage(experiment_config(store, one), one)])
         yield "; ".join([f"{one.uuid}: batch {one.steps_completed} of trial {one.trial_id}", *notes])

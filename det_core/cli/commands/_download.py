@@ -8,15 +8,16 @@ from det_core.cli.render.experiment_summary import DOWNLOAD_DIRECTORY
 from det_core.cli.render.formats import print_json
 from det_core.cli.render.transfer_progress import show_transfer
 from det_core.interfaces.records import CheckpointRecord
+from det_core.interfaces.tracking import TrackingStore
 
 
-def download_to(checkpoint: CheckpointRecord, output: Path | None, *, store_url: str, as_json: bool) -> int:
+def download_to(store: TrackingStore, checkpoint: CheckpointRecord, output: Path | None, *, as_json: bool) -> int:
     """Download a checkpoint, show the progress, print the path, and return the exit code.
 
     Args:
+        store: the tracking store.
         checkpoint: the checkpoint.
         output: directory for its files, or None for a subdirectory of `DOWNLOAD_DIRECTORY`.
-        store_url: URL of the tracking store that has the record.
         as_json: whether to print JSON.
     """
     from det_core.experimental._downloads import download_checkpoint
@@ -24,7 +25,7 @@ def download_to(checkpoint: CheckpointRecord, output: Path | None, *, store_url:
     target = output or DOWNLOAD_DIRECTORY / checkpoint.uuid
     total = sum(number for name, number in checkpoint.resources.items() if name != "metadata.json")
     with show_transfer(total) as progress:
-        download_checkpoint(checkpoint, target, progress, store_url=store_url)
+        download_checkpoint(store, checkpoint, target, progress)
     if as_json:
         print_json({"uuid": checkpoint.uuid, "path": target.absolute()})
     else:

@@ -4,47 +4,57 @@ from __future__ import annotations
 
 import argparse
 
-from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
-from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.checkpoint_removal import remove_checkpoint, remove_tensorboard_files
 from det_core.core.checkpoint_retention import find_warm_start_sources
 from det_core.core.event_stream import ClientEvents
+from det_core.core.recorded_storage import find_other_storage
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner._lease import Lease
 from det_core.tracking import open_store
+from det_core.tracking._lease import Lease
 from det_core.tracking.control import settled_experiment
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    """Remove the checkpoint files and TensorBoard files of an experiment, then its records.
+    """Remove the checkpoint files and TensorBoard files of experiments, then their records.
 
-    If the command is interrupted, running it again continues the removal.
+    All are checked before the first is removed. If the command is interrupted, running it again continues the removal.
 
     Raises:
-        DetError: the experiment may be running, the model registry holds one of its checkpoints, or another experiment
+        DetError: an experiment may be running, the model registry holds one of its checkpoints, or another experiment
             that has not completed starts from one.
     """
+    removed = []
     with open_store() as store:
-        experiment = store.experiment(args.experiment_id)
-        _refuse_needed(store, experiment)
-        if not (args.yes or confirm_removal(_question(store, experiment), as_json=args.json)):
+        experiments = [store.experiment(identity) for identity in dict.fromkeys(args.experiment_ids)]
+        for experiment in experiments:
+            _refuse_needed(store, experiment)
+        if not (args.yes or all(confirm_removal(_question(store, one), as_json=args.json) for one in experiments)):
             return 1
-        with ClientEvents(store) as client, Lease(store, experiment.id) as lease:  # from here on no runner can start
-            _refuse_registered(store, experiment)
-            checkpoints = _checkpoints(store, experiment)
-            for checkpoint in checkpoints:
-                lease.check()
-                remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
-            _remove_tensorboard(store, experiment)
-            store.delete_experiment(experiment.id, lease=lease.holder)
+        for experiment in experiments:
+            checkpoints = _delete(store, experiment)
+            removed.append({"id": experiment.id, "checkpoints": [checkpoint.uuid for checkpoint in checkpoints]})
+            if not args.json:
+                print(f"Deleted experiment {experiment.id} with {format_count(len(checkpoints), 'checkpoint')}")
     if args.json:
-        print_json({"id": experiment.id, "checkpoints": [checkpoint.uuid for checkpoint in checkpoints]})
-    else:
-        print(f"Deleted experiment {experiment.id} with {format_count(len(checkpoints), 'checkpoint')}")
+        print_json(removed if len(removed) > 1 else removed[0])
     return 0
+
+
+def _delete(store: TrackingStore, experiment: ExperimentRecord) -> list[CheckpointRecord]:
+    """Remove an experiment, and return its checkpoints."""
+    with ClientEvents(store) as client, Lease(store, experiment.id) as lease:  # from here on no runner can start
+        _refuse_registered(store, experiment)
+        checkpoints = _checkpoints(store, experiment)
+        for checkpoint in checkpoints:
+            lease.check()
+            remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
+        remove_tensorboard_files(store, experiment)
+        store.delete_experiment(experiment.id, lease=lease.holder)
+    return checkpoints
 
 
 def _refuse_needed(store: TrackingStore, experiment: ExperimentRecord) -> None:
@@ -80,8 +90,15 @@ def _refuse_registered(store: TrackingStore, experiment: ExperimentRecord) -> No
 
 
 def _checkpoints(store: TrackingStore, experiment: ExperimentRecord) -> list[CheckpointRecord]:
-    """Return all checkpoints, including deleted ones, because an interrupted removal may have left files."""
-    return store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+    """Return all checkpoints, including deleted ones, because an interrupted removal may have left files.
+
+    Those that a person deleted in a storage that the config does not name are left out.
+    """
+    return [
+        one
+        for one in store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+        if one.state is not CheckpointState.DELETED or not find_other_storage(experiment.config, one)
+    ]
 
 
 def _question(store: TrackingStore, experiment: ExperimentRecord) -> str:
@@ -92,13 +109,3 @@ def _question(store: TrackingStore, experiment: ExperimentRecord) -> str:
         f"Permanently delete experiment {experiment.id} ({experiment.name}, {experiment.state.value}) with {trials} "
         f"and {format_count(len(checkpoints), 'checkpoint')} ({format_size(stored)})?"
     )
-
-
-def _remove_tensorboard(store: TrackingStore, experiment: ExperimentRecord) -> None:
-    from det_core.core import open_storage_block
-
-    block = experiment.config.get("checkpoint_storage")
-    if block:
-        storage.delete_stored_files(
-            open_storage_block(block), store.cluster_id, [f"/tensorboard/experiment/{experiment.id}/"]
-        )

@@ -9,10 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from det_core.cli._command_table import FILTERS, JSON, YES, Command, UsageError, add_commands, make_argument
-from det_core.cli.commands._checkpoint_orphans import Orphan, find_orphans, remove_orphan
+from det_core.cli.commands._checkpoint_orphans import Orphan, find_orphans
 from det_core.cli.commands._download import download_to
 from det_core.cli.commands._listings import CHECKPOINT_LIST_ARGUMENTS, list_checkpoints
-from det_core.cli.render.experiment_summary import checkpoint_location
+from det_core.cli.render.checkpoint_place import locate_checkpoint
 from det_core.cli.render.formats import format_count, format_size, format_table, print_json, record_to_json
 from det_core.cli.render.records import checkpoint_facts
 from det_core.errors import DetError
@@ -31,18 +31,17 @@ def _list(args: argparse.Namespace) -> int:
 def _describe(args: argparse.Namespace) -> int:
     with open_store() as store:
         checkpoint = store.checkpoint(args.uuid)
-    path = checkpoint_location(checkpoint)
+        place = locate_checkpoint(store, checkpoint)
     if args.json:
-        print_json(record_to_json(checkpoint, path=path))
+        print_json(record_to_json(checkpoint, path=place.path, machine=place.machine))
     else:
-        print(checkpoint_facts(checkpoint, path))
+        print(checkpoint_facts(checkpoint, str(place)))
     return 0
 
 
 def _download(args: argparse.Namespace) -> int:
     with open_store() as store:
-        checkpoint = store.checkpoint(args.uuid)
-    return download_to(checkpoint, args.output, store_url=store.url, as_json=args.json)
+        return download_to(store, store.checkpoint(args.uuid), args.output, as_json=args.json)
 
 
 def _gc(args: argparse.Namespace) -> int:
@@ -63,7 +62,7 @@ def _gc_orphans(args: argparse.Namespace) -> int:
         orphans = find_orphans(store, args.older_than)
         for orphan in orphans.found:
             try:
-                if args.dry_run or remove_orphan(store, orphan):
+                if args.dry_run or orphan.remove():
                     removed.append(orphan)
             except DetError as error:
                 failed.append(f"checkpoint {orphan.uuid}: {error}")

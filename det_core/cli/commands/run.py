@@ -41,10 +41,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from det_core.tracking import open_store
+    from det_core.tracking import is_server_url, open_store
 
     config = read_config(args.config, args.changes)
     with open_store() as store:
+        if is_server_url(store.url):
+            from det_core.runner import explain_storage, use_server_storage
+
+            config = use_server_storage(config, store.url)
+            print(explain_storage(config, store.url), file=sys.stderr if args.json else sys.stdout, flush=True)
         experiment = submit_config_file(store, config, args.config, args.directory or args.config.parent, args.changes)
         if not args.json:
             print(f"Created experiment {experiment.id}", flush=True)
@@ -138,11 +143,13 @@ def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool
 
 def print_summary(store: TrackingStore, experiment_id: int, *, as_json: bool) -> None:
     """Print the outcome of an experiment."""
+    from det_core.tracking import det_command
+
     result = summarize_experiment(store, experiment_id)
     if as_json:
         print_json(result)
     else:
-        print(*summary_lines(result), sep="\n")
+        print(*summary_lines(result, det_command(store.url)), sep="\n")
 
 
 def _status(signals: Sequence[int]) -> str:

@@ -45,10 +45,11 @@ def _check(args: argparse.Namespace) -> int:
 
 def _find_lost(store: TrackingStore) -> tuple[list[str], int]:
     """Return a line for each checkpoint that is not in its directory, and the number of those in other stores."""
-    from det_core.cli.render.experiment_summary import checkpoint_location
+    from det_core.cli.render.checkpoint_place import locate_checkpoint
     from det_core.storage import METADATA_FILE
 
-    places = {one.uuid: Path(checkpoint_location(one)) for one in store.checkpoints(states=[CheckpointState.COMPLETED])}
+    complete = store.checkpoints(states=[CheckpointState.COMPLETED])
+    places = {one.uuid: Path(locate_checkpoint(store, one).path) for one in complete}
     here = {uuid: place for uuid, place in places.items() if place.is_absolute()}
     gone = {uuid for uuid, place in here.items() if not (place / METADATA_FILE).exists()}
     lost = [

@@ -38,7 +38,8 @@ def _describe(args: argparse.Namespace) -> int:
             wanted = {"metrics": found, "system_metrics": system} if args.metrics else {}
             print_json(record_to_json(trial, checkpoints=checkpoints, **wanted))
             return 0
-        print(join_sections(trial_facts(trial), checkpoint_table(checkpoints), system_table(system)))
+        config = store.experiment(trial.experiment_id).config
+        print(join_sections(trial_facts(trial, config), checkpoint_table(checkpoints), system_table(system)))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)
     return 0
@@ -66,7 +67,7 @@ def _download(args: argparse.Namespace) -> int:
         raise UsageError("--best and --latest exclude each other; give one of them")
     with open_store() as store:
         checkpoint = _chosen(store, store.trial(args.trial_id), latest=args.latest)
-    return download_to(checkpoint, args.output, store_url=store.url, as_json=args.json)
+        return download_to(store, checkpoint, args.output, as_json=args.json)
 
 
 def _chosen(store: TrackingStore, trial: TrialRecord, *, latest: bool) -> CheckpointRecord:

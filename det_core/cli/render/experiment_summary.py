@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 
+from det_core.cli.render.checkpoint_place import OTHER_MACHINE, CheckpointPlace, locate_checkpoint
 from det_core.cli.render.formats import (
-    elapsed_time,
     flatten_mapping,
     format_count,
     format_table,
     format_value,
-    mask_references,
 )
 from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
-from det_core.errors import DetError
 from det_core.interfaces.records import (
     CheckpointRecord,
     ExperimentRecord,
@@ -27,6 +25,7 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
+from det_core.metric_directions import missing_direction
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 from det_core.tracking.printable import printable_text
@@ -61,6 +60,7 @@ class ExperimentSummary:
     interruptions: int
     """Number of runs that the engine ended, over all trials."""
     seconds: float
+    """Seconds during which at least one trial ran."""
     best: BestValidation | None
     top: Sequence[TrialResult]
     """Best trials of a search, the best first. Empty if there was only one trial."""
@@ -69,7 +69,11 @@ class ExperimentSummary:
     checkpoint_value: float | None
     """Value of the searcher metric at ``checkpoint``."""
     path: str | None
-    """Location of ``checkpoint``, as from `checkpoint_location`."""
+    """Path of ``checkpoint``, as in `CheckpointPlace`."""
+    machine: str | None = None
+    """Machine that has the path, as in `CheckpointPlace`."""
+    direction: str = ""
+    """Line about a missing ``smaller_is_better``, or "" if none is needed."""
 
 
 def summarize_experiment(store: TrackingStore, experiment_id: int) -> ExperimentSummary:
@@ -77,6 +81,7 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
     experiment = store.experiment(experiment_id)
     trials = store.trials(experiment_id)
     value, checkpoint = best_checkpoint(store, experiment_id) or (None, latest_checkpoint(store, experiment))
+    place = locate_checkpoint(store, checkpoint) if checkpoint else None
     return ExperimentSummary(
         id=experiment_id,
         state=experiment.state,
@@ -85,13 +90,21 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         steps_completed=sum(trial.steps_completed for trial in trials),
         restarts=sum(trial.restarts for trial in trials),
         interruptions=sum(trial.interruptions for trial in trials),
-        seconds=elapsed_time(experiment.start_time, experiment.end_time).total_seconds(),
+        seconds=store.running_seconds([experiment_id])[experiment_id],
         best=best_validation(store, experiment),
         top=store.trial_results(experiment_id, order=TrialOrder.BEST, limit=_TOP) if len(trials) > 1 else (),
         checkpoint=checkpoint,
         checkpoint_value=value,
-        path=checkpoint_location(checkpoint) if checkpoint else None,
+        path=place.path if place else None,
+        machine=place.machine if place else None,
+        direction=_direction(experiment),
     )
+
+
+def _direction(experiment: ExperimentRecord) -> str:
+    metric, smaller_is_better = searcher_metric(experiment.config)
+    given = not smaller_is_better or "smaller_is_better" in experiment.original_config
+    return "" if given else missing_direction(metric)
 
 
 def best_validation(store: TrackingStore, experiment: ExperimentRecord) -> BestValidation | None:
@@ -123,21 +136,13 @@ def latest_checkpoint(store: TrackingStore, experiment: ExperimentRecord) -> Che
     return next(reversed(store.checkpoints(experiment_id=experiment.id)), None)
 
 
-def checkpoint_location(checkpoint: CheckpointRecord) -> str:
-    """Return the directory of a checkpoint, or a description of its storage if it is in no mounted file system."""
-    from det_core.core import open_storage_block
+def summary_lines(result: ExperimentSummary, det: str = "det") -> Iterator[str]:
+    """Yield the closing lines with the result, its location and the commands for the next steps.
 
-    try:
-        path = open_storage_block(checkpoint.storage).local_path(checkpoint.uuid)
-    except DetError:
-        path = None
-    return (
-        str(path) if path else mask_references(", ".join(f"{key} {value}" for key, value in checkpoint.storage.items()))
-    )
-
-
-def summary_lines(result: ExperimentSummary) -> Iterator[str]:
-    """Yield the closing lines with the result, its location and the commands for the next steps."""
+    Args:
+        result: outcome of the experiment.
+        det: beginning of the commands, as from `det_core.tracking.det_command`.
+    """
     counts = [format_count(result.trials, "trial"), format_count(result.steps_completed, "batch", "batches")]
     if result.restarts:
         counts.append(format_count(result.restarts, "failed run"))
@@ -149,18 +154,20 @@ def summary_lines(result: ExperimentSummary) -> Iterator[str]:
         best = result.best
         value = f"{printable_text(best.metric)}={format_value(best.value)}"
         yield f"  best {value} at batch {best.steps_completed} of trial {best.trial_id}"
-        yield from _top_lines(result.top, best.metric)
+        yield from _top_lines(result.top, best.metric, det)
+        if result.direction:
+            yield f"  note: {result.direction}"
     if result.checkpoint:
-        yield from _checkpoint_lines(result.checkpoint, result)
+        yield from _checkpoint_lines(result.checkpoint, result, det)
     if result.error:
         yield f"  error: {result.error}"
     if result.state is State.ERROR:
-        yield f"  full output: det experiment logs {result.id}"
+        yield f"  full output: {det} experiment logs {result.id}"
     if result.state is State.PAUSED or (
         result.state is not State.COMPLETED and (result.checkpoint or not result.error)
     ):
         where = " from the latest checkpoint" if result.checkpoint else ""
-        yield f"  to continue{where}: det experiment resume {result.id}"
+        yield f"  to continue{where}: {det} experiment resume {result.id}"
 
 
 _ENDINGS = {
@@ -171,10 +178,10 @@ _ENDINGS = {
 }
 
 
-def _top_lines(top: Sequence[TrialResult], metric: str) -> Iterator[str]:
+def _top_lines(top: Sequence[TrialResult], metric: str, det: str) -> Iterator[str]:
     if top:
         yield f"    with {format_hyperparameters(top[0].trial, flatten_mapping(top[0].trial.hparams))}"
-        yield f"  the best trials (all: det experiment trials {top[0].trial.experiment_id} --sort-by best)"
+        yield f"  the best trials (all: {det} experiment trials {top[0].trial.experiment_id} --sort-by best)"
         names = varying_hyperparameters(result.trial for result in top)
         rows = (
             (one.trial.id, one.best.value, one.best.steps_completed, format_hyperparameters(one.trial, names))
@@ -184,11 +191,12 @@ def _top_lines(top: Sequence[TrialResult], metric: str) -> Iterator[str]:
         yield indent(format_table(("trial", metric, "at batch", "hyperparameters"), rows), "    ")
 
 
-def _checkpoint_lines(checkpoint: CheckpointRecord, result: ExperimentSummary) -> Iterator[str]:
+def _checkpoint_lines(checkpoint: CheckpointRecord, result: ExperimentSummary, det: str) -> Iterator[str]:
     which = "latest" if result.checkpoint_value is None else "best"
     yield f"  {which} checkpoint {checkpoint.uuid} (batch {format_value(checkpoint.steps_completed)})"
-    yield f"    in {result.path}"
-    yield f"    to get it: det checkpoint download {checkpoint.uuid}"
+    yield f"    in {CheckpointPlace(str(result.path), result.machine)}"
+    where = ", there" if result.machine == OTHER_MACHINE else ""
+    yield f"    to get it{where}: {det} checkpoint download {checkpoint.uuid}"
     here = result.path is not None and Path(result.path).is_dir()
     path = result.path if here else DOWNLOAD_DIRECTORY / checkpoint.uuid
     lines = _how_to_load(checkpoint.metadata.get("trial_framework"), str(path))

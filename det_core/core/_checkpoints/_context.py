@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
@@ -20,13 +21,16 @@ from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
 from det_core.core._metric_values import to_steps
-from det_core.core._storage_block import open_storage_block
+from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
+from det_core.disk_errors import explain_disk_error
+from det_core.errors import StorageError
 from det_core.interfaces.records import Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.owner_process import OwnerProcess
+from det_core.tracking import is_server_url
 
 _log = logging.getLogger("det.core")
 
@@ -147,7 +151,7 @@ class CheckpointContext:
                 directory = space.enter_context(saving.open_workspace(self._storage, storage_id, group, shard=shard))
                 yield directory, storage_id
             except BaseException as error:  # noqa: BLE001  # raised again once the other ranks know
-                failure = error
+                failure = (isinstance(error, Exception) and explain_disk_error(error, directory)) or error
             offers = group.together(lambda: saving.find_written_files(directory, failure))
             self._owner.require()
             files = saving.assign_files(group, offers, directory)
@@ -231,26 +235,55 @@ class CheckpointContext:
     def delete(self, storage_id: str) -> None:
         """Remove the checkpoint from its storage and mark it DELETED in the tracking store.
 
-        It may be in another storage than this context's. If the storage has nothing under the id, this is not an error.
+        It may be in another storage than this context's, also one that only a det server has. If the storage of this
+        machine has nothing under the id, and the tracking store is no server's, this is not an error.
 
         Args:
             storage_id: the checkpoint's storage id.
         """
         row = self._source(storage_id).row()  # None if it belongs to another tracking store
-        manager = self._storage
-        if row and row.storage != self._recorder.storage_record:
-            manager = open_storage_block(row.storage)
-        stored = manager.list(storage_id)
+        if row and (row.storage != self._recorder.storage_record or is_server_url(self._store.url)):
+            remove_checkpoint(self._store, row, chosen=True, on_deleted=self._stream.checkpoint_deleted)
+            return
+        stored = self._storage.list(storage_id)
         if row:
             self._store.delete_checkpoint(storage_id)
         if not stored:
             _log.info("there is no checkpoint %s in its storage, so nothing was removed", storage_id)
             return
-        storage.delete_stored_files(manager, storage_id)
+        storage.delete_stored_files(self._storage, storage_id)
         owner = (
             {"trial_id": row.trial_id, "experiment_id": self._store.trial(row.trial_id).experiment_id} if row else {}
         )
         self._stream.emit(events.CheckpointDeleted, storage_id=storage_id, **owner)
+
+    def _rehearse(self, directory: Path, needed: int) -> None:
+        """Store the contents of a directory as a checkpoint without a row, read them back, and remove them.
+
+        Args:
+            directory: the directory.
+            needed: size of a later checkpoint in bytes, for which there must be space.
+
+        Raises:
+            StorageError: the storage cannot be used, or has not enough space.
+        """
+        from det_core.core._checkpoints._free_space import describe_lack_of_space
+
+        storage_id = str(uuid.uuid4())
+        if lack := describe_lack_of_space(self._storage, storage_id, needed):
+            raise StorageError(lack)
+        storage.save_checkpoint(self._storage, storage_id, storage.scan_directory(directory), {})
+        try:
+            with restoring.restored_path(
+                single_rank_group(),
+                self._source(storage_id),
+                self._storage.local_path(storage_id),
+                None,
+                verify=True,
+            ):
+                pass
+        finally:
+            storage.delete_stored_files(self._storage, storage_id)
 
     def _locate(self, storage_id: str) -> str:
         """Return the directory of a checkpoint, or its URI if users cannot read it in place."""

@@ -34,6 +34,7 @@ from det_server._rendering import STATIC_DIRECTORY, render_error
 from det_server._shares import Shares
 from det_server._site import Site, site_of
 from det_server._threads import Threads
+from det_server.api import Deletions
 
 _DATA = (API, "/data/", "/live")
 """Beginnings of the paths that scripts and programs read, whose errors are JSON."""
@@ -74,6 +75,7 @@ def make_application(
     app.state.cookie = cookie
     app.state.threads = threads = Threads()
     app.state.downloads = Shares()
+    app.state.deletions = Deletions(threads)
     app.add_exception_handler(HTTPException, _explain_status)
     app.add_exception_handler(RefusedError, _explain_refusal)
     for kind in (DetError, ValueError):

@@ -8,8 +8,11 @@ from typing import Any
 
 import yaml
 
+from det_core.config import parse_config
 from det_core.core import open_storage_block
+from det_core.core.recorded_storage import is_bucket
 from det_core.errors import DetError
+from det_core.interfaces.secrets import Secret, iter_texts
 from det_core.storage import check_storage
 
 _KEY = "checkpoint_storage"
@@ -33,6 +36,20 @@ def read_default_storage(file: Path) -> Mapping[str, Any]:
         )
     check_storage(open_storage_block(block))
     return block
+
+
+def offer_storage(block: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the block of a bucket without secrets, for clients that have credentials of their own.
+
+    Returns:
+        The block, or None if it is that of a directory, which clients do not have.
+    """
+    if not is_bucket(open_storage_block(block)):
+        return None
+    searcher = {"name": "single", "metric": "any", "max_length": {"batches": 1}}
+    marked = parse_config({"searcher": searcher, _KEY: block}).dump()[_KEY]
+    has_secret = {str(location[0]) for location, text in iter_texts(marked) if isinstance(text, Secret)}
+    return {key: value for key, value in block.items() if key not in has_secret}
 
 
 def add_default_storage(config: Mapping[str, Any], default: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -151,19 +151,21 @@ def make_site(
 ) -> tuple[Site, ASGIApp]:
     """Return the parts that all requests share, and the application of a server at a port."""
     from det_server._application import make_application
-    from det_server._default_storage import read_default_storage
+    from det_server._default_storage import offer_storage, read_default_storage
     from det_server._live_changes import LiveChanges
     from det_server._runner_keeper import RunnerKeeper
     from det_server._site import Site
 
     url = _public_url(options, hosts, port)
+    storage = read_default_storage(options.checkpoint_storage) if options.checkpoint_storage else None
     site = Site(
         store=store,
         url=url,
         access=access,
         changes=LiveChanges(store),
         keeper=RunnerKeeper(store),
-        checkpoint_storage=read_default_storage(options.checkpoint_storage) if options.checkpoint_storage else None,
+        checkpoint_storage=storage,
+        offered_storage=storage and offer_storage(storage),
     )
     return site, make_application(site, hosts, behind_proxy=bool(options.proxy_hosts), cookie=f"det-{port}")
 

@@ -36,6 +36,8 @@ class Site:
     """Background thread that keeps submitted experiments running."""
     checkpoint_storage: Mapping[str, Any] | None
     """Storage of experiments that are submitted without one, or None for a directory next to the database."""
+    offered_storage: Mapping[str, Any] | None
+    """The same for experiments that clients train, without secrets. None if it is a directory of the server."""
     curves: CurveCache = field(init=False)
     """Reader of the curves of charts."""
 

@@ -263,11 +263,12 @@ def served(
     store: TrackingStore,
     make_access: Callable[[TrackingStore], Access],
     certificate: tuple[Path, Path] | None = None,
+    checkpoint_storage: Path | None = None,
 ) -> Iterator[ServedSite]:
     """Serve a store in a thread during the block."""
     with BoundedListener(socket.create_server(("127.0.0.1", 0)), per_network=True) as listener:
         port = listener.getsockname()[1]
-        site, app = _make_site(store, make_access, port)
+        site, app = _make_site(store, make_access, port, checkpoint_storage=checkpoint_storage)
         started = threading.Event()
         server = make_server(app, certificate=certificate, on_started=started.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -330,3 +331,32 @@ def account_access(store: TrackingStore) -> AccountAccess:
 def local_access(store: TrackingStore) -> LocalAccess:
     """Return access for the only user."""
     return LocalAccess(store, b"k" * 32)
+
+
+def write_certificate(cert: Path, key: Path, *, days: int, address: str = "127.0.0.1") -> None:
+    """Write a self-signed certificate for ``det.test``, this host and an address, and its key."""
+    from datetime import datetime, timedelta, timezone
+    from ipaddress import ip_address
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "det.test")])
+    names = [x509.DNSName("det.test"), x509.DNSName("localhost"), x509.IPAddress(ip_address(address))]
+    now = datetime.now(timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1 + abs(days)))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key.write_bytes(private.private_bytes(encoding, form, serialization.NoEncryption()))

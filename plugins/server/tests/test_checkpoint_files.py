@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from det_server._threads import Threads, Work
+from det_server.api import _deletions
 from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
 
 from det_core import storage
+from det_core.cli.render.checkpoint_place import locate_checkpoint
 from det_core.core import open_storage_block
+from det_core.errors import StorageError
 from det_core.home import private_directory
+from det_core.interfaces.records import CheckpointState
 from det_core.interfaces.secrets import REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
+from det_core.storage.directory import DirectoryStorage
+from det_core.tracking import open_store
 from det_core.tracking.secret_files import write_secret
 
 from .serving import LIMIT, Client, ServedSite, wait_for
@@ -42,22 +53,34 @@ def stored(store: TrackingStore, tmp_path: Path) -> Path:
     return tmp_path / "storage"
 
 
+Elsewhere = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def elsewhere(served_team: ServedSite, stored: Path, tmp_path: Path) -> Elsewhere:
+    """Return a function that runs a command of a user as if on a machine that does not have the storage."""
+
+    def run(user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        token = served_team.program(user).headers["Authorization"].partition(" ")[2]
+        variables = {"DET_HOME": str(tmp_path / "laptop"), "DET_MASTER": served_team.site.url, "DET_TOKEN": token}
+        return subprocess.run(
+            [*HIDE, str(stored), sys.executable, "-m", "det_core.cli", *words],
+            env={**os.environ, **variables},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+
+    return run
+
+
 @pytest.mark.integration
 def test_files_reach_a_machine_that_cannot_read_the_storage(
-    served_team: ServedSite, stored: Path, tmp_path: Path
+    served_team: ServedSite, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
-    token = served_team.program("vic").headers["Authorization"].partition(" ")[2]
-    variables = {"DET_HOME": str(tmp_path / "laptop"), "DET_MASTER": served_team.site.url, "DET_TOKEN": token}
-    command = [*HIDE, str(stored), sys.executable, "-m", "det_core.cli", "checkpoint", "download", UUID, "-o", "got"]
-    ended = subprocess.run(
-        command,
-        env={**os.environ, **variables},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    ended = elsewhere("vic", "checkpoint", "download", UUID, "-o", "got")
     assert ended.returncode == 0, ended.stderr
     assert f"{served_team.site.url} reads checkpoint {UUID}, because this machine cannot" in ended.stderr
     got = tmp_path / "got"
@@ -65,6 +88,112 @@ def test_files_reach_a_machine_that_cannot_read_the_storage(
     assert (got / "sub" / "empty").read_bytes() == b""
     entries = [(one.user, one.action, one.target) for one in served_team.site.store.actions()]
     assert ("vic", "download", f"model.pth of checkpoint {UUID}") in entries
+
+
+@pytest.mark.integration
+def test_a_path_says_whose_it_is(served_team: ServedSite, stored: Path, elsewhere: Elsewhere) -> None:
+    path, url = str(stored / UUID), served_team.site.url
+    described = json.loads(elsewhere("vic", "checkpoint", "describe", UUID, "--json").stdout)
+    assert (described["path"], described["machine"]) == (path, url)
+    token = served_team.program("vic").headers["Authorization"].partition(" ")[2]
+    with open_store(f"{url}/?token={token}") as far:
+        assert str(locate_checkpoint(far, far.checkpoint(UUID))) == f"{path} on this machine"
+        (stored / UUID).rename(stored / "moved")
+        assert str(locate_checkpoint(far, far.checkpoint(UUID))) == f"{path} on another machine"
+    assert str(locate_checkpoint(served_team.store, served_team.store.checkpoint(UUID))) == path
+
+
+@pytest.mark.integration
+def test_a_server_deletes_what_only_it_has(
+    served_team: ServedSite, stored: Path, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    store = served_team.store
+    tensorboard = stored / store.cluster_id / "tensorboard" / "experiment" / "1"
+    tensorboard.mkdir(parents=True)
+    (tensorboard / "events").write_text("")
+    ended = elsewhere("vic", "checkpoint", "rm", UUID, "--yes")
+    assert (ended.returncode, "role VIEWER" in ended.stderr) == (1, True), ended.stderr
+    assert (stored / UUID / "model.pth").exists()
+    ended = elsewhere("ann", "checkpoint", "rm", UUID, "--glob", "*.pth", "--yes")
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(path.name for path in (stored / UUID).iterdir()) == ["metadata.json", "sub"]
+    assert store.checkpoint(UUID).state is CheckpointState.PARTIALLY_DELETED
+    ended = elsewhere("ann", "experiment", "delete", "1", "--yes")
+    assert (ended.returncode, ended.stdout) == (0, "Deleted experiment 1 with 1 checkpoint\n"), ended.stderr
+    assert not list(stored.rglob("*"))
+    assert store.experiments() == []
+    entries = [(one.user, one.action, one.target) for one in store.actions()]
+    assert ("ann", "delete", f"checkpoint {UUID}") in entries
+    assert ("ann", "delete", "TensorBoard files of experiment 1") in entries
+
+
+def test_records_stay_until_a_machine_has_the_files(local: ServedSite, stored: Path) -> None:
+    (away := stored.with_name("of-another-machine")).mkdir()
+    (stored / UUID).rename(away / UUID)
+    for path in (f"/api/checkpoints/{UUID}/delete", f"/checkpoints/{UUID}/delete"):
+        answer = local.commands.call(path) if path.startswith("/api") else local.owner.post(path)
+        assert (answer.status, "has no files here in" in answer.text) == (400, True)
+    assert local.store.checkpoint(UUID).state is CheckpointState.COMPLETED
+    (away / UUID).rename(stored / UUID)
+    for _ in range(2):  # a client repeats a request whose answer was lost
+        assert local.commands.call(f"/api/checkpoints/{UUID}/delete").json == {"done": True, "left": {}}
+    assert local.store.checkpoint(UUID).state is CheckpointState.DELETED
+    assert not (stored / UUID).exists()
+
+
+def test_a_deletion_needs_its_owner_and_no_version_of_a_model(team: ServedSite, stored: Path) -> None:
+    store = team.store
+    owned = store.create_experiment(config={"name": "y"}, owner="root")
+    trial = store.create_trial(owned.id, hparams={}, seed=0).id
+    store.begin_checkpoint("c1", trial_id=trial, run_id=store.start_run(trial, allocation_id="a").run_id, storage={})
+    assert team.program("ann").call("/api/checkpoints/c1/delete").status == 403
+    assert team.program("ann").call(f"/api/experiments/{owned.id}/tensorboard/delete").status == 403
+    store.add_model_version(store.create_model("m").id, UUID)
+    assert team.program("ann").call(f"/api/checkpoints/{UUID}/delete").status == 409
+    assert (stored / UUID / "model.pth").exists()
+    assert team.program("ann").call("/api/checkpoints/unknown/delete").status == 404
+
+
+def test_a_deletion_that_fails_says_what_is_left_and_can_be_repeated(
+    local: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(DirectoryStorage, "delete", _delete_one)
+        answer = local.commands.call(f"/api/checkpoints/{UUID}/delete")
+    assert (answer.status, answer.json["error"]) == (
+        400,
+        f"disk failed; checkpoint {UUID} still has model.pth, sub/empty, so repeat the deletion",
+    )
+    assert local.commands.call(f"/api/checkpoints/{UUID}/delete").json == {"done": True, "left": {}}
+    assert not (stored / UUID).exists()
+
+
+def _delete_one(storage: DirectoryStorage, storage_id: str, paths: Sequence[str]) -> None:
+    (storage.local_path(storage_id) / paths[0]).unlink()
+    raise StorageError("disk failed")
+
+
+@pytest.mark.integration
+def test_a_deletion_goes_on_after_its_answer(
+    served_local: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, begun = threading.Event(), []
+    whole = DirectoryStorage.delete
+
+    def delete(*arguments: Any) -> None:
+        begun.append(arguments)
+        assert release.wait(LIMIT)
+        whole(*arguments)
+
+    monkeypatch.setattr(DirectoryStorage, "delete", delete)
+    monkeypatch.setattr(_deletions, "_ANSWER_SECONDS", 0.1)
+    path = f"/api/checkpoints/{UUID}/delete"
+    for _ in range(2):
+        assert served_local.commands.call(path).json == {"done": False, "left": {}}
+    assert len(begun) == 1
+    release.set()
+    assert wait_for(lambda: served_local.commands.call(path).json["done"])
+    assert not (stored / UUID).exists()
 
 
 def ask(client: Client, number: object = "", **headers: str) -> tuple[int, bytes]:
@@ -90,6 +219,32 @@ def test_what_is_no_file_is_not_found(local: ServedSite, stored: Path) -> None:
     names = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json)
     for name in ("empty/", "pipe", "nowhere", "outside"):
         assert ask(local.commands, names.index(name))[0] == 404
+
+
+@pytest.mark.parametrize("replaced", ["model.pth", "sub"])
+def test_a_link_that_takes_the_place_of_a_checked_file_is_not_followed(
+    local: ServedSite, stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: str
+) -> None:
+    """Workers on other hosts may write to the storage, and read nothing else of the server."""
+    path, run = stored / UUID / replaced, Threads.run
+    name = "sub/empty" if path.is_dir() else replaced
+    content, secret = (path.parent / name).read_bytes(), tmp_path / "secret"
+    if path.is_dir():
+        secret.mkdir()
+    (secret / "empty" if path.is_dir() else secret).write_bytes(b"of the server")
+
+    async def replace_meanwhile(self: Threads, work: Work, *called: Any, **options: Any) -> Any:
+        answer = await run(self, work, *called, **options)
+        if work is Work.DOWNLOADS:
+            path.rename(tmp_path / "original")
+            path.symlink_to(secret)
+        return answer
+
+    number = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json).index(name)
+    monkeypatch.setattr(Threads, "run", replace_meanwhile)
+    assert ask(local.commands, number) == (200, content)
+    monkeypatch.undo()
+    assert ask(local.commands, number)[0] == 404
 
 
 def test_only_complete_checkpoints_are_served(local: ServedSite, stored: Path) -> None:

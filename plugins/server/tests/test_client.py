@@ -118,6 +118,7 @@ def test_an_experiment_is_uploaded_and_trained_by_the_server(
     text = det("-m", url, "experiment", "create", code / "const.yaml", code, "--follow")
     assert "Created experiment 1" in text
     assert "step 3" in text
+    assert f"to get it: det -m {url} checkpoint download" in text
     (listed,) = json.loads(det("-m", url, "experiment", "list", "--json"))
     assert (listed["name"], listed["state"]) == ("uploaded", "COMPLETED")
     with tarfile.open(fileobj=BytesIO(there.model_definition(1))) as archive:
@@ -169,6 +170,7 @@ def test_a_runner_here_records_on_the_server_and_its_workers_get_no_token(
     assert "to log in" in text
     text = det("-m", url_of(server), "run", code / "const.yaml", DET_TOKEN="of another server")
     assert "DET_TOKEN is not used: it is for the server that DET_MASTER names, which is not" in text
+    assert text.startswith("Checkpoints stay on this machine")
     assert there.experiment(1).state is State.COMPLETED
     lines = [line.log for line in there.logs(1)]
     assert "store: agent: agent: ''" in lines

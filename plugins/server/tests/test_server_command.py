@@ -35,6 +35,7 @@ from .serving import (
     served,
     site_without_server,
     wait_for,
+    write_certificate,
 )
 
 CERTIFICATE = ("--tls-cert", "cert.pem", "--tls-key", "key.pem")
@@ -44,36 +45,8 @@ CERTIFICATE = ("--tls-cert", "cert.pem", "--tls-key", "key.pem")
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     """Return a certificate for ``det.test`` and loopback addresses, with its key."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    _write_certificate(cert, key, days=2)
+    write_certificate(cert, key, days=2)
     return cert, key
-
-
-def _write_certificate(cert: Path, key: Path, *, days: int) -> None:
-    from datetime import datetime, timedelta, timezone
-    from ipaddress import ip_address
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "det.test")])
-    names = [x509.DNSName("det.test"), x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
-    now = datetime.now(timezone.utc)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1 + abs(days)))
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(private, hashes.SHA256())
-    )
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    key.write_bytes(private.private_bytes(encoding, form, serialization.NoEncryption()))
 
 
 def _options(*arguments: str) -> ServerOptions:
@@ -220,7 +193,12 @@ def test_a_renewed_certificate_is_used(
         certificate[0].write_text("nonsense")
         wait_for(lambda: "cannot be used" in caplog.text)
         assert ssl.get_server_certificate(site.client.address) == before
-        _write_certificate(*certificate, days=3)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "exists", lambda _: True)  # as if the key were removed right after that
+            certificate[1].unlink()
+            caplog.clear()
+            wait_for(lambda: "cannot be used" in caplog.text)
+        write_certificate(*certificate, days=3)
         wait_for(lambda: ssl.get_server_certificate(site.client.address) != before)
 
 
@@ -260,9 +238,9 @@ def test_a_certificate_that_browsers_would_refuse_is_refused_at_the_start(
 ) -> None:
     cert, key = certificate
     if kind == "expired":
-        _write_certificate(cert, key, days=-1)
+        write_certificate(cert, key, days=-1)
     elif kind == "other key":
-        _write_certificate(tmp_path / "other.pem", key, days=2)
+        write_certificate(tmp_path / "other.pem", key, days=2)
     else:
         cert.write_text("x")
     assert main(["server", "--no-browser", "--port", "0", "--tls-cert", str(cert), "--tls-key", str(key)]) == 1

@@ -39,7 +39,7 @@ def delete_checkpoint(request: Request) -> Response:
     check_deletable(store, checkpoint)
     require_ownership(request, "deleting it", uuid=checkpoint.uuid)
     record_action(request, "delete", f"checkpoint {checkpoint.uuid}")
-    delete_checkpoints(store, [checkpoint])
+    delete_checkpoints(store, [checkpoint], by_server=True)
     return RedirectResponse(f"/trials/{checkpoint.trial_id}", 303)
 
 

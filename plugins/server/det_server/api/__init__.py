@@ -5,7 +5,10 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Route
 
 from det_server._threads import Work, in_threads
-from det_server.api import _checkpoint_files, _experiments, _info, _login, _store_calls
+from det_server.api import _checkpoint_files, _deletions, _experiments, _info, _login, _store_calls
+from det_server.api._deletions import Deletions
+
+__all__ = ["ROUTES", "Deletions"]
 
 ROUTES: list[BaseRoute] = [
     Route("/api/info", _info.show_info),
@@ -15,6 +18,10 @@ ROUTES: list[BaseRoute] = [
     Route("/api/store/{method}", _store_calls.call_store, methods=["POST"]),
     Route("/api/checkpoints/{uuid}/files", in_threads(Work.DOWNLOADS, _checkpoint_files.list_files)),
     Route("/api/checkpoints/{uuid}/files/{number:int}", in_threads(Work.DOWNLOADS, _checkpoint_files.send_file)),
+    Route("/api/checkpoints/{uuid}/delete", _deletions.delete_checkpoint, methods=["POST"]),
+    Route(
+        "/api/experiments/{experiment_id:int}/tensorboard/delete", _deletions.delete_tensorboard_files, methods=["POST"]
+    ),
     Route("/api/experiments", in_threads(Work.SUBMISSIONS, _experiments.submit), methods=["POST"]),
     *(
         Route(f"/api/experiments/{{experiment_id:int}}/{name}", in_threads(Work.CHANGES, endpoint), methods=["POST"])

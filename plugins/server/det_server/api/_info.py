@@ -11,12 +11,13 @@ from det_server._site import principal_of, site_of
 
 
 def show_info(request: Request) -> Response:
-    """Answer with the release, the id of the store, and the caller."""
+    """Answer with the release, the id of the store, the caller, and the storage for what its machine trains."""
     principal = principal_of(request)
     return JsonResponse(
         {
             "version": __version__,
             "cluster_id": site_of(request).store.cluster_id,
+            "checkpoint_storage": site_of(request).offered_storage,
             "user": principal.name,
             "role": principal.role.value,
         }

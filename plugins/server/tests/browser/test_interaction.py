@@ -77,6 +77,8 @@ def test_the_curve_and_the_list_follow(windows: Windows, served_seed: tuple[Serv
             site.store.edit_experiment(made, name="renamed")
             newest = site.store.create_experiment(config={"name": "came while looking"}).id
             other.get_by_role("link", name="came while looking").wait_for()
+            site.store.set_trial_state(site.store.create_trial(made, hparams={}, seed=0).id, State.ERROR)
+            other.locator(f'[data-live="experiment/{made}/failed"]', has_text="1 of 1 failed").wait_for()
         finally:
             site.store.delete_experiment(made)
             site.store.delete_experiment(newest)
@@ -387,6 +389,8 @@ def test_the_legend_names_the_coloured_curves(windows: Windows, seeded: Seeded) 
         entries = page.locator("#curves .legend li").all_inner_texts()
         assert entries[0] == f"trial {seeded.best_trial}"
         assert len(entries) == 11 and entries[-1] == "6 more"
+        (entry,) = visit.open(f"/experiments/{seeded.failed}").locator("#curves .legend li").all_inner_texts()
+        assert entry.endswith(", NaN since batch 240")
 
 
 def test_trials_are_compared_from_the_table(windows: Windows, seeded: Seeded) -> None:
