@@ -16,6 +16,10 @@ from det_core.errors import UnwritableText
 
 MAX_STEPS = 2**63 - 1
 """Maximum number of batches, or of the searcher's units, that can be recorded."""
+MAX_LABELS = 100
+"""Maximum number of labels of an experiment, a model or a version."""
+LONGEST_LABEL = 200
+"""Maximum number of characters of a label."""
 CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 """Pattern of the ids of checkpoints, which are directories in a storage."""
 

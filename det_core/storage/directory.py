@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.local_files.below import opened_parent
 from det_core.local_files.checksum import checksum_file
 from det_core.local_files.file_sync import sync_file_system, sync_paths
 from det_core.storage._directory_tree import refuse_outside, walk_directory
@@ -93,13 +94,11 @@ class DirectoryStorage(StorageManager):
         directory = self.local_path(storage_id)
         with _told("remove files of", directory):
             for path in paths:
-                target = directory / path
-                if path.endswith("/"):
-                    with suppress(FileNotFoundError):
-                        target.rmdir()
-                else:
-                    target.unlink(missing_ok=True)
-                self._prune(target.parent)
+                remove = os.rmdir if path.endswith("/") else os.unlink
+                # Others may put a link into the place of a directory that was listed, so that files elsewhere vanish.
+                with suppress(FileNotFoundError), opened_parent(directory, path.removesuffix("/")) as (parent, name):
+                    remove(name, dir_fd=parent)
+                self._prune((directory / path).parent)
             self._prune(directory)
 
     def sync(self, storage_id: str, paths: Sequence[str]) -> None:

@@ -126,6 +126,9 @@ class ExperimentStore(ABC):
 
         Returns:
             The experiment after the change.
+
+        Raises:
+            TrackingError: it would have more than `MAX_LABELS` labels, or one longer than `LONGEST_LABEL`.
         """
 
     @writes(needs_owner=True)

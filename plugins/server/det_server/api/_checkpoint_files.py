@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import AbstractContextManager, ExitStack, suppress
-from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -19,6 +18,7 @@ from det_core.core import open_storage_block
 from det_core.errors import RecordNotFound
 from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.storage import StorageManager
+from det_core.local_files.below import open_below
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE
 from det_server._accounts import record_action
@@ -107,34 +107,21 @@ def _open_file(manager: StorageManager, uuid: str, name: str, stack: ExitStack) 
     """Open a file of a checkpoint in place, or a copy of it that is removed with the stack, and return the descriptor.
 
     Raises:
-        RecordNotFound: it is a directory, a link or gone.
+        RecordNotFound: it is a directory, a link out of the checkpoint or gone.
     """
     directory, path = manager.local_path(uuid), name
     if directory is None:
         directory, path = stack.enter_context(scratch_directory("download")), "file"
         with suppress(FileNotFoundError):
             manager.get(uuid, name, directory / path)
+    real, place = (directory / path).resolve(), directory.resolve()
+    if real.is_relative_to(place):
+        path = str(real.relative_to(place))
     try:
-        descriptor = _open_below(directory, path)
+        descriptor = open_below(directory, path)  # a worker may put another link there at any moment
     except OSError as error:
         raise RecordNotFound(f"{name} of checkpoint {uuid} cannot be read: {error.strerror}") from None
     stack.callback(os.close, descriptor)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise RecordNotFound(f"{name} of checkpoint {uuid} is no file")
     return descriptor
-
-
-def _open_below(directory: Path, path: str) -> int:
-    """Open what a path below a directory names, and return the descriptor.
-
-    No link is followed. One that a worker puts into a directory that it shares with the server, in place of what was
-    checked, would lead to any file of the server.
-    """
-    *parents, name = (directory.name, *path.split("/"))
-    with ExitStack() as stack:
-        place = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
-        stack.callback(os.close, place)
-        for parent in parents:
-            place = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            stack.callback(os.close, place)
-        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=place)
