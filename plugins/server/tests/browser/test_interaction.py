@@ -479,7 +479,7 @@ def test_a_checkpoint_that_replaces_another_is_completed(
     with windows.visit() as visit:
         page = visit.open(f"/trials/{trial}")
         visit.wait_until_live()
-        page.locator("#checkpoints tr", has_text="newer").get_by_text("running").wait_for()
+        page.locator("#checkpoints tr", has_text="newer").get_by_text("being saved").wait_for()
         store.complete_checkpoint("newer", **complete)
         store.delete_checkpoint("older")
         page.locator("#checkpoints tr", has_text="newer").get_by_text("completed").wait_for()
