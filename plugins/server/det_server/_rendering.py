@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from det_core.cli.render.formats import elapsed_time, format_count, format_size, mask_references
-from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
+from det_core.interfaces.records import CheckpointState, ExperimentRecord, State, TrialRecord
 from det_core.json_values import name_non_finite
 from det_core.tracking.printable import printable_text
 from det_server._ansi_text import colored_segments
@@ -141,6 +141,8 @@ def format_percent(share: float) -> str:
 
 def state_word(state: State | Enum) -> str:
     """Return the word for a state in running text."""
+    if state is CheckpointState.ACTIVE:
+        return "being saved"
     return _STATE_WORDS.get(state, str(state.value).lower().replace("_", " "))  # type: ignore[arg-type]
 
 
