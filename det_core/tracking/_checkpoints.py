@@ -24,7 +24,7 @@ from det_core.tracking._rows import (
     record_columns,
     update_trial,
 )
-from det_core.tracking._schema import checkpoints, metrics, model_versions, models, trials
+from det_core.tracking._schema import checkpoints, metrics, model_versions, models, schema, trials
 from det_core.tracking._scores import validation_of_checkpoint
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class CheckpointsMixin(StoreMixin):
         }
         with self._database.write(durable=True) as connection:
             fence_run(connection, trial_id, run_id)
+            if connection.execute(select(schema.c.version).where(schema.c.cluster_id == uuid)).first():
+                raise ValueError(f"{uuid} is the id under which all TensorBoard files are, so no checkpoint may have it")
             if connection.execute(select(_c.id).where(_c.uuid == uuid)).first():
                 raise TrackingError(f"checkpoint {uuid} already exists; every checkpoint needs a unique id")
             connection.execute(checkpoints.insert().values(values))

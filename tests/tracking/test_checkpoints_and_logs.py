@@ -47,6 +47,12 @@ def test_the_id_of_a_checkpoint_names_one_directory(store: TrackingStore, run: R
         begin(store, run, uuid)
 
 
+def test_the_id_of_the_cluster_is_that_of_no_checkpoint(store: TrackingStore, run: Run) -> None:
+    """Otherwise its deletion would remove the TensorBoard files of all experiments."""
+    with pytest.raises(ValueError, match="under which all TensorBoard files are"):
+        begin(store, run, store.cluster_id)
+
+
 def test_no_state_of_a_checkpoint_is_skipped_or_repeated(store: TrackingStore, run: Run) -> None:
     begin(store, run, "c")
     with pytest.raises(TrackingError, match="c already exists"):

@@ -23,7 +23,7 @@ class CheckpointStore(ABC):
             storage: ``checkpoint_storage`` block that it is written with.
 
         Raises:
-            ValueError: the id has another form.
+            ValueError: the id has another form, or is that of the cluster, under which TensorBoard files are stored.
         """
 
     @writes(Reach.RUN, is_report=True)
