@@ -23,6 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 START = DOCS / "start.md"
 GUIDES = (
     "train.md",
+    "averages.md",
     "resume.md",
     "distribute.md",
     "search.md",
