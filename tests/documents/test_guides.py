@@ -26,6 +26,7 @@ GUIDES = (
     "data.md",
     "metrics.md",
     "optimize.md",
+    "averages.md",
     "resume.md",
     "distribute.md",
     "search.md",
