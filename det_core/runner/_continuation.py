@@ -133,7 +133,7 @@ def fork_experiment(
         )
     code = store.model_definition(experiment_id)
     if not code:
-        raise DetError(explain_script(experiment))
+        raise DetError(f"experiment {experiment_id} was recorded by a script, without its code; run the script again")
     config = dict(resolve_secrets(experiment.config))
     known = config["searcher"]
     searcher = {key: known[key] for key in ("metric", "smaller_is_better", "max_length") if known.get(key) is not None}

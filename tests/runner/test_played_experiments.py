@@ -250,7 +250,7 @@ def test_a_request_in_the_store_ends_an_experiment(
 
 def test_an_experiment_of_a_script_is_not_run(store: TrackingStore) -> None:
     experiment = store.create_experiment(config={}, unmanaged=True)
-    with pytest.raises(DetError, match="recorded by a script; run that script again"):
+    with pytest.raises(DetError, match="recorded by a script, which continues with: "):
         ExperimentRunner(store, experiment.id)
 
 
