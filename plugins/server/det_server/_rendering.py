@@ -29,8 +29,7 @@ _LONGEST_TEXT = 10_000
 _LONGEST_EXCERPT = 120
 _PLACES = (("/experiments", "Experiments"), ("/compare", "Compare"), ("/models", "Models"), ("/plugins", "Plugins"))
 _ADMIN_PLACES = (("/users", "Users"), ("/audit", "Audit"))
-_STATE_WORDS: dict[Enum, str] = {
-    CheckpointState.ACTIVE: "being saved",
+_STATE_WORDS: dict[str, str] = {
     State.ACTIVE: "running",
     State.QUEUED: "waiting",
     State.STOPPING_CANCELED: "stopping",
@@ -142,7 +141,9 @@ def format_percent(share: float) -> str:
 
 def state_word(state: Enum) -> str:
     """Return the word for a state in running text."""
-    return _STATE_WORDS.get(state, str(state.value).lower().replace("_", " "))
+    if state is CheckpointState.ACTIVE:  # which equals the other one
+        return "being saved"
+    return _STATE_WORDS.get(state.value, str(state.value).lower().replace("_", " "))
 
 
 def clean_text(value: object) -> str:
