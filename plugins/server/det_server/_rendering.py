@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from enum import Enum
 from functools import lru_cache
@@ -29,7 +30,7 @@ _LONGEST_TEXT = 10_000
 _LONGEST_EXCERPT = 120
 _PLACES = (("/experiments", "Experiments"), ("/compare", "Compare"), ("/models", "Models"), ("/plugins", "Plugins"))
 _ADMIN_PLACES = (("/users", "Users"), ("/audit", "Audit"))
-_STATE_WORDS = {
+_STATE_WORDS: Mapping[Enum, str] = {
     State.ACTIVE: "running",
     State.QUEUED: "waiting",
     State.STOPPING_CANCELED: "stopping",
@@ -139,11 +140,11 @@ def format_percent(share: float) -> str:
     return f"{share:.0%}".replace("%", "\u2009%")
 
 
-def state_word(state: State | Enum) -> str:
+def state_word(state: Enum) -> str:
     """Return the word for a state in running text."""
     if state is CheckpointState.ACTIVE:
         return "being saved"
-    return _STATE_WORDS.get(state, str(state.value).lower().replace("_", " "))  # type: ignore[arg-type]
+    return _STATE_WORDS.get(state, str(state.value).lower().replace("_", " "))
 
 
 def clean_text(value: object) -> str:
