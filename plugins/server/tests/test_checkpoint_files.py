@@ -89,9 +89,10 @@ def test_what_is_no_file_is_not_found(local: ServedSite, stored: Path) -> None:
     os.mkfifo(directory / "pipe")
     (directory / "nowhere").symlink_to("nothing")
     (directory / "outside").symlink_to("/etc")
+    (directory / "loop").symlink_to("loop")
     (directory / "same").symlink_to("sub/empty")
     names = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json)
-    for name in ("empty/", "pipe", "nowhere", "outside"):
+    for name in ("empty/", "pipe", "nowhere", "outside", "loop"):
         assert ask(local.commands, names.index(name))[0] == 404
     assert ask(local.commands, names.index("same")) == (200, b"")
 

@@ -114,9 +114,9 @@ def _open_file(manager: StorageManager, uuid: str, name: str, stack: ExitStack) 
         directory, path = stack.enter_context(scratch_directory("download")), "file"
         with suppress(FileNotFoundError):
             manager.get(uuid, name, directory / path)
-    real, place = (directory / path).resolve(), directory.resolve()
-    if real.is_relative_to(place):
-        path = str(real.relative_to(place))
+    real, place = os.path.realpath(directory / path), os.path.realpath(directory)
+    if real.startswith(place + os.sep):
+        path = os.path.relpath(real, place)
     try:
         descriptor = open_below(directory, path)  # a worker may put another link there at any moment
     except OSError as error:
