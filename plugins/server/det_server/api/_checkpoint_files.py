@@ -18,9 +18,8 @@ from det_core.core import open_storage_block
 from det_core.errors import RecordNotFound
 from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.storage import StorageManager
-from det_core.local_files.below import open_below
 from det_core.scratch import scratch_directory
-from det_core.storage import METADATA_FILE
+from det_core.storage import METADATA_FILE, open_below
 from det_server._accounts import record_action
 from det_server._json_response import JsonResponse
 from det_server._shares import Shares
