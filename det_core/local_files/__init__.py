@@ -1,1 +1,1 @@
-"""Checksums and syncs of local files, and work on many of them in threads."""
+"""Checksums and syncs of local files, access without following links, and work on many of them in threads."""

@@ -8,6 +8,7 @@ from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.interfaces.storage import Progress as Progress
+    from det_core.local_files.below import open_below as open_below
     from det_core.local_files.checksum import Entry as Entry
     from det_core.local_files.checksum import checksum_file as checksum_file
     from det_core.storage._delete import check_storage as check_storage
@@ -62,6 +63,7 @@ _EXPORTS = {
     "save_checkpoint": "det_core.storage._save",
     "scan_directory": "det_core.storage._save",
     "glob_selector": "det_core.storage._selector",
+    "open_below": "det_core.local_files.below",
     "sign_copy": "det_core.storage._manifest",
     "store_files": "det_core.storage._save",
     "without_directory_links": "det_core.storage._save",

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection, IncompleteRead
 from pathlib import Path
 from typing import Any
 
 import pytest
 from det_server._threads import Threads, Work
-from det_server.api import _deletions
+from det_server.api import _checkpoint_files, _deletions
 from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
 
 from det_core import storage
@@ -220,9 +221,10 @@ def test_what_is_no_file_is_not_found(local: ServedSite, stored: Path) -> None:
     os.mkfifo(directory / "pipe")
     (directory / "nowhere").symlink_to("nothing")
     (directory / "outside").symlink_to("/etc")
+    (directory / "loop").symlink_to("loop")
     (directory / "same").symlink_to("sub/empty")
     names = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json)
-    for name in ("empty/", "pipe", "nowhere", "outside"):
+    for name in ("empty/", "pipe", "nowhere", "outside", "loop"):
         assert ask(local.commands, names.index(name))[0] == 404
     assert ask(local.commands, names.index("same")) == (200, b"")
 
@@ -291,3 +293,22 @@ def test_a_person_who_reads_slowly_leaves_downloads_to_others(served_team: Serve
         assert ask(vic, number, Range="bytes=0-0")[0] == 503
         assert ask(ann, number, Range="bytes=0-0") == (206, b"\0")
     assert wait_for(lambda: ask(vic, number, Range="bytes=0-0")[0] == 206)
+
+
+@pytest.mark.integration
+def test_a_download_ends_with_the_rights_of_its_person(
+    served_team: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_checkpoint_files, "ADMISSION_SECONDS", 0)
+    with (stored / UUID / "large").open("wb") as file:
+        file.truncate(1 << 30)  # more than the buffers of a connection hold
+    vic = served_team.program("vic")
+    number = sorted(vic.get(f"/api/checkpoints/{UUID}/files").json).index("large")
+    connection = HTTPConnection(*vic.address, timeout=LIMIT)
+    with closing(connection):
+        connection.request("GET", f"/api/checkpoints/{UUID}/files/{number}", headers=vic.headers)
+        response = connection.getresponse()
+        assert response.read(1 << 20) == bytes(1 << 20)
+        served_team.site.store.edit_user("vic", active=False)
+        with pytest.raises(IncompleteRead):
+            response.read()
