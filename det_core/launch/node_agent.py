@@ -13,13 +13,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from det_core.core import agent_channel
 from det_core.core._cluster_info import INFO_DIR
@@ -27,8 +27,9 @@ from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch._failure_notes import DIED, FAILURE_PREFIX
-from det_core.launch._output_lines import RANK_TEMPLATE, LineDecoder
+from det_core.launch._output_lines import RANK_TEMPLATE
 from det_core.launch._reaped_command import ReapedCommand
+from det_core.launch._stream_threads import StreamThread, end_streams
 from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch._worker_environment.info_variables import find_oversized_variables, make_info_variables
 from det_core.launch._worker_environment.search_path import make_search_path
@@ -39,8 +40,7 @@ from det_core.scratch import scratch_directory
 from det_core.tracking.secret_files import SECRETS_DIRECTORY_VARIABLE
 
 _CLOSE_SECONDS = 10.0
-"""Seconds to wait for the end of each thread."""
-_CHUNK = 1 << 16
+"""Seconds to wait for the end of the output, which another process may keep for longer."""
 _SOCKET_NAME = "agent.sock"
 _TEMPORARY = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """Error numbers of temporarily exhausted resources."""
@@ -118,8 +118,8 @@ class NodeAgent(Allocation):
             environment = self._environment(info, {**(env or {}), **request.env})
             self._workers = WorkerConnections(self._directory / _SOCKET_NAME, request.call)
             undo.callback(self._workers.close)
-            self._readers: list[tuple[threading.Thread, IO[bytes]]] = []
-            undo.callback(self._end_readers)
+            self._readers: list[StreamThread] = []
+            undo.callback(lambda: end_streams(self._readers, _CLOSE_SECONDS))
             self._processes = ReapedCommand(
                 [sys.executable if word == PYTHON else word for word in request.argv],
                 environment,
@@ -128,8 +128,11 @@ class NodeAgent(Allocation):
                 output=subprocess.PIPE,
             )
             undo.callback(self._processes.close)
-            self._readers = [(self._make_reader(name, stream), stream) for name, stream in self._processes.streams]
-            for reader, _ in self._readers:
+            self._readers = [
+                StreamThread(f"det-{name}", stream, partial(self._log_lines, name))
+                for name, stream in self._processes.streams
+            ]
+            for reader in self._readers:
                 reader.start()
             self._running = undo.pop_all()
 
@@ -167,13 +170,6 @@ class NodeAgent(Allocation):
         if now > self._counted_at + _KILL_MEMORY:
             self._kills_before, self._kills, self._counted_at = self._kills, count_memory_kills(), now
 
-    def _end_readers(self) -> None:
-        for reader, stream in self._readers:
-            if reader.ident:
-                reader.join(_CLOSE_SECONDS)  # it closes its stream, which another process may keep for longer
-            else:
-                stream.close()
-
     def _environment(self, info: Mapping[str, Mapping[str, Any]], env: Mapping[str, str]) -> dict[str, str]:
         described = make_info_variables(info)
         for name in find_oversized_variables(described):
@@ -192,17 +188,10 @@ class NodeAgent(Allocation):
             agent_channel.SOCKET: str(self._directory / _SOCKET_NAME),
         }
 
-    def _make_reader(self, name: str, stream: IO[bytes]) -> threading.Thread:
-        def read() -> None:
-            lines, data = LineDecoder(), b"?"
-            with stream:
-                while data:
-                    data = os.read(stream.fileno(), _CHUNK)
-                    for rank, text in lines.feed(data):
-                        self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
-                        self._log(rank, name, text)
-
-        return threading.Thread(target=read, name=f"det-{name}", daemon=True)
+    def _log_lines(self, name: str, lines: Iterable[tuple[int | None, str]]) -> None:
+        for rank, text in lines:
+            self._died |= text.startswith(FAILURE_PREFIX) and DIED in text
+            self._log(rank, name, text)
 
 
 @contextmanager

@@ -19,7 +19,6 @@ MODULES = [f"det_core.experimental.{module.name}" for module in pkgutil.iter_mod
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name: str, trained: Record) -> None:
-    trained.store.set_experiment_progress(1, 1.0)
     module = importlib.import_module(name)
     for test in doctest.DocTestFinder().find(module, globs={"Determined": Determined, "State": State}):
         result = doctest.DocTestRunner().run(test)

@@ -18,7 +18,7 @@ def test_objects_show_what_they_are(trained: Record) -> None:
     experiment = det.get_experiment(1)
     assert repr(det) == f"Determined(master={trained.store.url!r}, user='ada')"
     assert repr(experiment) == (
-        "ExperimentReference(id=1, name='digits', state='COMPLETED', progress=0.0, best={'accuracy': 0.75})"
+        "ExperimentReference(id=1, name='digits', state='COMPLETED', progress=1.0, best={'accuracy': 0.75})"
     )
     assert repr(experiment.list_trials()) == (
         "[TrialReference(id=1, experiment_id=1, state='COMPLETED', batches=300, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_kill_for_lack_of_memory_is_named(
     monkeypatch.setattr(node_agent, "count_memory_kills", lambda: next(counts))
     agent, _ = start(script)
     with closing(agent):
-        for reader, _ in agent._readers:
+        for reader in agent._readers:
             reader.join(60)
         end = agent.wait(60)
     assert end and end.cause is cause
@@ -142,6 +143,21 @@ def test_a_launch_that_cannot_start_leaves_nothing(start: Start) -> None:
     with pytest.raises(LaunchError, match="cannot start '/bin/sh': the recorded code cannot be unpacked into"):
         start("true", code=b"no archive")
     assert list(Path(tempfile.gettempdir()).iterdir()) == []
+
+
+def test_a_slow_log_gets_the_last_lines(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one whose database is locked."""
+    monkeypatch.setattr(node_agent, "_CLOSE_SECONDS", 0.1)
+    lines: list[str] = []
+
+    def log(rank: int | None, stream: str, text: str) -> None:
+        time.sleep(0.01)
+        lines.append(text)
+
+    agent, _ = start("seq 50", log=log)
+    with closing(agent):
+        assert agent.wait(60) == Exit(code=0)
+    assert lines[-1] == "50"
 
 
 def test_processes_hold_what_they_inherit(tmp_path: Path) -> None:

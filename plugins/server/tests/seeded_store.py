@@ -165,7 +165,6 @@ def _search(store: TrackingStore, trials: int, batches: int) -> int:
         last = store.curves([trial.id], "val_loss", group="validation")[trial.id][-1][1]
         store.complete_searcher_operation(trial.id, run, length, last)
         store.set_trial_state(trial.id, State.COMPLETED)
-    store.set_experiment_progress(identity, 1.0)
     store.set_experiment_state(identity, State.COMPLETED)
     store.edit_experiment(identity, notes="The learning rate matters most.\nNext: a wider net.")
     _utilization(store, store.trials(identity)[0])
