@@ -114,7 +114,7 @@ versions-python-%: $(VERSIONS)/python-%/.installed
 $(VERSIONS)/torch-%/.installed:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install -q torch==$*
-	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt
+	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt onnx onnxscript
 	touch $@
 
 # An interpreter of pyenv, or the one on the PATH.
@@ -134,7 +134,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy det_core $(dir $(wildcard $(PLUGINS:%=plugins/%/det*/__init__.py)))
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.dev
+docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs .cache/docs
 	@echo "the site is in .cache/docs/index.html; make docs-serve shows it in a browser"
 
@@ -198,8 +198,15 @@ debian:
 	else echo "postgresql, iproute2, ceph, slurm, sshd, chromium, cmake and g++ are not all installed and cannot be here: their tests will skip"; fi
 
 # torch first and alone: a range would let pip choose a build of several GB.
-$(VENV)/.torch:
+$(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.docs: $(PACKAGES) | $(VENV)/.python
+	$(BIN)/pip install -q -e '.[docs]'
+	touch $@
+
+$(VENV)/.torch: | $(VENV)/.python
 	$(BIN)/pip install -q torch==2.13.0
 	touch $@
 

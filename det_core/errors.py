@@ -111,6 +111,10 @@ class StorageError(DetError):
     """Checkpoint storage could not be read or written."""
 
 
+class DiskError(StorageError):
+    """A disk is full, over a quota, read-only or broken. Trials that meet it are paused until it can be used again."""
+
+
 class CheckpointNotFound(StorageError):
     """The storage holds no complete checkpoint under this id."""
 

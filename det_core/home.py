@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import TrackingError
 
 MASTER_VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
@@ -67,8 +68,9 @@ def _create(path: Path) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
+        reason = explain_disk_error(error, path) or error.strerror
         raise TrackingError(
-            f"{path} cannot be created: {error.strerror}. Set DET_HOME to a directory that you can write to."
+            f"{path} cannot be created: {reason}. Set DET_HOME to a directory that you can write to."
         ) from error
     return path
 

@@ -7,20 +7,16 @@ from pathlib import Path
 
 from det_core.version import __version__
 
-sys.path += map(str, (Path(__file__).with_name("_ext"), Path(__file__).parents[1] / "tools"))
+sys.path.append(str(Path(__file__).with_name("_ext")))
 
 project = "det"
 author = "The det developers"
 project_copyright = author
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx_copybutton"]
-extensions += ["repository_files", "config_reference", "cli_reference", "api_reference", "pictures"]
+extensions = ["myst_parser", "sphinx_copybutton", "repository_files", "pictures"]
 exclude_patterns = ["_*"]
 default_role = "code"
-nitpicky = True
-python_use_unqualified_type_names = True
-add_module_names = False
 
 myst_enable_extensions = ["deflist", "fieldlist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 4

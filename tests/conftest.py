@@ -40,7 +40,7 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "det-home"
     monkeypatch.setenv("DET_HOME", str(home))
     for name in (
-        *("DET_INFO_DIR", "DET_AGENT_SOCKET", "DET_DISABLE_PLUGINS", "DET_DEBUG"),
+        *("DET_INFO_DIR", "DET_AGENT_SOCKET", "DET_DISABLE_PLUGINS", "DET_DEBUG", "DET_RESUME"),
         *("DET_MASTER", "DET_MASTER_ADDR", "DET_TOKEN", "DET_MASTER_CERT_FILE"),
     ):
         monkeypatch.delenv(name, raising=False)

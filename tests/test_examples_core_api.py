@@ -80,6 +80,36 @@ def test_a_step_runs_by_itself(store: TrackingStore, step: str, monkeypatch: pyt
         check(store, step, the_trial(store))
 
 
+def test_an_interrupted_step_continues(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(DIRECTORY)
+    import digits  # type: ignore[import-not-found]
+
+    class Interrupted(digits.Digits):  # type: ignore[misc]
+        def train_epoch(self, epoch: int) -> float:
+            if epoch == 4:
+                signal.raise_signal(signal.SIGINT)
+            return float(super().train_epoch(epoch))
+
+    step = str(DIRECTORY / "3_checkpoints.py")
+    runpy.run_path(step, run_name="__main__")
+    with monkeypatch.context() as patch:
+        patch.setattr(digits, "Digits", Interrupted)
+        runpy.run_path(step, run_name="__main__")
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith("det:   to continue from the latest checkpoint: DET_RESUME=2 ")
+    )
+    monkeypatch.setenv("DET_RESUME", "2")
+    runpy.run_path(step, run_name="__main__")
+    assert "continuing after epoch 4" in capsys.readouterr().out
+    calm, continued = store.trials(1)[0], store.trials(2)[0]
+    assert (continued.state, continued.run_id) == (State.COMPLETED, 2)
+    assert history(store, continued.id) == history(store, calm.id)
+
+
 def test_the_last_step_runs_as_an_experiment(store: TrackingStore) -> None:
     """The third step runs as an experiment below."""
     assert main(["run", str(DIRECTORY / "4_search.yaml")]) == 0

@@ -26,7 +26,7 @@ from det_core.config._core_blocks import (
     RetentionPolicy,
 )
 from det_core.config._entrypoint import Entrypoint, is_command
-from det_core.config._hyperparameters import Hyperparameter, HyperparameterName
+from det_core.config._hyperparameters import Hyperparameter, HyperparameterName, numeric_texts
 from det_core.config._length import Length, Unit
 from det_core.config._plugin_blocks import (
     CheckpointStorageConfig,
@@ -37,6 +37,7 @@ from det_core.config._plugin_blocks import (
     SearcherConfig,
 )
 from det_core.config._secrets import mark_secrets
+from det_core.metric_directions import missing_direction
 
 
 class ExperimentConfig(Block):
@@ -66,17 +67,27 @@ class ExperimentConfig(Block):
     min_validation_period: Length = Field(default=Length(0, Unit.BATCHES), examples=[{"epochs": 1}, {"batches": 500}])
     """Length of training between two validations, or 0 to validate only at the end."""
     min_checkpoint_period: Length = Field(default=Length(0, Unit.BATCHES), examples=[{"batches": 1000}, {"epochs": 1}])
-    """Length of training between two checkpoints, or 0 to save one only at the end."""
+    """Length of training between two checkpoints, or 0 to save them by ``checkpoint_interval`` and at the end."""
+    checkpoint_interval: Count = Field(default=900, examples=[0], json_schema_extra={"unit": "seconds"})
+    """Seconds of training after which a trial class saves a checkpoint if ``min_checkpoint_period`` is 0, or 0 for
+    never. A checkpoint takes at most a twentieth of the time, so slow ones are rarer. ``checkpoint_policy: none`` turns
+    them off, too."""
     perform_initial_validation: Flag = False
     """Whether to validate before the first batch."""
+    rehearsal: Flag = True
+    """Whether a new trial first evaluates a batch and stores a checkpoint, to find wrong names and unusable storage."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     """Validations after which a checkpoint is saved, where ``best`` means those with the best metric so far."""
     checkpoint_code: Flag = False
     """Whether every checkpoint of a trial class contains a copy of the trial's code, under ``code/``."""
     checkpoint_storage: CheckpointStorageConfig | None = None
     """Storage of checkpoints. By default a directory ``checkpoints`` next to the embedded database."""
+    stop_on_nan: Flag = False
+    """Whether a trial ends with an error once its loss is NaN or infinite for a whole report, or its metric is."""
     max_restarts: Count = Field(default=5, examples=[0], json_schema_extra={"unit": "restarts"})
     """Number of failed runs after which a trial is still restarted."""
+    restart_repeated_failures: Flag = False
+    """Whether a trial that has failed twice in the same way is still restarted, up to ``max_restarts`` times."""
     preemption_timeout: Count | None = Field(default=None, examples=[1800], json_schema_extra={"unit": "seconds"})
     """Seconds from a request to stop until a trial is killed, by default 600."""
     reproducibility: ReproducibilityConfig = Field(default_factory=ReproducibilityConfig)
@@ -134,9 +145,18 @@ class ExperimentConfig(Block):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Return messages to show to the user once, about rewritten legacy keys and about ignored keys."""
+        """Return messages to show to the user once, on rewritten, ignored, doubtful and missing keys."""
         ignored = ", ".join(_ignored_keys(self))
-        return (*self._rewrites, *([f"these keys have no effect and are ignored: {ignored}"] if ignored else []))
+        has_direction = "smaller_is_better" in self.searcher.model_fields_set
+        others = (
+            f"these keys have no effect and are ignored: {ignored}" if ignored else "",
+            *(
+                f"hyperparameters.{name} is the text {text!r}; remove the quotes if the code expects a number"
+                for name, text in numeric_texts(self.hyperparameters)
+            ),
+            "" if has_direction else missing_direction(self.searcher.metric),
+        )
+        return (*self._rewrites, *filter(None, others))
 
     @property
     def script(self) -> tuple[str, ...]:

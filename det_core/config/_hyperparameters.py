@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -23,6 +24,9 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from det_core.config._block import Block, Number, Positive, Whole
+
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+"""Pattern of texts that YAML reads as numbers without quotes."""
 
 
 class _Fixed(Block):
@@ -270,6 +274,30 @@ def sample_hyperparameters(hyperparameters: Mapping[str, Any], rng: random.Rando
 def space_of(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return nested mappings of choices for hyperparameters as a config file contains them."""
     return _ADAPTER.validate_python(hyperparameters)
+
+
+def example_values(choice: Any) -> Sequence[Any]:
+    """Return all values of a hyperparameter, or the lower limit if it is a range, or itself if it is nested."""
+    if isinstance(choice, Const | Categorical):
+        return choice.points()
+    if isinstance(choice, Log):
+        return (float(choice.base**choice.minval),)
+    return (choice.minval if isinstance(choice, _Range) else choice,)
+
+
+def numeric_texts(hyperparameters: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each given value that is text and would be a number without its quotes.
+
+    Args:
+        hyperparameters: ``ExperimentConfig.hyperparameters``.
+        prefix: beginning of the names.
+    """
+    for name, choice in hyperparameters.items():
+        if isinstance(choice, Mapping):
+            yield from numeric_texts(choice, f"{prefix}{name}.")
+        elif isinstance(choice, Const | Categorical):
+            texts = (one for one in choice.points() if isinstance(one, str))
+            yield from ((prefix + name, text) for text in texts if _NUMBER.fullmatch(text))
 
 
 def _sample(space: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from det_core.config import ExperimentConfig
     from det_core.core._script_output import ScriptOutput
+    from det_core.tracking._lease import Lease
 
 _log = logging.getLogger("det.core")
 
@@ -63,6 +64,8 @@ class Context:
     """Task of this process, or None outside a runner."""
     trial: TrialInfo
     """Trial of this process."""
+    latest_checkpoint: str | None
+    """Storage id of the checkpoint to continue from. None = start from the beginning."""
     distributed: DistributedContext
     """Rank of this worker and connection to the others."""
     preempt: PreemptContext
@@ -82,6 +85,7 @@ class Context:
     _stream: EventStream
     _output: ScriptOutput | None
     _limits_checkpoints: bool
+    _lease: Lease | None
     _owner: OwnerProcess = field(init=False, default_factory=lambda: OwnerProcess("the core context"))
 
     @property
@@ -131,11 +135,15 @@ class Context:
         def end(_: object, failure: BaseException | None, __: object) -> None:
             if self.distributed.rank != 0:
                 return
-            reason = _describe_error(failure or error)
+            reason = _unmanaged_experiment.describe_error(failure or error)
             self._stream.emit(events.WorkerFinished, error=reason, preempted=self.preempt._acknowledged)
-            if self.info is None:
+            if self._lease:
                 state = _unmanaged_experiment.end_unmanaged_experiment(
-                    self._store, self.trial, failure or error, left_early=self.preempt._acknowledged
+                    self._store,
+                    self.trial,
+                    self._lease.holder,
+                    failure or error,
+                    left_early=self.preempt._acknowledged,
                 )
                 if state.final:
                     self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
@@ -148,6 +156,8 @@ class Context:
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps
             parts.callback(self._store.close)
+            if self._lease:
+                parts.callback(self._lease.release)
             parts.callback(self._stream.close)
             if self._output:
                 parts.callback(self._output.close)
@@ -177,7 +187,7 @@ class Context:
     def _announce_start(self) -> None:
         self._stream.open()
         if self.info is None:
-            self._stream.emit(events.ExperimentStarted, resumed=False)
+            self._stream.emit(events.ExperimentStarted, resumed=self.trial.trial_run_id > 1)
             self._stream.emit(events.TrialStarted)
         self._stream.emit(events.WorkerStarted, steps_completed=self.trial.steps_completed)
 
@@ -190,8 +200,13 @@ def init(
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     config: Mapping[str, Any] | None = None,
     quiet: bool = False,
+    resume: int | None = None,
 ) -> Context:
     """Join the task that this process runs in, or record it as a task of its own.
+
+    A script without a runner may continue its experiment of an earlier run, with ``resume`` or the environment variable
+    ``DET_RESUME``: with the same trial, hyperparameters, seed, metric and storage, from `Context.latest_checkpoint`.
+    Reports after that checkpoint are archived, as when a runner restarts a trial.
 
     Args:
         distributed: rank of this worker and connection to the others. None = there is only one worker. It is closed
@@ -205,29 +220,46 @@ def init(
             ignored.
         quiet: whether a script without a runner prints nothing. Otherwise its chief prints the id of the experiment,
             the progress and the result to stderr, unless the environment variable ``DET_QUIET`` is set.
+        resume: id of the experiment that a script without a runner continues. None = that of the environment variable
+            ``DET_RESUME``, which takes precedence, counts for the first call in a process, and is unset by it. Without
+            either, the script is a new experiment.
 
     Raises:
         ValueError: an argument is wrong, or the task has several slots and ``distributed`` is missing.
         ConfigError: the config is wrong.
+        RecordNotFound: there is no experiment ``resume``.
+        DetError: it was not recorded by a script.
+        ExperimentBusy: it is running.
+        NoCheckpoint: it has lost all its checkpoints.
     """
     preempt_mode, tensorboard_mode = PreemptMode(preempt_mode), TensorboardMode(tensorboard_mode)
     info = get_cluster_info()
     managed = info.trial if info else None
-    if managed or config or checkpoint_storage is not None:
-        settings = parse_settings(_filled(managed.config) if managed else _unmanaged_experiment.complete_config(config))
+    limits_checkpoints = any(map(_names_numbers, (checkpoint_storage, (config or {}).get("checkpoint_storage"))))
+    workers = distributed or single_process()
+    resumed = None if managed else _unmanaged_experiment.find_resumed_experiment(resume, workers)
+    recorded = managed.config if managed else None
+    if resumed:
+        recorded = _unmanaged_experiment.continued_config(resumed, config, workers.size)
+        checkpoint_storage = None
+    if recorded or config or checkpoint_storage is not None:
+        settings = parse_settings(
+            _filled(recorded) if recorded else _unmanaged_experiment.complete_config(config, workers.size)
+        )
         if checkpoint_storage is not None or settings.dumped["checkpoint_storage"] is None:
             settings = parse_settings({**settings.dumped, "checkpoint_storage": make_storage_block(checkpoint_storage)})
         storage_manager = open_storage_block(settings.dumped["checkpoint_storage"])
     else:
-        settings = default_settings(_unmanaged_experiment.complete_config(None))
+        settings = default_settings(_unmanaged_experiment.complete_config(None, workers.size))
         storage_manager = open_default_storage(settings.dumped["checkpoint_storage"])
     searcher = settings.dumped["searcher"]
     distributed = distributed or _only_worker(settings)
     if info and managed:
-        trial, cluster_id = managed, info.cluster_id
+        trial, cluster_id, latest, lease = managed, info.cluster_id, info.latest_checkpoint, None
         store = open_store(info.master_url) if distributed.rank == 0 else open_lazy_store(info.master_url)
     else:
-        store, trial, cluster_id = _unmanaged_experiment.start_unmanaged_experiment(settings, distributed)
+        script = _unmanaged_experiment.start_unmanaged_experiment(settings, distributed, storage_manager, resumed)
+        store, trial, cluster_id, latest, lease = script
     run = Run(trial_id=trial.trial_id, run_id=trial.trial_run_id, allocation_id=info.allocation_id if info else "")
     folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.trial_id}"
     stream = EventStream(
@@ -253,7 +285,7 @@ def init(
             location=storage_manager.location(storage_id),
         ),
     )
-    output = None if managed or quiet or distributed.rank or os.environ.get(_QUIET) else _make_output(trial)
+    output = None if managed or quiet or distributed.rank or os.environ.get(_QUIET) else _make_output(trial, config)
     train = TrainContext(
         store,
         run,
@@ -267,6 +299,7 @@ def init(
     return Context(
         info=info if managed else None,
         trial=trial,
+        latest_checkpoint=latest,
         distributed=distributed,
         preempt=PreemptContext(
             distributed,
@@ -296,15 +329,15 @@ def init(
         _store=store,
         _stream=stream,
         _output=output,
-        _limits_checkpoints=_names_numbers(checkpoint_storage)
-        or _names_numbers((config or {}).get("checkpoint_storage")),
+        _limits_checkpoints=limits_checkpoints,
+        _lease=lease,
     )
 
 
-def _make_output(trial: TrialInfo) -> ScriptOutput:
+def _make_output(trial: TrialInfo, config: Mapping[str, Any] | None) -> ScriptOutput:
     from det_core.core._script_output import ScriptOutput  # processes of a runner do not need it
 
-    return ScriptOutput(trial)
+    return ScriptOutput(trial, has_direction="smaller_is_better" in ((config or {}).get("searcher") or {}))
 
 
 def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,13 +346,6 @@ def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
     Other secrets remain references.
     """
     return {**config, **resolve_secrets({"data": config.get("data")})}
-
-
-def _describe_error(error: BaseException | None) -> str | None:
-    """Return an error as ``Class: message`` in one line, or None if it is none."""
-    if error is None or (isinstance(error, SystemExit) and not error.code):
-        return None
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _only_worker(settings: ExperimentSettings) -> DistributedContext:

@@ -31,11 +31,13 @@ _DEFAULTS: Mapping[str, Any] = {
     "records_per_epoch": 0,
     "min_validation_period": {"batches": 0},
     "min_checkpoint_period": {"batches": 0},
+    "checkpoint_interval": 900,
     "perform_initial_validation": False,
     "checkpoint_policy": "best",
     "checkpoint_code": False,
     "checkpoint_storage": {"type": None, "save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 1},
     "max_restarts": 5,
+    "restart_repeated_failures": False,
     "preemption_timeout": None,
     "reproducibility": None,
     "resources": {
@@ -133,15 +135,14 @@ def parse_settings(config: Mapping[str, Any]) -> ExperimentSettings:
 
 
 def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
-    """Return the settings of a script that gives only ``name`` and ``entrypoint``.
+    """Return the settings of a script that gives no config of its own.
 
     Args:
-        config: mapping with these two keys.
+        config: mapping with ``name``, ``entrypoint`` and ``internal``.
     """
     dumped = {
         **_DEFAULTS,
-        "name": config["name"],
-        "entrypoint": config["entrypoint"],
+        **{key: config[key] for key in ("name", "entrypoint", "internal")},
         "reproducibility": {"experiment_seed": int(time.time()) % 2**32},
         "checkpoint_storage": _DEFAULTS["checkpoint_storage"] | default_storage(),
     }

@@ -25,7 +25,10 @@ from det_core.core._progress_line import (
     format_metric,
 )
 from det_core.core._python_session import in_notebook
+from det_core.core.non_finite_metrics import find_non_finite_metrics, find_usable_checkpoint
+from det_core.core.script_command import resume_command
 from det_core.interfaces.records import TRAINING_STATE, MetricsReport, State, searcher_metric
+from det_core.metric_directions import known_direction, missing_direction
 from det_core.tracking import det_command, is_server_url
 from det_core.tracking.printable import printable_text
 
@@ -55,10 +58,12 @@ class ScriptOutput:
 
     Args:
         trial: the script's trial.
+        has_direction: whether the script says if smaller values of the metric are better.
     """
 
-    def __init__(self, trial: TrialInfo) -> None:
+    def __init__(self, trial: TrialInfo, *, has_direction: bool) -> None:
         self._trial = trial
+        self._has_direction = has_direction
         self._metric, self._smaller_is_better = searcher_metric(trial.config)
         self._progress = TrialProgress(self._metric)
         self._status = ""
@@ -68,8 +73,10 @@ class ScriptOutput:
 
     def start(self) -> None:
         """Show the id of the experiment."""
-        name = printable_text(str(self._trial.config.get("name") or ""))
-        self._guard(lambda: self._open(f"experiment {self._trial.experiment_id}" + (f" ({name})" if name else "")))
+        trial, name = self._trial, printable_text(str(self._trial.config.get("name") or ""))
+        place = f"after {format_batches(trial.steps_completed)}" if trial.steps_completed else "from the beginning"
+        continued = f", continued {place}" if trial.trial_run_id > 1 else ""
+        self._guard(lambda: self._open(f"experiment {trial.experiment_id}{f' ({name})' if name else ''}{continued}"))
 
     def add_reports(self, reports: Sequence[MetricsReport]) -> None:
         """Show the metrics of reports."""
@@ -163,20 +170,26 @@ class ScriptOutput:
         best = store.best_validation(experiment_id, self._metric, smaller_is_better=self._smaller_is_better)
         if best:
             yield f"  best {format_metric(self._metric, best[0])} at batch {best[2]}"
+            if not self._has_direction and (hint := missing_direction(self._metric)):
+                yield f"  note: {hint}"
         else:
             yield from self._latest_validation()
-        scored = next(iter(store.scored_checkpoints(experiment_id, limit=1)), None)
-        if scored:
-            latest = scored.checkpoint if scored.value is not None else store.checkpoints(trial_id=trial_id)[-1]
-            batch = "" if latest.steps_completed is None else f" (batch {latest.steps_completed})"
-            yield f"  {'latest' if scored.value is None else 'best'} checkpoint {latest.uuid}{batch}"
-            place = locate(latest.uuid)
+        non_finite = find_non_finite_metrics(store, [store.trial(trial_id)], self._metric)
+        yield from (f"  {printable_text(str(one))}" for one in non_finite)
+        value, checkpoint = find_usable_checkpoint(store, experiment_id, non_finite)
+        if checkpoint:
+            batch = "" if checkpoint.steps_completed is None else f" (batch {checkpoint.steps_completed})"
+            yield f"  {'latest' if value is None else 'best'} checkpoint {checkpoint.uuid}{batch}"
+            place = locate(checkpoint.uuid)
             if place:
                 of_others = is_server_url(store.url) and place.startswith("/")
                 yield f"    in {place}{' on this machine' if of_others else ''}"
         if steps:
             det = det_command(store.url)
             yield f"  to see more: {det} experiment describe {experiment_id}, {det} experiment plot {experiment_id}"
+        if state is not State.COMPLETED and (checkpoint or state is not State.ERROR):
+            where = " from the latest checkpoint" if checkpoint else ""
+            yield f"  to continue{where}: {resume_command(experiment_id, self._trial.config)}"
 
     def _latest_validation(self) -> Iterator[str]:
         metrics = self._progress.latest.get("validation")
@@ -185,7 +198,9 @@ class ScriptOutput:
             yield f"  latest validation {' '.join(format_metric(*number) for number in numbers)}"
             name, metric = numbers[0][0], printable_text(self._metric)
             yield f"  best unknown without {metric!r}; name a metric in the config:"
-            yield f"    {{'searcher': {{'metric': {name!r}, 'smaller_is_better': {'loss' in name}}}}}"
+            smaller = known_direction(name)
+            unsure = "" if smaller is not None else ", or False if larger values are better"
+            yield f"    {{'searcher': {{'metric': {name!r}, 'smaller_is_better': {smaller is not False}}}}}{unsure}"
 
 
 class _Place(ABC):

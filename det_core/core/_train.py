@@ -60,6 +60,8 @@ class TrainContext:
         self._tensorboard = tensorboard
         self._stream = stream
         self._output = output
+        self._batches_trained: int | None = None
+        """Number of batches trained, which det's own training loop keeps up to date to describe failures."""
         self._values = MetricConverter()
         # A lambda, because access to the attribute store.report_metrics would open a store that opens at first use.
         self._writer = ReportWriter(lambda reports: store.report_metrics(reports), self._written)

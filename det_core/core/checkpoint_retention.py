@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from det_core.core.checkpoint_removal import remove_checkpoint
-from det_core.errors import DetError, RecordNotFound
+from det_core.errors import DetError, RecordNotFound, TrackingError
 from det_core.interfaces.records import CheckpointRecord, ScoredCheckpoint, State
 from det_core.interfaces.tracking import TrackingStore
 
@@ -30,8 +30,8 @@ def remove_superfluous(
 ) -> None:
     """Remove the `find_superfluous` checkpoints of an experiment.
 
-    A checkpoint that cannot be removed is logged and left in place, because a failure here must not cost the results
-    of training.
+    An error is logged and ends the clean-up, because it must not cost the results of training. One of a single
+    checkpoint only leaves this checkpoint in place.
 
     Args:
         store: the tracking store.
@@ -40,23 +40,37 @@ def remove_superfluous(
         proceed: function called before each removal. The clean-up stops when it returns False.
         on_deleted: function called after each removal.
     """
-    for checkpoint in find_superfluous(store, experiment_id, policy):
-        if not proceed():
-            _log.warning(
-                "stopped before all checkpoints that are no longer needed were removed; to remove the others: "
-                "det checkpoint gc %d",
-                experiment_id,
-            )
-            return
-        try:
-            remove_checkpoint(store, checkpoint, on_deleted=on_deleted)
-        except DetError as error:
-            _log.warning(
-                "checkpoint %s is no longer needed, but could not be removed: %s; to try again: det checkpoint rm %s",
-                checkpoint.uuid,
-                error,
-                checkpoint.uuid,
-            )
+    try:
+        for checkpoint in find_superfluous(store, experiment_id, policy):
+            if not proceed():
+                _warn_of_rest(experiment_id, "a stop was requested")
+                return
+            _try_to_remove(store, checkpoint, on_deleted)
+    except TrackingError as error:
+        _warn_of_rest(experiment_id, error)
+
+
+def _warn_of_rest(experiment_id: int, reason: object) -> None:
+    _log.warning(
+        "stopped before all checkpoints that are no longer needed were removed: %s; to remove the others: "
+        "det checkpoint gc %d",
+        reason,
+        experiment_id,
+    )
+
+
+def _try_to_remove(
+    store: TrackingStore, checkpoint: CheckpointRecord, on_deleted: Callable[[CheckpointRecord], None]
+) -> None:
+    try:
+        remove_checkpoint(store, checkpoint, on_deleted=on_deleted)
+    except DetError as error:
+        _log.warning(
+            "checkpoint %s is no longer needed, but could not be removed: %s; to try again: det checkpoint rm %s",
+            checkpoint.uuid,
+            error,
+            checkpoint.uuid,
+        )
 
 
 def find_superfluous(

@@ -9,6 +9,7 @@ from numbers import Real
 from det_core.errors import NoCheckpoint
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, searcher_metric
 from det_core.interfaces.tracking import TrackingStore
+from det_core.metric_directions import known_direction
 
 
 def rank_checkpoints(
@@ -38,9 +39,10 @@ def rank_checkpoints(
         smaller = smaller_is_better
     elif metric != configured:
         better = "smaller" if smaller else "larger"
+        known = known_direction(metric)
         warnings.warn(
             f"{better} values of {metric!r} are assumed to be better, as the config says for {configured!r}; "
-            "pass smaller_is_better=True or False",
+            f"pass smaller_is_better={'True or False' if known is None else known}",
             stacklevel=4,
         )
     checkpoints = store.checkpoints(experiment_id=experiment.id, trial_id=trial_id)

@@ -13,7 +13,7 @@ from det_core.errors import ExperimentFailed, InvalidExperimentException, Invali
 from det_core.experimental import _in_process
 from det_core.experimental._experiment import ExperimentReference
 from det_core.experimental._one_batch import one_batch_config
-from det_core.experimental._progress_display import display_progress, print_line
+from det_core.experimental._progress_display import display_progress, print_line, print_notices
 from det_core.experimental._shared_store import config_to_yaml, open_embedded_store, open_shared_store
 from det_core.experimental._trial_source import TrialSource, find_trial_source
 from det_core.interfaces.records import ExperimentRecord, State
@@ -131,6 +131,7 @@ def _submit(
     from det_core.runner import submit_experiment, train_in_background
 
     parsed = parse_config(config, filename="the config")
+    print_notices(parsed)
     if test:
         parsed = parse_config(one_batch_config(parsed.dump()))
     text = config_to_yaml(parsed)

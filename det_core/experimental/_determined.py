@@ -11,6 +11,7 @@ from det_core.config import load_config, parse_config
 from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._experiment import ExperimentReference
 from det_core.experimental._model import Model, ModelOrderBy, ModelSortBy, to_model_sort
+from det_core.experimental._progress_display import print_notices
 from det_core.experimental._shared_store import StoredObject, config_to_yaml, open_shared_store
 from det_core.experimental._trial import TrialMetrics, TrialReference
 from det_core.home import user_name
@@ -68,6 +69,7 @@ class Determined(StoredObject):
             text = config_to_yaml(parsed)
         else:
             parsed, text = load_config(config), Path(config).read_text(encoding="utf-8")
+        print_notices(parsed)
         with ExitStack() as ending:
             nothing = ending.enter_context(scratch_directory("empty"))
             directory = Path(nothing if model_dir is None else model_dir)

@@ -13,7 +13,7 @@ from det_core.experimental._frames import make_metrics_frame, make_trials_frame
 from det_core.experimental._shared_store import StoredObject, best_value, open_shared_store
 from det_core.experimental._trial import TrialReference
 from det_core.interfaces.records import ExperimentRecord, State
-from det_core.tracking.control import log_lines, request_experiment_stop, settled_experiment
+from det_core.tracking.control import living_runner, log_lines, request_experiment_stop, settled_experiment
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -57,7 +57,7 @@ class ExperimentReference(StoredObject):
     @property
     def runner(self) -> str | None:
         """Runner of the experiment, or None. Unless the experiment has ended, `activate` starts a runner."""
-        return self._store.lease_holder(self.id)
+        return living_runner(self._store.lease_holder(self.id))
 
     @property
     def progress(self) -> float:

@@ -13,7 +13,7 @@ from det_core import core
 from det_core.config import parse_config
 from det_core.errors import InvalidExperimentException
 from det_core.experimental._one_batch import embedded_store, one_batch_config, temporary_home
-from det_core.experimental._progress_display import display_progress, print_line
+from det_core.experimental._progress_display import display_progress, print_line, print_notices
 from det_core.plugins import plugin_registry
 from det_core.tracking import open_store
 from det_core.trial import Trial, framework_of
@@ -59,6 +59,7 @@ def train_in_process(trial_def: type[Trial], config: Mapping[str, Any], director
             "in this process: one trial on one slot. To search, or to use several slots, write it to a file and import "
             "it from there"
         )
+    print_notices(parsed)
     with embedded_store():
         return _train(trial_def, parsed.dump(), directory)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from det_core.config import is_command
 from det_core.home import MASTER_VARIABLES
+from det_core.launch._slot_directory import DIRECTORY_VARIABLE
 from det_core.scratch import scratch_directory
 
 
@@ -28,13 +29,17 @@ def one_batch_config(config: dict[str, Any]) -> dict[str, Any]:
         "observers": {},
         "min_validation_period": {"batches": 0},
         "min_checkpoint_period": {"batches": 0},
+        "rehearsal": False,
     }
 
 
 @contextmanager
 def temporary_home() -> Iterator[None]:
-    """Use a temporary ``DET_HOME``, with an empty embedded store and default storage, while the block runs."""
-    with scratch_directory("test") as home, embedded_store({"DET_HOME": str(home)}):
+    """Use a temporary ``DET_HOME``, with an empty store, default storage and free slots, while the block runs."""
+    with (
+        scratch_directory("test") as home,
+        embedded_store({"DET_HOME": str(home), DIRECTORY_VARIABLE: str(home / "slots")}),
+    ):
         yield
 
 

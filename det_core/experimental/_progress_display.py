@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import product
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core.core._notebook_panel import NotebookPanel
 from det_core.core._progress_line import format_metric
@@ -16,6 +16,9 @@ from det_core.core._python_session import in_notebook
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import MetricsReport
 from det_core.tracking import open_store
+
+if TYPE_CHECKING:
+    from det_core.config import ExperimentConfig
 
 _POLL_SECONDS = 0.5
 """Polling interval of the tracking store in seconds."""
@@ -44,6 +47,12 @@ class _Display:
 def print_line(text: str) -> None:
     """Print a line, above the progress bar if there is one."""
     print(text, flush=True)  # noqa: T201
+
+
+def print_notices(config: ExperimentConfig) -> None:
+    """Print what a user should know about a config that is submitted."""
+    for notice in config.notices:
+        print_line(f"note: {notice}")
 
 
 @contextmanager

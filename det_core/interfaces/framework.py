@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+_T = TypeVar("_T")
 Metrics = Mapping[str, Any]
 """Metric names mapped to values."""
 SCHEDULE_END = "schedule_end"
@@ -20,12 +21,22 @@ that of its learning rate, apart from those that end earlier than the training. 
 before it trains longer."""
 
 
+class OnAllWorkers(Protocol):
+    """Function that calls another one on all workers, and returns the results of all in order of rank.
+
+    The other function may take only so long. If it raises on one worker, all raise.
+    """
+
+    def __call__(self, work: Callable[[], _T], /) -> list[_T]: ...
+
+
 class TrialAdapter(ABC):
     """Adapter through which `det_core.trial.TrialLoop` trains one trial in one process.
 
     Its methods are called from one thread, in this order::
 
-        load?  started  ( train*  reduced  reported  |  validate  |  snapshot  |  saved )*  close
+        load?  started  ( write_initial_state  rehearse )?
+            ( train*  reduced  reported  |  validate  |  snapshot  |  saved )*  close
 
     With several workers, each has an adapter, and all adapters receive the same calls between the same batches. Any of
     these methods may therefore communicate with the other workers, except `close`, because other workers may have
@@ -103,6 +114,35 @@ class TrialAdapter(ABC):
 
     def started(self) -> None:
         """Called before the first batch, after the checkpoint, if any, was loaded."""
+
+    def write_initial_state(self, path: Path, *, most: int) -> int:
+        """Write the state before the first batch, as a snapshot does, for a rehearsal. Called on the chief only.
+
+        The trial's callbacks must not notice, and nothing that training depends on may change. By default, nothing is
+        written, and det stores a file of its own instead.
+
+        Args:
+            path: directory to write into.
+            most: largest size in bytes. A larger state is not written.
+
+        Returns:
+            The size of the smallest checkpoint that training will save, in bytes. 0 if it is unknown.
+        """
+        return 0
+
+    def rehearse(self, together: OnAllWorkers) -> Metrics | None:
+        """Evaluate one batch as `validate` does, and restore whatever `snapshot` captures.
+
+        The trial's callbacks must not notice. Errors may propagate, and become a warning.
+
+        Args:
+            together: calls a function on all workers. The trial's own code must run in such a function.
+
+        Returns:
+            The metrics, the same on all workers. None if not all names are known, because the trial has no evaluation
+            by batches or may add others later.
+        """
+        return None
 
     def reduced(self) -> Metrics:
         """Return training metrics that are not means over batches.

@@ -16,6 +16,10 @@ from det_core.errors import UnwritableText
 
 MAX_STEPS = 2**63 - 1
 """Maximum number of batches, or of the searcher's units, that can be recorded."""
+MAX_LABELS = 100
+"""Maximum number of labels of an experiment, a model or a version."""
+LONGEST_LABEL = 200
+"""Maximum number of characters of a label."""
 CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 """Pattern of the ids of checkpoints, which are directories in a storage."""
 
@@ -159,7 +163,7 @@ class TrialRecord:
     searcher_length: int | None
     """Length to train to, as in `SearcherOperationRecord`, or None before the first searcher operation."""
     total_batches: int | None
-    """Number of batches in that length, or None until a worker has computed it from its data."""
+    """Number of batches in that length, or None until a worker has computed the first one from its data."""
     progress: float
     """Share of that length that is trained, 0 to 1."""
     ordered: int | None
@@ -305,7 +309,8 @@ class TrialUpdate:
     """Length of a new searcher operation, > 0. None leaves the present operation as it is."""
     new: NewTrial | None = None
     """Trial to create. A trial with this request id from before a restart of the search continues, with its restarts
-    counted from zero. If it differs from the new one, it is set aside and the new trial gets its request id."""
+    and interruptions counted from zero. If it differs from the new one, it is set aside and the new trial gets its
+    request id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -430,3 +435,18 @@ def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
         return "", True
     metric = searcher.get("metric")
     return metric if isinstance(metric, str) else "", bool(searcher.get("smaller_is_better", True))
+
+
+def is_stopped_early(trial: TrialRecord, config: Mapping[str, Any]) -> bool:
+    """Return whether a trial has completed a shorter training than its search gives to the best ones.
+
+    Args:
+        trial: the trial.
+        config: config of its experiment.
+    """
+    searcher = config.get("searcher") or {}
+    length = searcher.get("max_length") or searcher.get("length_per_round")
+    whole = next(iter(length.values()), 0) if isinstance(length, Mapping) else length
+    if not whole or trial.state is not State.COMPLETED:
+        return False
+    return bool((trial.searcher_length or whole) < whole * searcher.get("num_rounds", 1))

@@ -11,8 +11,10 @@ _LONGEST = 1 << 16
 """Maximum length of a line in characters. Longer lines are split."""
 _BAR_EVERY = 10.0
 """Seconds between two reports of a line that is overwritten repeatedly."""
-_PREFIX = re.compile(r"\[rank=(\d+)\] ?|\[rank(\d+)\]: ?|\[default(\d+)\]:")
-"""Prefixes with a rank, as written by our launchers, by torch.distributed in tracebacks, and by ``torchrun --tee``."""
+_PREFIX = re.compile(r"\[rank=(\d{1,9})\] ?|\[rank(\d{1,9})\]: ?|\[default(\d{1,9})\]:", re.ASCII)
+"""Prefixes with a rank, as written by our launchers, by torch.distributed in tracebacks, and by ``torchrun --tee``.
+
+Programs may print larger numbers, which are no ranks."""
 
 RANK_TEMPLATE = "[rank=${rank}] "
 """Value of TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE for torchrun, whose default prefix has only the local rank."""

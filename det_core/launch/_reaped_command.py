@@ -55,7 +55,7 @@ class ReapedCommand:
                 close_fds=inherit is not None,
                 pass_fds=() if inherit is None else (*inherit, for_guard),
             )
-        except OSError:
+        except BaseException:  # such as ValueError for a NUL in a variable
             os.close(self._to_guard)
             raise
         finally:
@@ -76,7 +76,9 @@ class ReapedCommand:
 
     def kill(self) -> None:
         """End all processes at once and wait for them, except for those that the kernel cannot end."""
-        with contextlib.suppress(BrokenPipeError):  # the guard has ended
+        if self.wait(0) is not None:
+            return  # the channel may be closed, and its number that of another file
+        with contextlib.suppress(BrokenPipeError):  # the guard has just ended
             os.write(self._to_guard, b"!")
         if self.wait(_KILL_SECONDS) is None:  # the guard may be stopped, but the inner guard ends all that can be ended
             self._process.kill()

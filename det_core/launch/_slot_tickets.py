@@ -22,6 +22,10 @@ RESPONSE_SECONDS = 30.0
 """Seconds without a poll after which a waiting process counts as stopped, so that others may go first."""
 
 
+HOME_PATTERN = r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{0,4096}"
+"""Pattern of the paths that a ticket may have, which a terminal can show."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ticket:
     """Content of a ticket.
@@ -38,6 +42,7 @@ class Ticket:
         trial_id: id of the trial in this store.
         pid: id of the process that waits or has started the trial.
         process_start: `process_start_time` of this process.
+        home: ``DET_HOME`` of this process, or "" if it is not known or has special characters.
     """
 
     slots: tuple[str, ...]
@@ -51,6 +56,7 @@ class Ticket:
     trial_id: int
     pid: int
     process_start: str
+    home: str = ""
 
     def to_json(self) -> bytes:
         """Return the content of the file."""
@@ -66,7 +72,10 @@ def parse_ticket(text: bytes) -> Ticket | None:
         values = json.loads(text)
     except (ValueError, RecursionError):  # half written, or another user's mistake
         return None
-    if not isinstance(values, Mapping) or not all(is_valid(values.get(key)) for key, is_valid in _CHECKS.items()):
+    if not isinstance(values, Mapping):
+        return None
+    values = {"home": "", **values}  # a ticket of an older release has none
+    if not all(is_valid(values.get(key)) for key, is_valid in _CHECKS.items()):
         return None
     known: dict[str, Any] = {key: tuple(value) if isinstance(value := values[key], list) else value for key in _CHECKS}
     ticket = Ticket(**known)
@@ -99,6 +108,7 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "trial_id": _is_id,
     "pid": _is_id,
     "process_start": partial(_is_text, r"[0-9]{0,20}"),
+    "home": partial(_is_text, HOME_PATTERN),
 }
 
 
@@ -120,6 +130,11 @@ class LockedTicket:
 
     def __str__(self) -> str:
         return f"experiment {self.content.experiment_id} of {self.user}, trial {self.content.trial_id}"
+
+    def name_for(self, reader: Ticket) -> str:
+        """Return the name of the trial, with its ``DET_HOME`` if the reader has another tracking store."""
+        home = self.content.home if self.content.cluster_id != reader.cluster_id else ""
+        return f"{self}{f' (DET_HOME={home})' if home else ''}"
 
 
 def read_tickets(directory: SlotDirectory) -> list[LockedTicket]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from det_core.errors import LaunchDelayed
 from det_core.launch._slot_directory import SlotDirectory
-from det_core.launch.processes import kill_lock_holders
+from det_core.processes import kill_lock_holders
 
 _PREFIX = "lock-"
 _GRACE = 10.0

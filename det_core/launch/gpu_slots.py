@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from det_core.errors import LaunchDelayed
@@ -17,6 +18,8 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER = "CUDA_DEVICE_ORDER"
 """Variable by which CUDA counts the GPUs in the order of their PCI addresses, and not from the fastest one on."""
+_ENTRY = re.compile(r"[0-9]+|(GPU|MIG)-.*")
+"""Entry of ``CUDA_VISIBLE_DEVICES`` that may name a GPU. CUDA ignores another one, such as -1, and all after it."""
 _GONE = (errno.ENOENT, errno.ENODEV)
 
 
@@ -53,8 +56,8 @@ def visible_gpus() -> list[Gpu]:
     if visible is None or not devices:
         entries = [str(index) for index in range(len(devices))]
     else:
-        entries = [entry.strip() for entry in visible.split(",")]
-    gpus = [_find_gpu(entry, devices) for entry in entries if entry not in ("", "-1")]
+        entries = [*takewhile(_ENTRY.fullmatch, (entry.strip() for entry in visible.split(",")))]
+    gpus = [_find_gpu(entry, devices) for entry in entries]
     return list({gpu.slot: gpu for gpu in gpus}.values())
 
 

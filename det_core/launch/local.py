@@ -20,7 +20,8 @@ from det_core.launch.queued_launch import QueuedLaunch
 class LocalConfig(Block):
     """Options of the local launcher."""
 
-    slots: Positive = Field(default=1, examples=[4], json_schema_extra={"unit": "slots"})
+    # Other processes read no more than 64 KiB of the names of the slots that a trial may use and holds.
+    slots: Positive = Field(default=1, le=1024, examples=[4], json_schema_extra={"unit": "slots"})
     """Number of workers that this machine can run if it has no GPU."""
 
 
@@ -51,5 +52,5 @@ class LocalLauncher(Launcher):
                 parent=private_directory("runs"),
             )
 
-        hint = "" if self._has_gpus else ", or set launcher: {type: local, slots: N}"
+        hint = "" if self._has_gpus else ", or add --config launcher.slots={slots}"
         return QueuedLaunch(request, names, start_agent, hint=hint)

@@ -10,6 +10,7 @@ and the slots and decides by the same rule, so a stopped process does not keep t
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,9 +18,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from det_core.errors import LaunchError
+from det_core.home import home_directory
 from det_core.interfaces.launcher import LaunchRequest
 from det_core.launch._slot_directory import TICKET_PREFIX, SlotDirectory
 from det_core.launch._slot_tickets import (
+    HOME_PATTERN,
     LockedTicket,
     Ticket,
     read_tickets,
@@ -27,7 +30,7 @@ from det_core.launch._slot_tickets import (
     select_ahead,
     subtract_claims,
 )
-from det_core.launch.processes import process_start_time
+from det_core.processes import process_start_time
 
 __all__ = ["SlotReservation", "reserve_launch_slots"]
 
@@ -55,10 +58,11 @@ class SlotReservation:
     It may be used by one thread at a time.
     """
 
-    def __init__(self, ticket: Ticket) -> None:
+    def __init__(self, ticket: Ticket, hint: str = "") -> None:
         self.slots: list[int] | None = None
         """Positions of the reserved slots in the list of slots that the request may use, or None while it waits."""
         self._ticket = ticket
+        self._hint = hint
         self._directory: SlotDirectory | None = None
         self._name = ""
         self._file: int | None = None
@@ -147,12 +151,14 @@ class SlotReservation:
         if directory is None:
             return "the directory of the slots is being changed"
         tickets = read_tickets(directory)
-        holders = {slot: str(one) for one in tickets for slot in one.content.held}
+        holders = {slot: one.name_for(self._ticket) for one in tickets for slot in one.content.held}
         locked = [slot for slot in self._ticket.slots if directory.is_locked(_SLOT_PREFIX + slot)]
         if len(self._ticket.slots) - len(locked) < self._ticket.count:
-            return f"slot {locked[0]} is held by {holders.get(locked[0], 'a process without a ticket')}"
+            more = self._hint.replace("{slots}", str(len(locked) + self._ticket.count))
+            wait = f"; wait for it{more}" if more else ""
+            return f"slot {locked[0]} is held by {holders.get(locked[0], 'a process without a ticket')}{wait}"
         ahead = select_ahead(tickets, self._name, self._ticket)
-        return f"{ahead[0]} goes first" if ahead else "it is next"
+        return f"{ahead[0].name_for(self._ticket)} goes first" if ahead else "it is next"
 
 
 def reserve_launch_slots(request: LaunchRequest, names: Sequence[str], *, hint: str = "") -> SlotReservation:
@@ -161,7 +167,7 @@ def reserve_launch_slots(request: LaunchRequest, names: Sequence[str], *, hint: 
     Args:
         request: the launch request, whose priority and time of submission determine the place in the queue.
         names: names of the slots that the launch may use, as `local_slot_names` returns them.
-        hint: what else users may do if there are too few slots, for the error.
+        hint: what else users may do for more slots, such as ``, or add --config launcher.slots={slots}``.
 
     Raises:
         LaunchError: the machine has fewer slots.
@@ -175,6 +181,7 @@ def reserve_launch_slots(request: LaunchRequest, names: Sequence[str], *, hint: 
         cluster_id=request.info["cluster.json"].get("cluster_id", ""),
         experiment_id=trial.get("experiment_id", 0),
         trial_id=trial.get("trial_id", 0),
+        home=str(home_directory()),
         hint=hint,
     )
 
@@ -188,6 +195,7 @@ def reserve_slots(
     cluster_id: str = "",
     experiment_id: int = 0,
     trial_id: int = 0,
+    home: str = "",
     hint: str = "",
 ) -> SlotReservation:
     """Request slots of this machine. The request waits in the queue from its first poll.
@@ -200,14 +208,16 @@ def reserve_slots(
         cluster_id: id of the tracking store of the trial that needs the slots.
         experiment_id: id of its experiment.
         trial_id: id of the trial.
-        hint: what else may be done if there are too few slots.
+        home: ``DET_HOME`` of the caller, or "" if it does not matter.
+        hint: as for `reserve_launch_slots`.
 
     Raises:
         LaunchError: the machine has fewer slots.
     """
     if count > len(names):
         raise LaunchError(
-            f"the trial needs {count} slots, but the launcher has {len(names)}; lower resources.slots_per_trial{hint}"
+            f"the trial needs {count} slots, but the launcher has {len(names)}; lower resources.slots_per_trial"
+            f"{hint.replace('{slots}', str(count))}"
         )
     return SlotReservation(
         Ticket(
@@ -221,7 +231,9 @@ def reserve_slots(
             trial_id=trial_id,
             pid=os.getpid(),
             process_start=process_start_time(os.getpid()),
-        )
+            home=home if re.fullmatch(HOME_PATTERN, home) else "",
+        ),
+        hint,
     )
 
 

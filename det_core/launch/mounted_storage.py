@@ -11,6 +11,7 @@ from pathlib import Path
 from det_core.config import CheckpointStorageConfig
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import LaunchRequest
+from det_core.owner_process import OwnerProcess
 from det_core.storage.config import DirectoryConfig, SharedFSConfig
 
 
@@ -35,11 +36,12 @@ def mark_mounted_storage(request: LaunchRequest) -> Iterator[Path | None]:
     except OSError as error:
         raise LaunchError(f"cannot write to the directory of checkpoint_storage: {error}") from error
     os.close(descriptor)
-    marker = Path(name)
+    marker, owner = Path(name), OwnerProcess()
     try:
         yield marker
     finally:
-        marker.unlink(missing_ok=True)
+        if owner.is_here:  # not in a forked child that leaves the block
+            marker.unlink(missing_ok=True)
 
 
 def explain_unmounted_storage(node: str) -> str:

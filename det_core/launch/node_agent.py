@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from det_core.core import agent_channel
 from det_core.core._cluster_info import INFO_DIR
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch._failure_notes import DIED, FAILURE_PREFIX
@@ -33,7 +34,7 @@ from det_core.launch._worker_environment.info_variables import find_oversized_va
 from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.network import LOOPBACK
-from det_core.launch.processes import count_memory_kills
+from det_core.processes import count_memory_kills
 from det_core.scratch import scratch_directory
 from det_core.tracking.secret_files import SECRETS_DIRECTORY_VARIABLE
 
@@ -215,7 +216,8 @@ def explain_start_errors(what: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, DetError) else error
         lacks = isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _TEMPORARY)
         kind = LaunchDelayed if lacks else LaunchError
-        raise kind(f"cannot start {what}: {str(error) or 'there is not enough memory'}") from error
+        reason = str(explain_disk_error(error) or error) or "there is not enough memory"
+        raise kind(f"cannot start {what}: {reason}") from error
 
 
 def _described(request: LaunchRequest, node: AllocatedNode) -> dict[str, Mapping[str, Any]]:

@@ -28,7 +28,7 @@ class QueuedLaunch(Allocation):
         names: names of the slots that it may use. All runners of this machine share the slots with the same name.
         start: function that starts the other launch. It takes the positions of its slots in ``names``, and the file
             descriptors that the processes of the launch keep open, so that the slots stay in use if this process dies.
-        hint: what else users may do if there are too few slots, for the error.
+        hint: as for `reserve_launch_slots`.
 
     Raises:
         LaunchError: there are too few slots, or the processes could not be started.

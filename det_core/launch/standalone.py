@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from det_core.core._cluster_info import get_cluster_info
+from det_core.core.script_command import STARTED_BY
 from det_core.errors import DetError, LaunchError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import backends
@@ -60,7 +61,10 @@ def start_workers(
             slots=slots if slots is not None else len(task.slot_ids) if task else count_gpus() or 1,
             port=port if port is not None or hosts else rendezvous_port,
         )
-        return place.run(name, backend, worker, {backends.OPTIONS_VARIABLE: json.dumps(options)} if options else {})
+        variables = {STARTED_BY: json.dumps(sys.orig_argv)}
+        if options:
+            variables[backends.OPTIONS_VARIABLE] = json.dumps(options)
+        return place.run(name, backend, worker, variables)
     except DetError as error:
         print(f"{FAILURE_PREFIX}{'; '.join(str(error).splitlines())}", file=sys.stderr)  # noqa: T201
         return EXIT_DO_NOT_RESTART

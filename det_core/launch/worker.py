@@ -7,12 +7,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from det_core import LOG_FORMAT, core
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import _failure_notes, backends
 from det_core.launch._stuck_workers import name_stuck_workers
+from det_core.owner_process import OwnerProcess
 from det_core.plugins import plugin_registry
 from det_core.trial import framework_of, load_trial_class
 
@@ -27,7 +30,13 @@ def main(entrypoint: str | None = None) -> int:
         entrypoint: the trial class as MODULE:CLASS. It must be given if the config's entrypoint is a command.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    rank = None
+    rank, owner, directory = None, OwnerProcess(), Path.cwd()
+    context: core.Context | None = None
+
+    def leave_note(code: int, error: str) -> None:
+        if owner.is_here:  # the end of a forked child is not that of the worker
+            _failure_notes.write_failure_note(rank, code, error)
+
     try:
         try:
             distributed = backends.connect_workers() if backends.BACKEND_VARIABLE in os.environ else None
@@ -49,25 +58,34 @@ def main(entrypoint: str | None = None) -> int:
                 plugin_registry().call_target(framework, trial_class, context)
     except _HOPELESS as error:
         print(error, file=sys.stderr)  # noqa: T201
-        _failure_notes.write_failure_note(rank, EXIT_DO_NOT_RESTART, str(error))
+        leave_note(EXIT_DO_NOT_RESTART, str(error))
         return EXIT_DO_NOT_RESTART
     except SystemExit as stop:
         if stop.code:
-            _failure_notes.write_failure_note(rank, 1, f"it exited with {stop.code!r}")
+            leave_note(1, f"it exited with {stop.code!r}")
         raise
     except Exception as error:
-        _failure_notes.write_failure_note(rank, 1, f"{type(error).__name__}: {error}")
+        disk_error = explain_disk_error(error)
+        batch = context.train._batches_trained if context and not disk_error else None
+        failure = _failure_notes.describe_failure(disk_error or error, batch, directory)
+        leave_note(1, failure)
+        if _failure_notes.NOTES_VARIABLE not in os.environ:  # the process that started the workers prints those
+            print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201
+        if _failure_notes.is_known_failure(failure):
+            print("det: the run before failed like this, and its log has the traceback", file=sys.stderr)  # noqa: T201
+            return 1
         raise
     return 0
 
 
 @contextmanager
 def refused_exits() -> Iterator[None]:
-    """Raise InvalidTrial if code within the block ends the process as if everything was done."""
+    """Raise InvalidTrial if code within the block ends this process as if everything was done."""
+    owner = OwnerProcess()
     try:
         yield
     except SystemExit as stop:
-        if stop.code:
+        if stop.code or not owner.is_here:
             raise
         raise InvalidTrial(
             "the code of the trial called sys.exit() during training, which looks like its end; to end early, call "

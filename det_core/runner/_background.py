@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.config import ExperimentConfig
-from det_core.errors import InvalidExperimentException
+from det_core.errors import ExperimentBusy, InvalidExperimentException
 from det_core.home import default_storage
 from det_core.interfaces.records import ExperimentRecord
 from det_core.interfaces.tracking import TrackingStore
@@ -22,6 +22,7 @@ from det_core.runner._detached import start_detached
 from det_core.runner._experiment_runner import ExperimentRunner
 from det_core.runner._submit import submit_experiment
 from det_core.tracking import is_server_url
+from det_core.tracking.control import living_runner
 from det_core.tracking.remote import ServerConnection
 from det_core.tracking.secret_files import resolve_secrets
 
@@ -111,6 +112,11 @@ def resume_in_background(
         DetError: no runner can run the experiment.
         ExperimentBusy: it has a runner.
     """
+    if living_runner(store.lease_holder(experiment_id)):
+        raise ExperimentBusy(
+            f"experiment {experiment_id} is running already; watch it with: det experiment logs {experiment_id} -f, "
+            f"stop it with: det experiment pause {experiment_id}"
+        )
     if not is_server_url(store.url):
         ExperimentRunner(store, experiment_id)  # raises an error if no runner can run it, before a process is started
     recorded(store.experiment(experiment_id))

@@ -10,7 +10,7 @@ from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner._lease import Lease
+from det_core.tracking._lease import Lease
 
 
 def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord) -> None:

@@ -14,6 +14,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from det_core.config import ExperimentConfig, is_command
+from det_core.config._hyperparameters import example_values
 from det_core.core.context_dir import context_files
 from det_core.errors import ConfigError, InvalidExperimentException, Problem
 from det_core.launch.backends import check_slots
@@ -72,6 +73,7 @@ def check_code(config: ExperimentConfig, directory: Path) -> list[str]:
             problems.append(problem)
         else:
             notices.append(str(problem))
+    problems += _wrong_batch_sizes(config, entry)
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
     _check_slots(config, directory)
@@ -247,6 +249,24 @@ def _missing_reads(config: ExperimentConfig, code: _Code, entry: _Entry) -> Iter
             name = _read_key(node)
             if name and name not in config.hyperparameters and name not in written:
                 yield _Read(name, file, getattr(node, "lineno", 0), id(node) in certain)
+
+
+def _wrong_batch_sizes(config: ExperimentConfig, entry: _Entry) -> Iterator[Problem]:
+    """Yield a problem if the trial certainly divides a global batch size that cannot be divided among the slots."""
+    slots, known = max(config.resources.slots_per_trial, 1), config.hyperparameters
+    if entry.trial_class is None or "global_batch_size" not in known or config.searcher.name not in _SAMPLING:
+        return
+    wrong = [size for size in example_values(known["global_batch_size"]) if type(size) is not int or size < slots]
+    calls = (node for node in _certain_reads(entry.trial_class) if isinstance(node, ast.Call))
+    line = next((node.lineno for node in calls if getattr(node.func, "attr", "") in _BATCH_SIZE), None)
+    if wrong and line is not None:
+        yield Problem(
+            "",
+            None,
+            "hyperparameters.global_batch_size",
+            f"got {wrong[0]!r}; expected an integer of at least {slots}, which {entry.file}:{line} divides among the "
+            "slots",
+        )
 
 
 def _local_imports(code: _Code, start: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from det_core.config import ExperimentConfig, Length, Unit, parse_config, replace_texts
 from det_core.core import open_storage_block
+from det_core.core.script_command import explain_script
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.home import private_directory
 from det_core.interfaces.framework import SCHEDULE_END
@@ -24,6 +25,7 @@ _log = logging.getLogger("det.runner")
 
 _CHANGEABLE = (
     "checkpoint_code",
+    "checkpoint_interval",
     "checkpoint_policy",
     "debug",
     "distributed",
@@ -37,6 +39,7 @@ _CHANGEABLE = (
     "preemption_timeout",
     "profiling",
     "resources",
+    "restart_repeated_failures",
     "scheduling_unit",
 )
 """Keys that may change while the trials stay the same."""
@@ -146,7 +149,7 @@ def fork_experiment(
 def _idle_experiment(store: TrackingStore, experiment_id: int) -> ExperimentRecord:
     experiment = store.experiment(experiment_id)
     if experiment.unmanaged:
-        raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
+        raise DetError(explain_script(experiment))
     if holder := store.lease_holder(experiment_id):
         raise _busy(experiment_id, f"experiment {experiment_id} is being run by {holder}")
     return experiment
@@ -213,11 +216,10 @@ def _check_length(
             )
         return
     reached, wanted = _value(old.max_length), _value(new.max_length)
-    batches = wanted if new.unit is Unit.BATCHES else None
     trained = [trial for trial in trials if trial.steps_completed]
     if wanted > reached:
-        _name_schedules(store, trained, batches)
-    undoes = experiment.state is not State.COMPLETED and all(_goes_back(store, trial, batches) for trial in trained)
+        _name_schedules(store, trained, new.max_length)
+    undoes = experiment.state is not State.COMPLETED and all(_goes_back(store, one, new.max_length) for one in trained)
     if wanted < reached and trained and not undoes:
         raise InvalidExperimentException(
             f"searcher.max_length of experiment {experiment.id} is {reached}, and {wanted} is less; give a longer one, "
@@ -225,39 +227,38 @@ def _check_length(
         )
 
 
-def _goes_back(store: TrackingStore, trial: TrialRecord, batches: int | None) -> bool:
-    """Return whether a trial has completed a length, and its later runs have saved no checkpoint.
-
-    Args:
-        store: the tracking store.
-        trial: the trial.
-        batches: the new length, or None if it has another unit.
-    """
-    runs = store.runs(trial.id)
-    done = [run.run_id for run in runs if run.end_time and not (run.end_reason or run.preemption_acknowledged)]
+def _goes_back(store: TrackingStore, trial: TrialRecord, length: Length | int) -> bool:
+    """Return whether a trial has completed a length up to the new one, and its later runs have saved no checkpoint."""
+    runs = [run for run in store.runs(trial.id) if run.end_time]
+    done = [run.run_id for run in runs if run.early_exit or not (run.end_reason or run.preemption_acknowledged)]
     newest = store.checkpoints(trial_id=trial.id)[-1:]
     reached = [one.steps_completed or 0 for one in newest if one.run_id <= max(done, default=0)]
+    batches = _batches_of(trial, length)
     return bool(reached) and (batches is None or reached[0] <= batches)
 
 
-def _name_schedules(store: TrackingStore, trials: Sequence[TrialRecord], batches: int | None) -> None:
-    """Warn of schedules that end before the new length.
-
-    Args:
-        store: the tracking store.
-        trials: the trials that have trained.
-        batches: the new length, or None if it has another unit and is only known to be more than before.
-    """
+def _name_schedules(store: TrackingStore, trials: Sequence[TrialRecord], length: Length | int) -> None:
+    """Warn of schedules of trials that end before the new length."""
     for trial in trials:
+        batches = _batches_of(trial, length)
         newest = store.checkpoints(trial_id=trial.id)[-1:]
         end = newest[0].metadata.get(SCHEDULE_END) if newest else None
-        if isinstance(end, int) and end < ((trial.total_batches or 0) + 1 if batches is None else batches):
+        if isinstance(end, int) and batches is not None and end < batches:
             _log.warning(
                 "a schedule of trial %d, such as that of its learning rate, ends after %d batches, whatever the code "
                 "says, and the training goes on after it. If that fails, continue with the length before to undo it",
                 trial.id,
                 end,
             )
+
+
+def _batches_of(trial: TrialRecord, length: Length | int) -> int | None:
+    """Return the number of batches in a length, rounded up, or None if no worker of the trial has computed it."""
+    if isinstance(length, Length) and length.unit is Unit.BATCHES:
+        return length.value
+    if trial.total_batches is None or trial.searcher_length is None:
+        return None
+    return -(-trial.total_batches * _value(length) // trial.searcher_length)
 
 
 def _value(length: Length | int) -> int:

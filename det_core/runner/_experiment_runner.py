@@ -12,7 +12,9 @@ from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.core.checkpoint_retention import remove_superfluous
 from det_core.core.event_stream import EventStream, make_fetch_files
-from det_core.errors import DetError, ExperimentBusy, StaleRun, StoreBusy, TrackingError
+from det_core.core.script_command import explain_script
+from det_core.disk_errors import explain_disk_error
+from det_core.errors import DetError, DiskError, ExperimentBusy, StaleRun, StoreBusy, TrackingError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.records import REQUESTS, State, TrialRecord
@@ -21,7 +23,6 @@ from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.launchers import open_launcher
 from det_core.runner._failed_launches import FailedLaunches
-from det_core.runner._lease import Lease
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests
@@ -30,6 +31,7 @@ from det_core.runner._trial_runner import TrialRunner
 from det_core.scratch import scratch_directory
 from det_core.search.method_selection import open_search_method
 from det_core.storage import check_storage
+from det_core.tracking._lease import Lease
 from det_core.tracking.secret_files import resolve_secrets
 
 _log = logging.getLogger("det.runner")
@@ -54,7 +56,7 @@ class ExperimentRunner:
         self._from_beginning = from_beginning
         self._experiment = store.experiment(experiment_id)
         if self._experiment.unmanaged:
-            raise DetError(f"experiment {experiment_id} was recorded by a script; run that script again instead")
+            raise DetError(explain_script(self._experiment))
         resolve_secrets(self._experiment.config)  # report a missing secret before anything starts
         self._config = parse_config(self._experiment.config)
         self._error: str | None = None
@@ -109,7 +111,7 @@ class ExperimentRunner:
             state = self._run(lease, tick)
         except (StaleRun, ExperimentBusy):
             raise  # another runner holds the experiment now
-        except (StoreBusy, OSError, MemoryError) as error:  # of this host, so training can go on later
+        except (StoreBusy, DiskError, OSError, MemoryError) as error:  # of this host, so training can go on later
             self._break_off(State.PAUSED, error, lease)
             kind = StoreBusy if isinstance(error, StoreBusy) else DetError
             reason = (self._error or "").rstrip(".")
@@ -123,7 +125,8 @@ class ExperimentRunner:
 
     def _break_off(self, state: State, error: BaseException, lease: Lease) -> None:
         """Record the end of the experiment by an error, unless this fails, too."""
-        self._error = str(error) or repr(error)
+        explained = isinstance(error, Exception) and explain_disk_error(error)
+        self._error = str(explained or error) or repr(error)
         try:
             for trial in self._store.trials(self._experiment.id, states=[State.ACTIVE]):
                 self._store.set_trial_state(trial.id, State.PAUSED, lease=lease.holder)
@@ -154,8 +157,6 @@ class ExperimentRunner:
         identity = self._experiment.id
         self._store.set_experiment_state(identity, state, lease=lease.holder, error=self._error)
         state = self._store.experiment(identity).state  # a late request may be stronger than this state
-        if state is State.COMPLETED:
-            self._store.set_experiment_progress(identity, 1.0, lease=lease.holder)
         self._events.experiment_finished(self._store, state, self._error)
         return state
 

@@ -13,6 +13,7 @@ from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
+from det_core.launch._failure_notes import KNOWN_FAILURE, failure_fingerprint
 from det_core.tracking import AGENT_URL, is_server_url
 from det_core.tracking.remote import Caller, RunAccess, answer_call
 from det_core.tracking.secret_files import read_secrets, resolve_secrets
@@ -29,6 +30,7 @@ def build_launch_request(
     store: TrackingStore,
     launcher: Launcher,
     log: Callable[[int | None, str, str], None],
+    known_failure: str = "",
 ) -> LaunchRequest:
     """Return the launch request for a run of a trial.
 
@@ -42,6 +44,7 @@ def build_launch_request(
         store: the tracking store.
         launcher: the launcher that will start it.
         log: function that receives the output, as `LaunchRequest.log`.
+        known_failure: failure of the last run from the same checkpoint, whose traceback is not shown again.
 
     Raises:
         InvalidExperimentException, PluginError: as `det_core.launch.backends.choose_backend`.
@@ -52,7 +55,11 @@ def build_launch_request(
         key=f"{store.cluster_id}-trial-{trial.id}",
         argv=_argv(config),
         code=code,
-        env={**resolve_secrets(environment), "DET_COMM_KEY": secrets.token_hex(32)},
+        env={
+            **resolve_secrets(environment),
+            "DET_COMM_KEY": secrets.token_hex(32),
+            **({KNOWN_FAILURE: failure_fingerprint(known_failure)} if known_failure else {}),
+        },
         secrets=read_secrets(experiment.config),
         slots=max(config.resources.slots_per_trial, 1),
         log=log,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,8 +102,17 @@ class RecordedSearch:
             return
         self._trials = {trial.request_id: trial for trial in known}
         self._lengths = {key: _length(trial) for key, trial in self._trials.items()}
-        waiting = [(trial.ordered, trial.id, trial) for trial in known if trial.ordered is not None]
-        self.queue.extend(trial for *_, trial in sorted(waiting, key=lambda one: one[:2]))
+        waiting = {(trial.ordered, trial.request_id): trial for trial in known if trial.ordered is not None}
+        places = {order: place for place, order in enumerate(self._orders(waiting))}
+        self.queue.extend(waiting[order] for order in sorted(waiting, key=places.__getitem__))
+
+    def _orders(self, waiting: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield the event and the trial of each order since the oldest that waits, as the method has given them."""
+        oldest = min((event for event, _ in waiting), default=self._events)
+        for recorded in self._store.search_events(self._experiment_id, start=oldest):
+            for action in map(action_from_json, recorded.actions):
+                if isinstance(action, Train):
+                    yield recorded.number, action.request_id
 
     def report(self, happened: Sequence[TrialReport]) -> None:
         """Report results to the method in the given order, and queue the trials that it orders to train.
@@ -218,6 +227,8 @@ class RecordedSearch:
     def _problem(self, action: Action, now: TrialUpdate | None) -> str:
         """Return why the action is impossible, or "" if it is possible."""
         if isinstance(action, Create):
+            if action.source is not None and action.source not in self._trials:
+                return "its source trial does not exist yet"
             return "that trial exists already" if now else ""
         if now is None:
             return "it has not created that trial"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from det_core.core import EarlyExitReason
+from det_core.disk_errors import MENTIONED
 from det_core.errors import ExperimentBusy, StaleRun
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Cause, Exit
 from det_core.interfaces.records import Run, State
@@ -40,10 +41,12 @@ class End(Enum):
     """The engine has ended the run."""
     NO_STORE = auto()
     """The workers have stopped because the tracking store was unavailable for too long."""
+    NO_DISK = auto()
+    """The workers have stopped because a disk was full, over a quota, read-only or broken."""
     FAILED = auto()
     """The run has failed."""
     REPEATED = auto()
-    """The run has failed in the same way as the one before, and neither has trained a batch."""
+    """The run has failed in the same way as the one before, at the same batch after the same start."""
     NOT_RESTARTABLE = auto()
     """The run has failed, and would fail again after every restart."""
     NO_PROGRAM = auto()
@@ -96,6 +99,10 @@ class Count(Enum):
     """Interruptions in a row, also by requests, since the newest batch or checkpoint."""
     SHORT_RUNS = auto()
     """Interruptions in a row of runs shorter than `MAX_DELAY`, also by an unavailable tracking store."""
+    DISK_ERRORS = auto()
+    """Runs in a row that ended by an error of a disk, since the newest batch or checkpoint."""
+    DISK_SECONDS = auto()
+    """Seconds since the end of the first of these runs."""
     LAUNCH_ATTEMPTS = auto()
     """Failed attempts to launch the present run."""
     LAUNCH_SECONDS = auto()
@@ -106,12 +113,18 @@ class Count(Enum):
     """Times that the trial could not be launched again after a launch of another one had succeeded."""
 
 
-LIMITS: Mapping[Count, float] = {Count.IDLE_INTERRUPTIONS: 20, Count.LAUNCH_SECONDS: 60, Count.PASSED_OVER: 10}
+LIMITS: Mapping[Count, float] = {
+    Count.IDLE_INTERRUPTIONS: 20,
+    Count.DISK_SECONDS: 20,
+    Count.LAUNCH_SECONDS: 60,
+    Count.PASSED_OVER: 10,
+}
 """Limits that are the same for all experiments."""
 _EXPLANATIONS = {
     Count.INTERRUPTIONS: "launcher.max_interruptions is {limit:.0f}",
     Count.IDLE_INTERRUPTIONS: "it was interrupted {count:.0f} times in a row without a new batch or checkpoint; if its "
-    "runs are too short to save one, lower min_checkpoint_period",
+    "runs are too short to save one, lower min_checkpoint_period or checkpoint_interval",
+    Count.DISK_SECONDS: "tried again for {count:.0f} s",
     Count.PASSED_OVER: "it could not be launched, and {count:.0f} times launches of other trials succeeded in between",
 }
 """Additions to the error of a trial that has exceeded a limit."""
@@ -161,6 +174,7 @@ _RULES: Mapping[End, _Rule] = {
     End.DAMAGED: _Rule(),  # each run that finds damage starts from an older checkpoint than the one before
     End.INTERRUPTED: _Rule(limits=[Count.INTERRUPTIONS, Count.IDLE_INTERRUPTIONS], delay=Count.SHORT_RUNS),
     End.NO_STORE: _Rule(limits=[Count.IDLE_INTERRUPTIONS], beyond=TrainingOutcome.PAUSED, delay=Count.SHORT_RUNS),
+    End.NO_DISK: _Rule(limits=[Count.DISK_SECONDS], beyond=TrainingOutcome.PAUSED, delay=Count.DISK_ERRORS),
     End.FAILED: _Rule(limits=[Count.FAILURES]),
     End.REPEATED: _Rule(TrainingOutcome.FAILED),
     End.NOT_RESTARTABLE: _Rule(TrainingOutcome.FAILED),
@@ -209,6 +223,8 @@ def classify_exit(end: Exit, run: Run, *, reason: str = "", is_command: bool) ->
         return End.NOT_RESTARTABLE
     if _STORE_ERROR.search(reason):
         return End.NO_STORE
+    if MENTIONED.search(reason):
+        return End.NO_DISK
     return End.NO_PROGRAM if is_command and end.code in _NO_PROGRAM else End.FAILED
 
 

@@ -7,18 +7,19 @@ import time
 from collections import defaultdict
 from typing import NamedTuple
 
+from det_core import disk_errors
 from det_core.interfaces.records import TRAINING_STATE, Run
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch._failure_notes import PLACE, without_varying_parts
 from det_core.runner._restart_policy import FAILURES, MAX_DELAY, Count, End
 
 _TRANSIENT = re.compile(
     r"PeerLost|RankFailed|CommError|StorageError|TrackingError|StoreBusy|StaleRun|connection|broken pipe|timed? ?out|"
-    r"temporar|unavailable|out of memory|no space left|too many open files|the process died",
+    r"network is|no route to host|name resolution|name or service|urlopen|HTTPError|NCCL|gloo|temporar|unavailable|"
+    r"out of memory|MemoryError|cannot allocate|unable to allocate|too many open files|the process died",
     re.IGNORECASE,
 )
 """Errors whose cause may be gone at the next start."""
-_VARIES = re.compile(r"0x[0-9a-f]+|/det-context-\w+", re.IGNORECASE)
-"""Memory addresses and directories of the code, which differ between runs."""
 _SIGNALED = 128
 """Lowest exit code of a shell whose command was killed by a signal."""
 _SILENT_TRAINING = 60.0
@@ -56,15 +57,23 @@ class TrialHistory:
         self._trial_id = trial_id
         self._lease = lease
         self._is_silent = is_silent
-        self._cause = ""
-        """Repeatable cause of the last failure, unless a run has trained since."""
+        self._failure: tuple[str, str | None] | None = None
+        """Repeatable cause of the last failure and checkpoint of its run, unless a run has trained to another batch."""
+        self._first: dict[Count, float] = {}
+        """Times of the first of several in a row."""
         self._most_steps = 0
         self._checkpoints: frozenset[str] = frozenset()
         """All checkpoints that runs have started with or saved."""
 
-    def start_run(self, run: Run) -> None:
-        """Record that a run starts."""
+    def start_run(self, run: Run, checkpoint: str | None) -> None:
+        """Record that a run starts.
+
+        Args:
+            run: the run.
+            checkpoint: uuid of the checkpoint that it starts from, or None.
+        """
         self.run = run
+        self._start = checkpoint
         self.counts[Count.LAUNCH_ATTEMPTS] = 0
         self._began = time.monotonic()
         self._before = self._traces()
@@ -72,11 +81,7 @@ class TrialHistory:
 
     def count_attempt(self) -> None:
         """Count a failed attempt to launch the run."""
-        now = time.monotonic()
-        if not self.counts[Count.LAUNCH_ATTEMPTS]:
-            self._failed_at = now
-        self.counts[Count.LAUNCH_ATTEMPTS] += 1
-        self.counts[Count.LAUNCH_SECONDS] = now - self._failed_at
+        self._count_in_a_row(Count.LAUNCH_ATTEMPTS, Count.LAUNCH_SECONDS)
 
     def end_run(self) -> None:
         """Record what the run has achieved."""
@@ -86,21 +91,33 @@ class TrialHistory:
         self._progressed = self._is_new(traces) or silently
         if self._trained:
             self.has_trained = True
-            self._cause = ""
+            if self._failure and not PLACE.search(self._failure[0]):
+                self._failure = None
         if self._progressed:
             self.counts[Count.IDLE_INTERRUPTIONS] = 0
+            self.counts[Count.DISK_ERRORS] = 0
         if seconds > MAX_DELAY:
             self.counts[Count.SHORT_RUNS] = 0
 
     def failed_again(self, code: int, error: str) -> bool:
-        """Return whether the run failed in the same way as the one before, and neither has trained a batch.
+        """Return whether the run failed in the same way as the last one that started where it did.
+
+        The reason names the batch. Otherwise neither may have trained.
 
         Args:
             code: exit code of the run, negative for a signal.
             error: the reason of its failure.
         """
-        before, self._cause = self._cause, "" if self._trained else repeatable_cause(code, error)
-        return bool(self._cause) and self._cause == before
+        cause = "" if self._trained and not PLACE.search(error) else repeatable_cause(code, error)
+        before = self._failure
+        if cause:
+            self._failure = (cause, self._start)
+        return bool(cause) and self._failure == before
+
+    @property
+    def known_failure(self) -> str:
+        """Repeatable cause of the last failure of a run that started where this run does, or "" if there is none."""
+        return self._failure[0] if self._failure and self._failure[1] == self._start else ""
 
     def count(self, end: End) -> None:
         """Count an end of the trial, also in the tracking store."""
@@ -108,10 +125,20 @@ class TrialHistory:
             self.counts[Count.FAILURES] = self._store.count_restart(self._trial_id, lease=self._lease)
         if end is End.INTERRUPTED:
             self.counts[Count.INTERRUPTIONS] = self._store.count_interruption(self._trial_id, lease=self._lease)
+        if end is End.NO_DISK:
+            self._count_in_a_row(Count.DISK_ERRORS, Count.DISK_SECONDS)
         if end in (End.INTERRUPTED, End.NO_STORE):
             self.counts[Count.SHORT_RUNS] += 1
         if end in (End.INTERRUPTED, End.NO_STORE, End.YIELDED) and not self._progressed:
             self.counts[Count.IDLE_INTERRUPTIONS] += 1
+
+    def _count_in_a_row(self, number: Count, seconds: Count) -> None:
+        """Count one more, and set the seconds since the first one."""
+        now = time.monotonic()
+        if not self.counts[number]:
+            self._first[number] = now
+        self.counts[number] += 1
+        self.counts[seconds] = now - self._first[number]
 
     def _is_new(self, traces: _Traces) -> bool:
         """Return whether there is a batch or a checkpoint that no run had before, and remember it."""
@@ -138,5 +165,6 @@ def repeatable_cause(code: int, error: str) -> str:
         code: exit code of the run, negative for a signal.
         error: the reason of its failure.
     """
-    is_passing = not 0 < code < _SIGNALED or _TRANSIENT.search(error)
-    return "" if is_passing else _VARIES.sub("", error)
+    message = PLACE.sub("", error)
+    is_passing = not 0 < code < _SIGNALED or _TRANSIENT.search(message) or disk_errors.MENTIONED.search(message)
+    return "" if is_passing else without_varying_parts(error)

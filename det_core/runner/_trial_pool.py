@@ -82,12 +82,13 @@ class TrialPool:
     def wait(self, timeout: float) -> list[tuple[TrialRecord, TrainingResult]]:
         """Wait up to ``timeout`` seconds until a trial ends, and return the ended trials with their results.
 
-        Errors that ``run`` raises are raised here.
+        Errors that ``run`` raises are raised here, after the results of trials that ended at the same time.
         """
         if not self._training:
             time.sleep(timeout)
         done, _ = wait(self._training, timeout, FIRST_COMPLETED)
-        ended = [(self._training.pop(future), future.result()) for future in done]
+        results = [future for future in done if future.exception() is None]
+        ended = [(self._training.pop(future), future.result()) for future in results or done]
         return sorted(ended, key=lambda one: one[0].id)
 
     def _train(self, trial: TrialRecord, result: Future[TrainingResult]) -> None:

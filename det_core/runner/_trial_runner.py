@@ -17,12 +17,14 @@ from typing import Any
 from det_core import events
 from det_core.config import ExperimentConfig, is_command
 from det_core.core.event_stream import EventStream
+from det_core.core.intact_checkpoints import StartingPoint
 from det_core.errors import DetError, InvalidExperimentException, NoCheckpoint, PluginError, TrackingError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, LogLine, Run, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._failure_notes import FAILURE_PREFIX
+from det_core.metric_directions import suggest_metric
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
@@ -40,9 +42,8 @@ from det_core.runner._restart_policy import (
     classify_exit,
     decide,
 )
-from det_core.runner._starting_point import StartingPoint, choose_starting_point
+from det_core.runner._starting_point import choose_starting_point
 from det_core.runner._trial_history import TrialHistory
-from det_core.similar_names import suggest_name
 
 _TICK = 0.2
 _SHOW_EVERY = 5.0
@@ -131,9 +132,7 @@ class TrialRunner:
             self.store, trial.id, lease=self.lease, is_silent=is_command(self.config.entrypoint)
         )
         while not requested() and self._activate(trial):
-            if done := self._completed_run(trial):
-                return TrainingResult(TrainingOutcome.COMPLETED, metric=self._searcher_metric(trial, done))
-            end = self._run_once(trial, history, requested)
+            end = self._unreported_end(trial, history) or self._run_once(trial, history, requested)
             stops = requested() is not None
             if not stops:
                 history.count(end.kind)
@@ -160,13 +159,18 @@ class TrialRunner:
         self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
         return self.store.trial(trial.id).state is State.ACTIVE
 
-    def _completed_run(self, trial: TrialRecord) -> Run | None:
-        """Return the newest run if its workers have done their work, but its runner did not live to report it."""
-        operation = self.store.searcher_operation(trial.id)
-        if not (operation and operation.completed):
+    def _unreported_end(self, trial: TrialRecord, history: TrialHistory) -> _RunEnd | None:
+        """Return the end of the newest run if its workers have ended it, but its runner did not live to report this."""
+        run = next(iter(self.store.runs(trial.id)[-1:]), None)
+        if run is None or run.end_reason:
             return None
-        run = self.store.runs(trial.id)[-1]
-        return None if run.end_reason or run.preemption_acknowledged or run.early_exit else run
+        operation = self.store.searcher_operation(trial.id)
+        kind = classify_exit(Exit(code=0), run, is_command=is_command(self.config.entrypoint))
+        if kind not in OWN_ENDS or (kind is End.COMPLETED and not (operation and operation.completed)):
+            return None
+        history.run = run
+        self.store.end_run(trial.id, run.run_id, lease=self.lease)
+        return _RunEnd(kind, "")
 
     def _result(
         self, trial: TrialRecord, history: TrialHistory, end: _RunEnd, outcome: TrainingOutcome, limit: str
@@ -176,7 +180,7 @@ class TrialRunner:
         if outcome is TrainingOutcome.COMPLETED:
             return TrainingResult(outcome, metric=self._searcher_metric(trial, history.run))
         if end.kind is End.REPEATED and outcome is TrainingOutcome.FAILED:
-            note = "it failed in the same way twice before its first batch, so it is not restarted"
+            note = "it failed in the same way twice, so it is not restarted (see restart_repeated_failures)"
             self._log(trial, history.run, f"trial {trial.id}: {note}")
         error = "; ".join(filter(None, [end.reason, limit]))
         return TrainingResult(outcome, error=error or None, trained=history.has_trained)
@@ -216,7 +220,7 @@ class TrialRunner:
         try:
             start = self._starting_point(trial)
             run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
-            history.start_run(run)
+            history.start_run(run, start.checkpoint.uuid if start.checkpoint else None)
             end = self._launch(trial, history, start, requested)
         except TrackingError:
             raise
@@ -247,7 +251,7 @@ class TrialRunner:
                 logs.add(None, "det", line)
             logs.add(None, "det", f"{name} starts from {start}")
             self.stream.emit(events.TrialStarted, **_identity(trial, run))
-            start_processes = partial(self._start_processes, trial, run, start, log)
+            start_processes = partial(self._start_processes, trial, history, start, log)
             ended = self._launch_until_started(start_processes, history, logs, requested)
             if ended.cause is Cause.NOT_STARTED:
                 return _RunEnd(End.NOT_STARTED, ended.message)
@@ -259,8 +263,13 @@ class TrialRunner:
         return self._classify(ended, reason, history, start)
 
     def _start_processes(
-        self, trial: TrialRecord, run: Run, start: StartingPoint, log: Callable[[int | None, str, str], None]
+        self,
+        trial: TrialRecord,
+        history: TrialHistory,
+        start: StartingPoint,
+        log: Callable[[int | None, str, str], None],
     ) -> Allocation:
+        run = history.run
         request = build_launch_request(
             self.config,
             trial,
@@ -271,6 +280,7 @@ class TrialRunner:
             store=self.store,
             launcher=self.launcher,
             log=log,
+            known_failure=history.known_failure,
         )
         return self.launcher.start(prepare_launch(request, trial, run, self.stream.shown_config))
 
@@ -317,7 +327,8 @@ class TrialRunner:
                 trial,
                 run,
                 f"trial {trial.id}: WARNING: it reported no number as {metric!r}, which is searcher.metric, but "
-                f"{', '.join(map(repr, last.metrics))}{suggest_name(metric, last.metrics)}",
+                f"{', '.join(map(repr, last.metrics))}"
+                f"{suggest_metric(metric, last.metrics, smaller_is_better=self.config.searcher.smaller_is_better)}",
             )
         return math.nan
 
@@ -331,7 +342,7 @@ class TrialRunner:
         if kind in FAILURES and self._was_damaged(start):
             kind = End.DAMAGED
         elif kind is End.FAILED and history.failed_again(ended.code, reason):
-            kind = End.REPEATED
+            kind = End.FAILED if self.config.restart_repeated_failures else End.REPEATED
         elif kind is End.NO_PROGRAM:
             reason = self._explain_missing_program(ended.code, reason)
         return _RunEnd(kind, reason, ended.cause)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 
@@ -19,7 +20,7 @@ def explain_put_errors(storage: StorageManager) -> Iterator[None]:
         yield
     except OSError as error:
         store = type(storage)
-        raise StorageError(
+        raise explain_disk_error(error) or StorageError(
             f"the checkpoint storage {store.__module__}.{store.__qualname__} could not store a file: "
             f"{type(error).__name__}: {error}; check its options in checkpoint_storage, or ask the plugin's author"
         ) from error

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.storage import Progress, StorageManager
 from det_core.local_files.checksum import Entry, checksum_file
@@ -169,7 +170,7 @@ class StoredCheckpoint:
         except FileNotFoundError as error:
             raise self._lacks(name) from error
         except OSError as error:
-            raise StorageError(
+            raise explain_disk_error(error) or StorageError(
                 f"cannot read {name} of checkpoint {self.storage_id}: {error.strerror or error}; "
                 "fix the permissions, or restore an older checkpoint"
             ) from error
@@ -256,7 +257,7 @@ def _writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(
+        raise explain_disk_error(error, directory) or StorageError(
             f"cannot write the checkpoint to {directory}: {error.strerror or error} ({error.filename}); "
-            "free space, fix the permissions, or choose another directory"
+            "fix the permissions, or choose another directory"
         ) from error

@@ -12,8 +12,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
+from det_core.local_files.below import opened_parent
 from det_core.local_files.checksum import checksum_file
 from det_core.local_files.file_sync import sync_file_system, sync_paths
 from det_core.storage._directory_tree import refuse_outside, walk_directory
@@ -56,7 +58,7 @@ class DirectoryStorage(StorageManager):
 
     def put(self, storage_id: str, path: str, source: Path) -> str | None:
         target = self._file(storage_id, path)
-        with _told(f"write checkpoints under {self._base}"):
+        with _told("write checkpoints under", self._base):
             if path.endswith("/"):
                 Path(target).mkdir(parents=True, exist_ok=True)
                 return None
@@ -77,12 +79,12 @@ class DirectoryStorage(StorageManager):
         if not source.is_file():
             raise FileNotFoundError(source)
         refuse_outside(self.local_path(storage_id), path)
-        with _told(f"copy a stored file to {target}"), target.open("wb", buffering=0) as file:
+        with _told("copy a stored file to", target), target.open("wb", buffering=0) as file:
             return checksum_file(source, copy_to=file.fileno()).crc32c
 
     def list(self, storage_id: str) -> dict[str, int]:
         sizes = {}
-        with _told(f"read checkpoints under {self._base}"):
+        with _told("read checkpoints under", self._base):
             for name, entry in walk_directory(self.local_path(storage_id)):
                 with suppress(FileNotFoundError):  # removed in the meantime
                     sizes[name] = 0 if name.endswith("/") else entry.stat(follow_symlinks=False).st_size
@@ -90,20 +92,18 @@ class DirectoryStorage(StorageManager):
 
     def delete(self, storage_id: str, paths: Sequence[str]) -> None:
         directory = self.local_path(storage_id)
-        with _told(f"remove files of {directory}"):
+        with _told("remove files of", directory):
             for path in paths:
-                target = directory / path
-                if path.endswith("/"):
-                    with suppress(FileNotFoundError):
-                        target.rmdir()
-                else:
-                    target.unlink(missing_ok=True)
-                self._prune(target.parent)
+                remove = os.rmdir if path.endswith("/") else os.unlink
+                # Others may put a link into the place of a directory that was listed, so that files elsewhere vanish.
+                with suppress(FileNotFoundError), opened_parent(directory, path.removesuffix("/")) as (parent, name):
+                    remove(name, dir_fd=parent)
+                self._prune((directory / path).parent)
             self._prune(directory)
 
     def sync(self, storage_id: str, paths: Sequence[str]) -> None:
         directory = self.local_path(storage_id)
-        with _told(f"write checkpoints under {self._base}"):
+        with _told("write checkpoints under", self._base):
             if len(paths) <= _FEW or not sync_file_system(directory):
                 above = {parent for path in {path.rpartition("/")[0] for path in paths} for parent in _upwards(path)}
                 sync_paths([directory / path for path in (*paths, *above)] + [self._base])
@@ -112,7 +112,7 @@ class DirectoryStorage(StorageManager):
         if not self._base.is_dir():
             return {}
         times = {}
-        with _told(f"read checkpoints under {self._base}"):
+        with _told("read checkpoints under", self._base):
             for path in self._base.iterdir():
                 if _ID.fullmatch(path.name) and path.is_dir():
                     with suppress(FileNotFoundError):  # removed in the meantime
@@ -174,13 +174,13 @@ def _latest_write(directory: Path) -> float:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _told(what: str, place: Path) -> Iterator[None]:
     """Turn errors of the operating system into StorageError with advice for the user."""
     try:
         yield
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise StorageError(
-            f"cannot {what}: {error.strerror or error}{where}; "
-            "free space, fix the permissions, or choose another checkpoint_storage"
+        raise explain_disk_error(error, place) or StorageError(
+            f"cannot {what} {place}: {error.strerror or error}{where}; "
+            "fix the permissions, or choose another checkpoint_storage"
         ) from error

@@ -64,7 +64,7 @@ class AccountsMixin(StoreMixin):
 
     def password_hash(self, name: str) -> str:
         query = select(users.c.password, users.c.active).where(users.c.name == name)
-        with self._database.read() as connection:
+        with self._database.read(urgent=True) as connection:
             user = fetch_only_row(connection, query, f"user {name!r}")
             return str(user.password) if user.active else ""
 
@@ -119,7 +119,7 @@ class AccountsMixin(StoreMixin):
             return record
 
     def access_token(self, digest: str) -> AccessTokenRecord:
-        with self._database.read() as connection:
+        with self._database.read(urgent=True) as connection:
             found = _tokens(connection, _c.digest == digest, _is_valid())
             if not found:
                 raise RecordNotFound("the access token is unknown or has expired; log in again or create another one")

@@ -50,7 +50,7 @@ class CheckpointsMixin(StoreMixin):
         with self._database.write(durable=True) as connection:
             fence_run(connection, trial_id, run_id)
             if connection.execute(select(schema.c.version).where(schema.c.cluster_id == uuid)).first():
-                raise ValueError(f"{uuid} is the id under which all TensorBoard files are; no checkpoint may have it")
+                raise ValueError(f"{uuid} is the id of all TensorBoard files, so no checkpoint may have it")
             if connection.execute(select(_c.id).where(_c.uuid == uuid)).first():
                 raise TrackingError(f"checkpoint {uuid} already exists; every checkpoint needs a unique id")
             connection.execute(checkpoints.insert().values(values))

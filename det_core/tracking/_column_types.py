@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
-from det_core.errors import StoreCorrupt
-from det_core.interfaces.records import require_writable
+from det_core.errors import StoreCorrupt, TrackingError
+from det_core.interfaces.records import LONGEST_LABEL, MAX_LABELS, require_writable
 from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -141,6 +141,20 @@ class Json(TypeDecorator[Any]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         return None if value is None else load_json_value(value)
+
+
+class Labels(Json):
+    """List of labels, which all lists show. Too many of them, or too long ones, raise TrackingError."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        longest = max(map(len, value), default=0)
+        if len(value) > MAX_LABELS or longest > LONGEST_LABEL:
+            raise TrackingError(
+                f"{len(value)} labels of up to {longest} characters; expected at most {MAX_LABELS} of {LONGEST_LABEL}"
+            )
+        return super().process_bind_param(value, dialect)
 
 
 class MetricsJson(TypeDecorator[Any]):

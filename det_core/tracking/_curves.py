@@ -116,8 +116,9 @@ class CurvesMixin(StoreMixin):
         stride = (_last_step - _point.c.steps_completed + _points - 1) // _points
         first = self._of_trials(metric, _step, stride.label("stride"))
         walk = first.cte("walk", recursive=True)
-        later = _step >= walk.c.steps_completed + walk.c.stride
-        following = self._nearest(metric, walk, _step, _candidate.c.trial_id == walk.c.trial_id, later)
+        here = walk.c.steps_completed
+        later = (_step > here, _step >= here + walk.c.stride)  # the stride is 0 if only the last row has the metric
+        following = self._nearest(metric, walk, _step, _candidate.c.trial_id == walk.c.trial_id, *later)
         walk = walk.union_all(
             select(*self._columns(metric), walk.c.stride).join_from(walk, _point, _point.c.id == following)
         )

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import false
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from det_core.errors import RecordNotFound
@@ -17,13 +18,15 @@ from det_core.tracking._turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select
+    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select, Table
 
     from det_core.errors import TrackingError
 
 
 _ROWS = 5000
 """Number of rows that are in memory at the same time."""
+MOST_UNSEEN = 100
+"""Maximum number of transactions that `Database.transactions` returns."""
 TOO_LARGE = "ids and counts in the tracking store are integers of at most 64 bits"
 """Message about a number that is none of a record."""
 
@@ -36,6 +39,8 @@ class Database(ABC):
     most_readers = 8
     """Maximum number of transactions of a process that read at the same time. Other threads wait, so that hundreds of
     trials need few connections."""
+    most_urgent_readers = 2
+    """Maximum number of further ones, which do not wait for them."""
     most_writers: int
     """Maximum number of transactions of a process that write at the same time."""
 
@@ -51,6 +56,7 @@ class Database(ABC):
         self.retry = Outage(wait).retry
         self._wait = wait
         self._reading = Turns(self.most_readers)
+        self._reading_urgently = Turns(self.most_urgent_readers)
         self._writing = Turns(self.most_writers)
         self._readers = engine.execution_options(**reading) if reading else engine
         self._writers = engine.execution_options(det_writes=True)
@@ -58,9 +64,14 @@ class Database(ABC):
         _fork_safety.engines.add(engine)
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """Open a read-only transaction, which sees one consistent snapshot."""
-        with self._turn(self._reading), self._explained(), self._readers.begin() as connection:
+    def read(self, *, urgent: bool = False) -> Iterator[Connection]:
+        """Open a read-only transaction, which sees one consistent snapshot.
+
+        Args:
+            urgent: whether it takes no time and must not wait for those that do.
+        """
+        turns = self._reading_urgently if urgent else self._reading
+        with self._turn(turns), self._explained(), self._readers.begin() as connection:
             yield connection
 
     @contextmanager
@@ -89,16 +100,36 @@ class Database(ABC):
     def lock_out_others(self, connection: Connection) -> None:
         """Wait until no other transaction that called this method is open."""
 
-    def transactions(self, connection: Connection) -> tuple[int, int]:
-        """Return the numbers of the oldest transaction that writes at present, and of the next one.
+    def transactions(self, connection: Connection) -> tuple[Sequence[int], int]:
+        """Return which transactions this one does not see, and the number of the next one.
 
-        They are equal if there is none. This is always so in databases that commit in the order of ids.
+        Returns:
+            At most `MOST_UNSEEN` numbers in order. This transaction sees neither those before the last, nor any from
+            the last on. If all earlier ones have ended, which is always so in databases that commit in the order of
+            ids, the only number is that of the next transaction.
         """
-        return 0, 0
+        return [0], 0
+
+    @staticmethod
+    def was_visible(table: Table) -> ColumnElement[bool]:
+        """Return an SQL condition for rows that an earlier transaction saw, given the result of `transactions`.
+
+        Its parameters are ``unseen``, ``unseen_from`` (the last number) and ``following`` (of the present transaction).
+        """
+        return false()
 
     @abstractmethod
     def number(self, of: FromClause, metric: str) -> ColumnElement[Any]:
         """Return an SQL expression for a metric, which is NULL if the value is not a finite number.
+
+        Args:
+            of: the table of metrics, or an alias of it.
+            metric: name of the metric.
+        """
+
+    @abstractmethod
+    def non_finite(self, of: FromClause, metric: str) -> ColumnElement[Any]:
+        """Return an SQL expression for the name in `NON_FINITE` of a metric, which is NULL for other values.
 
         Args:
             of: the table of metrics, or an alias of it.

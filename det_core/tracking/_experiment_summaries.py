@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import BindParameter, and_, bindparam, case, func, select
 
 from det_core.interfaces.records import CheckpointState, ExperimentSummary, State, Validation, searcher_metric
+from det_core.tracking._column_types import utc_now
 from det_core.tracking._rows import StoreMixin, get_experiment
-from det_core.tracking._schema import checkpoints, experiments, metrics, trials
+from det_core.tracking._schema import checkpoints, experiments, metrics, runs, trials
 from det_core.tracking._scores import best_of_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from sqlalchemy import Connection, Select
 
@@ -43,6 +45,12 @@ _checkpoints = (
     .where(trials.c.experiment_id.in_(_ids))
     .group_by(trials.c.experiment_id)
 )
+_runs = (
+    select(trials.c.experiment_id, runs.c.start_time, runs.c.end_time)
+    .join_from(trials, runs, runs.c.trial_id == trials.c.id)
+    .where(trials.c.experiment_id.in_(_ids))
+    .order_by(runs.c.start_time)
+)
 _validations = select(metrics.c.id, metrics.c.searcher_metric, metrics.c.steps_completed, metrics.c.trial_id).where(
     metrics.c.id.in_(_ids)
 )
@@ -72,6 +80,22 @@ class ExperimentSummariesMixin(StoreMixin):
             )
             for each in experiment_ids
         }
+
+    def running_seconds(self, experiment_ids: Collection[int]) -> dict[int, float]:
+        intervals: dict[int, list[tuple[datetime, datetime]]] = {each: [] for each in experiment_ids}
+        with self._database.read() as connection:
+            for experiment_id, start, end in connection.execute(_runs, {"ids": list(experiment_ids)}):
+                intervals[experiment_id].append((start, end or utc_now()))
+        return {each: _covered_seconds(found) for each, found in intervals.items()}
+
+
+def _covered_seconds(intervals: Iterable[tuple[datetime, datetime]]) -> float:
+    """Return the length of the union of intervals, which are sorted by their starts."""
+    seconds, reached = 0.0, datetime.min.replace(tzinfo=timezone.utc)
+    for start, end in intervals:
+        seconds += max((end - max(start, reached)).total_seconds(), 0.0)
+        reached = max(reached, end)
+    return seconds
 
 
 def _counts(connection: Connection, query: Select[Any], wanted: dict[str, Any]) -> Mapping[int, Mapping[str, int]]:

@@ -21,7 +21,7 @@ from det_core.tracking._rows import (
     record_columns,
     require_share,
 )
-from det_core.tracking._schema import experiments, trials
+from det_core.tracking._schema import experiments
 from det_core.tracking._search_events import delete_search
 
 if TYPE_CHECKING:
@@ -153,23 +153,20 @@ class ExperimentsMixin(StoreMixin):
             lock_experiment(connection, experiment_id, lease)
             if state is State.PAUSED and get_experiment(connection, experiment_id).state in ENDINGS:
                 state = State.CANCELED
-            values = {
+            values: dict[str, Any] = {
                 "state": state,
                 "error": make_writable(error) if error else error,
                 "end_time": utc_now() if state.final else None,
             }
+            if state is State.COMPLETED:
+                values["progress"] = 1.0
             connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
 
     def request_experiment_state(self, experiment_id: int, state: State) -> bool:
-        active = (trials.c.experiment_id == experiment_id, trials.c.state == State.ACTIVE)
         with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id)
             experiment = get_experiment(connection, experiment_id)
-            if experiment.unmanaged:  # a script runs it, and holds no lease
-                is_running = connection.execute(select(trials.c.id).where(*active).limit(1)).first() is not None
-            else:
-                is_running = holder_of(connection, experiment_id, self._database.clock) is not None
-            if experiment.state.final or not is_running:
+            if experiment.state.final or holder_of(connection, experiment_id, self._database.clock) is None:
                 return False
             if stronger_request(experiment.state, state) is state:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(state=state, end_time=None))
@@ -225,10 +222,11 @@ class ExperimentsMixin(StoreMixin):
             return {row.id: row.lease_holder for row in connection.execute(query)}
 
     def release_lease(self, experiment_id: int, holder: str) -> None:
-        release = update(experiments).where(_c.id == experiment_id, _c.lease_holder == holder)
+        held = update(experiments).where(_c.id == experiment_id, _c.lease_holder == holder)
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
-            connection.execute(release.values(lease_holder=None, lease_expires=None))
+            connection.execute(held.where(_c.state.in_(ENDINGS)).values(state=State.CANCELED, end_time=utc_now()))
+            connection.execute(held.values(lease_holder=None, lease_expires=None))
 
 
 def _wanted(

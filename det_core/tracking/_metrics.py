@@ -8,7 +8,20 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, exists, select, true, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    select,
+    true,
+    tuple_,
+    update,
+)
 
 from det_core.interfaces.records import MetricsReport, searcher_metric
 from det_core.tracking._column_types import finite_or_none, utc_now
@@ -36,11 +49,7 @@ _look: Select[Any] = select(_c.id, _c.run_id, _c.group, _c.steps_completed).wher
     _c.trial_id == bindparam("trial"), live, _c.steps_completed.between(bindparam("first"), bindparam("last"))
 )
 _archive_row = update(metrics).where(_c.id == bindparam("row")).values(archived=True)
-_replace = (
-    update(metrics)
-    .where(_c.id == bindparam("row"))
-    .values(metrics=bindparam("united"), batch_metrics=bindparam("batches"), searcher_metric=bindparam("value"))
-)
+_delete_row = delete(metrics).where(_c.id == bindparam("row"))
 
 
 class MetricsMixin(StoreMixin):
@@ -135,25 +144,16 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
     if run_id > 1:
         _supersede(connection, trial_id, run_id, reports)
     metric = _searcher_metric(connection, trial_id, reports)
-    found = _rows_with_keys(connection, trial_id, reports)
-    existing = {key: row.id for key, row in found.items() if row.run_id == run_id}
-    replaced = [{"row": row.id} for row in found.values() if row.run_id < run_id]
-    fresh = [
-        {**vars(report), "archived": False, "searcher_metric": _value(report, metric)}
-        for report in reports
-        if report_key(report) not in existing
-    ]
-    changed = [
-        _union(connection, existing[report_key(report)], report, metric)
-        for report in reports
-        if report_key(report) in existing
-    ]
+    replaced = _rows_with_keys(connection, trial_id, reports)
+    own = {key: row.id for key, row in replaced.items() if row.run_id == run_id}
+    united = [_union(connection, own.get(report_key(report)), report) for report in reports]
     if replaced:
-        connection.execute(_archive_row, replaced)
-    if fresh:
-        connection.execute(_insert, fresh)
-    if changed:
-        connection.execute(_replace, changed)
+        connection.execute(_archive_row, [{"row": row.id} for row in replaced.values()])
+    connection.execute(
+        _insert, [{**vars(one), "archived": False, "searcher_metric": _value(one, metric)} for one in united]
+    )
+    if own:  # after the insertion, so that unions have new ids, by which `changes` finds them
+        connection.execute(_delete_row, [{"row": row} for row in own.values()])
     last = max(report.steps_completed for report in reports)
     if last > steps_completed:
         update_trial(connection, trial_id, steps_completed=last)
@@ -191,10 +191,12 @@ def _rows_with_keys(connection: Connection, trial_id: int, reports: list[Metrics
     return {key: found[key] for key in wanted & found.keys()}
 
 
-def _union(connection: Connection, row: int, report: MetricsReport, metric: str) -> dict[str, Any]:
+def _union(connection: Connection, row: int | None, report: MetricsReport) -> MetricsReport:
+    """Return a report merged into the one of an existing row, if there is one."""
+    if row is None:
+        return report
     old = fetch_record(connection, MetricsReport, metrics, _c.id == row, what=f"metrics row {row}")
-    union = merge_same_key(old, report)
-    return {"row": row, "united": union.metrics, "batches": union.batch_metrics, "value": _value(union, metric)}
+    return merge_same_key(old, report)
 
 
 def _searcher_metric(connection: Connection, trial_id: int, reports: Iterable[MetricsReport]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,6 +41,7 @@ class Outage:
         self._wait = wait
         self._what = what
         self._since: float | None = None
+        self._failed_at = math.inf
         self._is_announced = False
 
     def retry(self, call: Callable[[], T]) -> T:
@@ -53,8 +55,12 @@ class Outage:
             try:
                 result = call()
             except Unavailable as error:
+                now = time.monotonic()
+                if now > self._failed_at + self._wait:  # that was another outage, whose end nobody has noticed
+                    self._since, self._is_announced = None, False
                 since = self._since = min(start, self._since or start)
-                elapsed = time.monotonic() - since
+                self._failed_at = now
+                elapsed = now - since
                 if elapsed >= self._wait:
                     raise
                 self._announce(error, elapsed)

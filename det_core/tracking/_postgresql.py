@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from det_core.errors import RecordNotFound, StoreBusy, TrackingError
 from det_core.extras import explain_missing_extra
+from det_core.json_values import NON_FINITE
 from det_core.tracking._column_types import FINITE
-from det_core.tracking._database import TOO_LARGE, Database
+from det_core.tracking._database import MOST_UNSEEN, TOO_LARGE, Database
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _KEY = 0x646574  # key of the advisory lock, "det" in ASCII
 _LOCK_NOT_AVAILABLE = "55P03"
 _OUT_OF_RANGE = "22003"
-_AWAY = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
-"""Prefixes of the SQLSTATEs of lost connections and deadlocks, after which a transaction can be repeated."""
+_AWAY = ("08", "40001", "40P01", "53100", "53300", "57P01", "57P02", "57P03", "58030")
+"""Prefixes of the SQLSTATEs of lost connections, deadlocks and a full or broken disk, after which a transaction can be
+repeated."""
 _FOR_GOOD = (
     "authentication failed",
     "certificate",
@@ -40,9 +45,8 @@ _LIMITS = {
 }
 """libpq options that detect an unreachable host. Options in the URL take precedence."""
 
-_SNAPSHOT = sa.func.txid_current_snapshot()
-# Not txid_snapshot_xmax, which is the number after the last transaction that has ended.
-_TRANSACTIONS = sa.select(sa.func.txid_snapshot_xmin(_SNAPSHOT), sa.func.txid_current())
+# The end of the snapshot is not the next transaction, but the number after the last one that has ended.
+_TRANSACTIONS = sa.select(sa.cast(sa.func.txid_current_snapshot(), sa.Text), sa.func.txid_current())
 
 for _index in metrics.indexes:
     _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
@@ -89,21 +93,30 @@ class Postgresql(Database):
             if not (_is_away(error) and self.retry(partial(self._is_committed, number))):
                 raise
 
-    def transactions(self, connection: sa.Connection) -> tuple[int, int]:
-        oldest, following = connection.execute(_TRANSACTIONS).one()
-        return int(oldest), int(following)
+    def transactions(self, connection: sa.Connection) -> tuple[Sequence[int], int]:
+        snapshot, following = connection.execute(_TRANSACTIONS).one()  # such as 10:20:10,14,15
+        _, end, in_progress = snapshot.split(":")
+        return [int(number) for number in (*in_progress.split(","), end) if number][:MOST_UNSEEN], following
+
+    @staticmethod
+    def was_visible(table: sa.Table) -> sa.ColumnElement[bool]:
+        # xmin is the transaction that wrote the row, without the upper half of its number. The rows of savepoints,
+        # which det does not use, have numbers of their own.
+        age = sa.func.age(sa.literal_column(f"{table.name}.xmin"))
+        writer = sa.bindparam("following", type_=sa.BigInteger) - age
+        unseen = sa.bindparam("unseen", type_=sa.BigInteger, expanding=True)
+        return sa.and_(writer < sa.bindparam("unseen_from", type_=sa.BigInteger), writer.not_in(unseen))
 
     def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         least, greatest = map(Decimal, FINITE)
-        # OFFSET 0 prevents the planner from parsing the JSON again for each use of the text.
-        text = sa.cast(sa.cast(of.c.metrics, sa.JSON)[metric], sa.Text).label("text")
-        found = sa.select(text).correlate(of).offset(sa.literal_column("0")).subquery()
-        number = sa.case((found.c.text.regexp_match("^[-0-9]"), sa.cast(found.c.text, sa.Numeric)))
-        return (
-            sa.select(sa.case((number.between(least, greatest), sa.cast(number, sa.Double))))
-            .correlate(of)
-            .scalar_subquery()
-        )
+        text = _json_of(of, metric)
+        number = sa.case((text.regexp_match("^[-0-9]"), sa.cast(text, sa.Numeric)))
+        finite = sa.case((number.between(least, greatest), sa.cast(number, sa.Double)))
+        return sa.select(finite).correlate(of).scalar_subquery()
+
+    def non_finite(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
+        name = sa.func.btrim(_json_of(of, metric), '"')
+        return sa.select(sa.case((name.in_(list(NON_FINITE)), name))).correlate(of).scalar_subquery()
 
     def explain(self, error: DBAPIError) -> TrackingError:
         where = repr(self._readers.url)  # without the password
@@ -123,6 +136,13 @@ class Postgresql(Database):
         if status == "in progress":
             raise Unavailable(f"{self._readers.url!r}: PostgreSQL has not ended transaction {number} yet")
         return bool(status == "committed")
+
+
+def _json_of(of: sa.FromClause, metric: str) -> sa.ColumnElement[str]:
+    """Return an SQL expression for the JSON of a metric."""
+    text = sa.cast(sa.cast(of.c.metrics, sa.JSON)[metric], sa.Text).label("text")
+    # OFFSET 0 prevents the planner from parsing the JSON again for each use of the text.
+    return sa.select(text).correlate(of).offset(sa.literal_column("0")).subquery().c.text
 
 
 def _is_away(error: DBAPIError) -> bool:

@@ -11,7 +11,8 @@ from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bi
 
 from det_core.errors import RecordNotFound, StaleRun
 from det_core.interfaces.records import ExperimentRecord, TrialRecord
-from det_core.tracking._schema import experiments, trials
+from det_core.tracking._column_types import utc_now
+from det_core.tracking._schema import experiments, runs, trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from det_core.tracking._database import Database
 
 R = TypeVar("R")
+
+RUNNER_ENDED = "its runner ended first"
+"""Reason for the end of a run whose end nobody has recorded."""
 
 _heading = select(trials.c.experiment_id, trials.c.run_id, trials.c.steps_completed).where(
     trials.c.id == bindparam("trial")
@@ -171,6 +175,20 @@ def fence_run(connection: Connection, trial_id: int, run_id: int) -> int:
 def update_trial(connection: Connection, trial_id: int, **values: Any) -> None:
     """Set columns of a trial."""
     connection.execute(update(trials).where(trials.c.id == trial_id).values(values))
+
+
+def end_runs(connection: Connection, reason: str, *of_trials: ColumnElement[bool]) -> None:
+    """Record the end of runs that have not ended, and clear the placements of their trials.
+
+    Args:
+        connection: connection with an open transaction.
+        reason: why their processes ended before their work was done, or an empty string if it was done.
+        of_trials: the conditions on their trials.
+    """
+    chosen = select(trials.c.id).where(*of_trials)
+    running = (runs.c.trial_id.in_(chosen), runs.c.end_time.is_(None))
+    connection.execute(update(runs).where(*running).values(end_time=utc_now(), end_reason=reason))
+    connection.execute(update(trials).where(*of_trials, trials.c.placement != "").values(placement=""))
 
 
 def require_share(progress: float) -> float:

@@ -12,7 +12,7 @@ from det_core.errors import StoreCorrupt
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.records import CheckpointState, State
 from det_core.package_commands import package_command
-from det_core.tracking._column_types import Json, MetricsJson, PlainText, UtcTime
+from det_core.tracking._column_types import Json, Labels, MetricsJson, PlainText, UtcTime
 from det_core.tracking._migrations import MIGRATIONS
 from det_core.version import __version__
 
@@ -51,6 +51,10 @@ def _json(name: str) -> sa.Column[Any]:
     return sa.Column(name, Json, nullable=False, default=dict)
 
 
+def _labels() -> sa.Column[Any]:
+    return sa.Column("labels", Labels, nullable=False, default=list)
+
+
 def _enum(name: str, kind: type[Enum]) -> sa.Column[Any]:
     return sa.Column(name, sa.Enum(kind, native_enum=False, length=32), nullable=False)
 
@@ -75,7 +79,7 @@ experiments = sa.Table(
     _text("job_id"),
     _json("config"),
     _text("original_config"),
-    _json("labels"),
+    _labels(),
     sa.Column("progress", sa.Double, nullable=False, default=0.0),
     sa.Column("error", PlainText),
     _flag("unmanaged"),
@@ -246,7 +250,7 @@ models = sa.Table(
     _text("notes"),
     _text("owner"),
     _json("metadata"),
-    _json("labels"),
+    _labels(),
     _flag("archived"),
     _count("last_version"),
     sa.Column("creation_time", UtcTime, nullable=False),
@@ -266,7 +270,7 @@ model_versions = sa.Table(
     _text("notes"),
     _text("owner"),
     _json("metadata"),
-    _json("labels"),
+    _labels(),
     sa.Column("creation_time", UtcTime, nullable=False),
     sa.Column("last_updated_time", UtcTime, nullable=False),
     sa.UniqueConstraint("model_id", "version"),

@@ -5,15 +5,22 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Boolean, Connection, Double, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import BigInteger, Boolean, Connection, Double, and_, bindparam, case, cast, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
 from det_core.json_values import copy_as_json
 from det_core.tracking._column_types import utc_now
-from det_core.tracking._rows import StoreMixin, fetch_records, lock_experiment, record_columns
-from det_core.tracking._schema import search_events, search_snapshots, trials
+from det_core.tracking._rows import (
+    RUNNER_ENDED,
+    StoreMixin,
+    end_runs,
+    fetch_records,
+    lock_experiment,
+    record_columns,
+)
+from det_core.tracking._schema import runs, search_events, search_snapshots, trials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,16 +35,21 @@ _set_state = _change.values(
     end_time=bindparam("new_end_time"),
 )
 _set_aside = _change.values(request_id=-trials.c.id)
-_begin_again = _change.values(restarts=0)
+_begin_again = _change.values(restarts=0, interruptions=0)
 _goes_back = trials.c.searcher_length > bindparam("new_length")  # an extension is undone
+_new_length = bindparam("new_length", type_=Double)
+_has_failed = or_(trials.c.state == State.ERROR, trials.c.state == State.CANCELED)
+_trained = func.coalesce(trials.c.searcher_length, 0) * case((_has_failed, trials.c.progress), else_=1.0)
+"""Length for which a trial has trained before it gets another order."""
 _set_length = _change.values(
     searcher_length=bindparam("new_length"),
+    total_batches=cast(func.round(trials.c.total_batches * _new_length / trials.c.searcher_length), BigInteger),
     searcher_completed=case((_goes_back, None), else_=trials.c.searcher_completed),  # what followed does not count
-    progress=case(
-        (_goes_back, 1.0),
-        else_=func.coalesce(trials.c.searcher_length, 0) / bindparam("new_length", type_=Double),
-    ),
+    progress=case((_goes_back, 1.0), else_=_trained / _new_length),
 )
+
+_STOPPED = "it stopped early, and its search has started over since"
+"""Reason for the end of runs whose early exit does not end their trial any more."""
 
 
 class SearchEventsMixin(StoreMixin):
@@ -98,10 +110,14 @@ def delete_search(connection: Connection, experiment_id: int) -> None:
     """Delete the events, the snapshot and the orders to train of a search."""
     for table in (search_events, search_snapshots):
         connection.execute(table.delete().where(table.c.experiment_id == experiment_id))
-    left = update(trials).where(trials.c.experiment_id == experiment_id)
+    of_experiment = trials.c.experiment_id == experiment_id
+    left = update(trials).where(of_experiment)
     unfinished = trials.c.state.not_in([state for state in State if state.final])
     connection.execute(left.where(unfinished).values(state=State.CANCELED, end_time=utc_now()))
     connection.execute(left.values(ordered=None))
+    end_runs(connection, RUNNER_ENDED, of_experiment)
+    stopped = (runs.c.trial_id.in_(select(trials.c.id).where(of_experiment)), runs.c.early_exit.is_not(None))
+    connection.execute(update(runs).where(*stopped, runs.c.end_reason == "").values(end_reason=_STOPPED))
 
 
 def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUpdate]) -> list[TrialRecord]:
@@ -123,10 +139,12 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
     if new := [_row(experiment_id, update, time) for update in updates if update.request_id not in ids]:
         connection.execute(trials.insert(), new)
     if known := [update for update in updates if update.request_id in ids]:
+        longer = [update for update in known if update.length is not None]
+        if lengths := [{"trial": ids[update.request_id], "new_length": update.length} for update in longer]:
+            connection.execute(_set_length, lengths)  # first, because it depends on the state before
         connection.execute(_set_state, [_new_state(ids[update.request_id], update, time) for update in known])
-    if longer := [update for update in known if update.length is not None]:
-        lengths = [{"trial": ids[update.request_id], "new_length": update.length} for update in longer]
-        connection.execute(_set_length, lengths)
+    if ended := [ids[update.request_id] for update in known if update.state.final]:
+        end_runs(connection, RUNNER_ENDED, trials.c.id.in_(ended))
     return fetch_records(
         connection, TrialRecord, select(*record_columns(trials, TrialRecord)).where(*concerned).order_by(trials.c.id)
     )

@@ -13,6 +13,7 @@ from det_core.tracking._answered_calls import execute_call
 from det_core.tracking._changes import ChangesMixin
 from det_core.tracking._checkpoints import CheckpointsMixin
 from det_core.tracking._curves import CurvesMixin
+from det_core.tracking._divergences import DivergencesMixin
 from det_core.tracking._experiment_deletion import ExperimentDeletionMixin
 from det_core.tracking._experiment_summaries import ExperimentSummariesMixin
 from det_core.tracking._experiments import ExperimentsMixin
@@ -48,6 +49,7 @@ class SqlTrackingStore(
     MetricNamesMixin,
     ScoresMixin,
     CurvesMixin,
+    DivergencesMixin,
     SystemMetricsMixin,
     TrialSourcesMixin,
     CheckpointsMixin,

@@ -6,20 +6,23 @@ import os
 import re
 import sqlite3
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from det_core.errors import StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.disk_errors import explain_disk_error, format_free_space
+from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.json_values import NON_FINITE
 from det_core.tracking._column_types import FINITE
 from det_core.tracking._database import Database
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._wal_sync import WalSync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from sqlalchemy.exc import DBAPIError
 
@@ -44,13 +47,17 @@ _NETWORK = frozenset(
 
 _BUSY = "was locked by another process for {wait:g} s. `fuser {path}` shows which: wait for it or end it"
 _DAMAGED = (
-    "is damaged or is not a database. Nothing was changed: move it away together with its -wal and -shm files, "
-    "or restore a backup"
+    "is damaged or is not a database. Nothing was changed: move it away together with its -wal and -shm files. Then "
+    "restore a backup: det store restore FILE"
 )
-_FULL = "is on a full disk: free space, or set DET_HOME to a directory on another disk"
+_FULL = "is on a full disk ({free}): free space, or set DET_HOME to a directory on another disk"
 _FAILED = (
-    "could not be read, written or synced, because its disk failed or a quota is exhausted; `dmesg` and `df` may say "
-    "more. Repair this, or set DET_HOME to a directory on another disk"
+    "could not be read, written or synced, because its disk ({free}) failed or a quota is exhausted; `dmesg` and `df` "
+    "may say more. Repair this, or set DET_HOME to a directory on another disk"
+)
+_READ_ONLY_DISK = (
+    "is on a disk ({free}) that is read-only; `dmesg` says whether it has failed. Mount it again, or set DET_HOME to a "
+    "directory on another disk"
 )
 _READ_ONLY = "cannot be written: its file or directory is read-only. Make it writable, or set DET_HOME"
 _MOVED = (
@@ -58,6 +65,9 @@ _MOVED = (
     "Put it back, or restart"
 )
 _NOT_THERE = "cannot be opened: its directory is missing or not accessible. Fix this, or set DET_HOME"
+_SCARCE = (
+    "could not be opened, although it is accessible: this process (see `ulimit -n`) or host has too many open files"
+)
 
 # Part of SQLite's message, det's error and its message. Errors are found by text, as Python 3.10 gives no error codes.
 _MEANINGS: tuple[tuple[str, type[TrackingError], str], ...] = (
@@ -122,20 +132,21 @@ class Sqlite(Database):
             yield from ((trial_id, step, value) for step, value in sorted(points))
 
     def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
-        if _PLAIN.fullmatch(metric):  # paths cannot express every key
-            path = f'$."{metric}"'
-            value, kind = (sa.func.json_extract(of.c.metrics, path), sa.func.json_type(of.c.metrics, path))
-            return sa.case((sa.and_(kind.in_(("integer", "real")), value.between(*FINITE)), value))
-        items = sa.func.json_each(of.c.metrics).table_valued("key", "value", "type")
-        is_number = (items.c.key == metric, items.c.type.in_(("integer", "real")))
-        found = sa.select(items.c.value).where(*is_number, items.c.value.between(*FINITE))
-        return found.correlate(of).scalar_subquery()
+        return _value(of, metric, lambda value, kind: sa.and_(kind.in_(("integer", "real")), value.between(*FINITE)))
+
+    def non_finite(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
+        return _value(of, metric, lambda value, kind: sa.and_(kind == "text", value.in_(list(NON_FINITE))))
 
     def explain(self, error: DBAPIError) -> TrackingError:
         said = str(error.orig)
+        if "unable to open" in said and _is_accessible(self._path):
+            return Unavailable(f"{self._path} {_SCARCE} (SQLite: {said}).")
         for words, kind, meaning in _MEANINGS:
             if words in said.lower():
-                return kind(f"{self._path} {meaning.format(path=self._path, wait=self._wait)} (SQLite: {said}).")
+                if meaning in (_READ_ONLY, _NOT_THERE) and _is_mounted_read_only(self._path.parent):
+                    kind, meaning = StoreBusy, _READ_ONLY_DISK
+                text = meaning.format(path=self._path, wait=self._wait, free=format_free_space(self._path))
+                return kind(f"{self._path} {text} (SQLite: {said}).")
         return TrackingError(f"{self._path}: SQLite says: {said}.")
 
     def _engine(self, wait: float) -> sa.Engine:
@@ -157,6 +168,19 @@ class Sqlite(Database):
         """Raise TrackingError unless the path still leads to the file that was opened."""
         if _identity(self._path) != self._identity:
             raise TrackingError(_MOVED.format(path=self._path))
+
+
+def _value(
+    of: sa.FromClause, metric: str, is_wanted: Callable[[Any, Any], sa.ColumnElement[bool]]
+) -> sa.ColumnElement[Any]:
+    """Return an SQL expression for a metric, which is NULL unless the condition for its value and type holds."""
+    if _PLAIN.fullmatch(metric):  # paths cannot express every key
+        path = f'$."{metric}"'
+        value, kind = (sa.func.json_extract(of.c.metrics, path), sa.func.json_type(of.c.metrics, path))
+        return sa.case((is_wanted(value, kind), value))
+    items = sa.func.json_each(of.c.metrics).table_valued("key", "value", "type")
+    found = sa.select(items.c.value).where(items.c.key == metric, is_wanted(items.c.value, items.c.type))
+    return found.correlate(of).scalar_subquery()
 
 
 def _on_connect(wait: float, connection: sqlite3.Connection, _record: object) -> None:
@@ -198,6 +222,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def _is_accessible(path: Path) -> bool:
+    """Return whether this process may read and write a file, and create others next to it."""
+    return path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)
+
+
 def _create_file(path: Path) -> None:
     """Create an empty file that only its owner can read, unless it exists. SQLite copies its mode to -wal and -shm."""
     try:
@@ -206,10 +235,16 @@ def _create_file(path: Path) -> None:
     except FileExistsError:
         pass
     except OSError as error:
+        reason = explain_disk_error(error, path) or error.strerror
         raise TrackingError(
-            f"{path} cannot be created: {error.strerror}. Give a directory that exists and is writable, "
-            "or set DET_HOME."
+            f"{path} cannot be created: {reason}. Give a directory that exists and is writable, or set DET_HOME."
         ) from error
+
+
+def _is_mounted_read_only(directory: Path) -> bool:
+    with suppress(OSError):
+        return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+    return False
 
 
 def refuse_network(path: Path, mounts: str) -> None:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, Connection, func, select, update
 
 from det_core.errors import RecordNotFound
+from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import ENDINGS, CheckpointState, Run, State, TrialRecord
 from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (
+    RUNNER_ENDED,
     StoreMixin,
+    end_runs,
     fence_run,
     fetch_record,
     fetch_records,
@@ -94,8 +97,8 @@ class TrialsMixin(StoreMixin):
                 change = change.where(trials.c.state.not_in(ENDINGS))
             connection.execute(change.values(state=state, end_time=ended))
             if ended:
-                update_trial(connection, trial_id, placement="")
-                _end_runs(connection, trial_id)
+                reason = "" if state is State.COMPLETED else f"its trial ended as {state}"
+                end_runs(connection, reason, trials.c.id == trial_id)
 
     def request_trial_end(self, trial_id: int) -> bool:
         with self._database.write(durable=True) as connection:
@@ -123,9 +126,9 @@ class TrialsMixin(StoreMixin):
                 if not (operation and operation.completed):  # otherwise, what follows is not trained again
                     start, saved_by = _origin(connection, trial_id, start)
                     archive_after(connection, trial_id, start, saved_by)
-                _end_runs(connection, trial_id, "its runner ended first")
+                end_runs(connection, RUNNER_ENDED, trials.c.id == trial_id)
             connection.execute(runs.insert().values(vars(run)))
-            update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="", placement="")
+            update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
             return run
 
     def run(self, trial_id: int, run_id: int) -> Run:
@@ -143,9 +146,11 @@ class TrialsMixin(StoreMixin):
         ended = {"end_time": func.coalesce(runs.c.end_time, utc_now()), "end_reason": make_writable(reason)}
         this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.write() as connection:
-            lock_trial(connection, trial_id, lease=lease)
+            newest = lock_trial(connection, trial_id, lease=lease).run_id
             if not connection.execute(update(runs).where(*this).values(ended)).rowcount:
                 raise RecordNotFound(f"there is no run {run_id} of trial {trial_id}")
+            if run_id == newest:
+                update_trial(connection, trial_id, placement="")
 
     def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:
         self._update_run(trial_id, run_id, preemption_acknowledged=True)
@@ -175,7 +180,11 @@ class TrialsMixin(StoreMixin):
     def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
         with self._database.write() as connection:
             fence_run(connection, trial_id, run_id)
+            before = connection.execute(select(trials.c.placement).where(trials.c.id == trial_id)).scalar_one()
             update_trial(connection, trial_id, placement=make_writable(placement))
+            if before.startswith(Phase.QUEUED.value) and not placement.startswith(Phase.QUEUED.value):
+                this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
+                connection.execute(update(runs).where(*this).values(start_time=utc_now()))
 
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
         with self._database.write() as connection:
@@ -205,8 +214,3 @@ def _origin(connection: Connection, trial_id: int, reached: int) -> tuple[int, i
         return 0, 0
     # A script need not report the step of its checkpoint. The trial then keeps its present step.
     return reached if row.steps_completed is None else int(row.steps_completed), int(row.run_id)
-
-
-def _end_runs(connection: Connection, trial_id: int, reason: str = "") -> None:
-    running = (runs.c.trial_id == trial_id, runs.c.end_time.is_(None))
-    connection.execute(update(runs).where(*running).values(end_time=utc_now(), end_reason=reason))

@@ -27,18 +27,19 @@ class WalSync:
 
     def schedule(self) -> None:
         """Make everything committed so far durable within `INTERVAL` seconds, if the disk allows it."""
-        if self._timer is None or not self._timer.is_alive():  # a forked child inherits the object without its thread
-            self._timer = threading.Timer(INTERVAL, self._sync)
-            self._timer.daemon = True
+        timer = self._timer  # which the thread of the timer sets to None at any time
+        if timer is None or not timer.is_alive():  # a forked child inherits the object without its thread
+            timer = self._timer = threading.Timer(INTERVAL, self._sync)
+            timer.daemon = True
             try:
-                self._timer.start()
+                timer.start()
             except RuntimeError:  # there is no free thread
                 self._sync()
 
     def close(self) -> None:
         """Make everything committed so far durable, if the disk allows it."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if timer := self._timer:
+            timer.cancel()
             self._sync()
 
     def _sync(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from det_core.errors import TrackingError
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, LogLine, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking._lease import is_dead
 
 POLL_SECONDS = 0.2
 """Number of seconds between two polls of the tracking store."""
@@ -64,14 +65,18 @@ def request_trial_kill(store: TrackingStore, trial_id: int) -> TrialRecord:
 
 
 def settled_experiment(store: TrackingStore, experiment_id: int) -> ExperimentRecord | None:
-    """Return the experiment if it has ended or has no runner, else None.
-
-    An unmanaged experiment is run by a script without a lease, so that only its final state counts.
-    """
+    """Return the experiment if it has ended or has no runner, which may be a script, else None."""
     holder = store.lease_holder(experiment_id)  # first, because a runner sets the last state before it ends its lease
     experiment = store.experiment(experiment_id)
-    idle = holder is None and not experiment.unmanaged
-    return experiment if experiment.state.final or idle else None
+    return experiment if experiment.state.final or living_runner(holder) is None else None
+
+
+def living_runner(holder: str | None) -> str | None:
+    """Return the holder of a lease, or None if there is none.
+
+    A runner that died on this host counts as none at once, although its lease has not expired.
+    """
+    return None if holder is None or is_dead(holder) else holder
 
 
 def lacks_runner(experiment: ExperimentRecord, runner: str | None) -> bool:
@@ -81,7 +86,7 @@ def lacks_runner(experiment: ExperimentRecord, runner: str | None) -> bool:
         experiment: the experiment.
         runner: holder of the experiment's lease, or None.
     """
-    return runner is None and not experiment.unmanaged and experiment.state in _RUNNING
+    return living_runner(runner) is None and experiment.state in _RUNNING
 
 
 def log_lines(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _TOOL_SECONDS = 4 * 3600.0
 """Maximum number of seconds that PostgreSQL's programs may take."""
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+"""Error numbers of file systems without hard links, such as exFAT and those of some network disks."""
 _WAIT = 10.0
 """Seconds to wait for a locked or unavailable database."""
 
@@ -102,7 +105,17 @@ def back_up(url: str, target: Path) -> None:
             _run_tool("pg_dump", _parse(url), "--format=custom", "--no-owner", f"--file={partial}")
         with partial.open("rb") as file:
             os.fsync(file.fileno())
-        os.link(partial, target)  # fails if the file exists by now
+        _move_new(partial, target)
+
+
+def _move_new(file: Path, target: Path) -> None:
+    """Give a file another name, which fails if there is such a file by now."""
+    try:
+        os.link(file, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS or target.exists():
+            raise
+        file.rename(target)
 
 
 def restore_backup(url: str, source: Path, *, overwrite: bool = False) -> None:

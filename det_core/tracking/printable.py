@@ -19,7 +19,7 @@ def printable_text(text: str) -> str:
 
 
 def printable_line(line: str) -> str:
-    """Return the final state of a printed line, without its line break and text that ``\r`` overwrote."""
+    """Return the final state of a printed line, without its line break and text that a carriage return overwrote."""
     return printable_text(_ESCAPES.sub("", line).rstrip("\r\n").rpartition("\r")[2])
 
 

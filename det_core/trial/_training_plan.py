@@ -28,16 +28,31 @@ class TrainingPlan:
     """Period of validations."""
     checkpoint: Period = NEVER
     """Period of checkpoints."""
+    checkpoint_interval: float = 0
+    """Seconds of training after which a checkpoint is saved if `checkpoint` is no period. 0 stands for never."""
     checkpoint_policy: str = "best"
     """Validations that are followed by a checkpoint: ``best``, ``all`` or ``none``."""
     initial_validation: bool = False
     """Whether to validate before training."""
+    rehearsal: bool = False
+    """Whether to rehearse before training, as `rehearse_trial` does."""
+    stop_on_nan: bool = False
+    """Whether training ends with an error once the loss or the metric is NaN or infinite."""
     metric: str | None = None
     """Validation metric that decides whether a validation is the best. None treats every validation as the best."""
     smaller_is_better: bool = True
     """Whether a smaller value of that metric is better."""
     checkpoint_code: bool = False
     """Whether checkpoints contain the trial's code."""
+
+    @property
+    def longest_interval(self) -> float:
+        """Return the seconds of training after which a checkpoint is saved without a reason of its own, or 0 for never.
+
+        A period and the policy ``none`` say that all other checkpoints are unwanted.
+        """
+        has_period = not isinstance(self.checkpoint, Length) or self.checkpoint.value > 0
+        return 0 if has_period or self.checkpoint_policy == "none" else self.checkpoint_interval
 
     @classmethod
     def of(cls, config: ExperimentConfig, ordered: Length | None) -> TrainingPlan:
@@ -61,8 +76,11 @@ class TrainingPlan:
             reporting=Length(config.scheduling_unit, Unit.BATCHES),
             validation=config.min_validation_period,
             checkpoint=config.min_checkpoint_period,
+            checkpoint_interval=config.checkpoint_interval,
             checkpoint_policy=config.checkpoint_policy,
             initial_validation=config.perform_initial_validation,
+            rehearsal=config.rehearsal,
+            stop_on_nan=config.stop_on_nan,
             # Without a search, nothing but the best checkpoint needs the metric.
             metric=searcher.metric if ordered or config.checkpoint_policy == "best" else None,
             smaller_is_better=searcher.smaller_is_better,

@@ -19,13 +19,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from det_core.core import Context, EarlyExitReason
 from det_core.core.context_dir import context_files
+from det_core.core.non_finite_metrics import stays_non_finite
 from det_core.core.rank_agreement import all_ranks_group
-from det_core.errors import CheckpointCorrupt, InvalidTrial
+from det_core.errors import CheckpointCorrupt, DetError, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import TRAINING_STATE
-from det_core.similar_names import suggest_name
+from det_core.metric_directions import suggest_metric
 from det_core.storage import read_object
 from det_core.trial._checkpoint_saver import CheckpointSaver
+from det_core.trial._checkpoint_timer import CheckpointTimer
+from det_core.trial._rehearsal import rehearse_trial
 from det_core.trial._schedule import Schedule
 from det_core.trial._training_plan import TrainingPlan
 from det_core.trial._trial_context import TrialContext
@@ -36,6 +39,9 @@ STATE_FILE = "trial_state.json"
 """File within a checkpoint that holds the `Progress`."""
 CODE = "code"
 """Directory within a checkpoint that holds the trial's code, if it was saved."""
+
+_FEWEST_TIMED = 2
+"""Number of checkpoints by the timer that a run keeps at least. The older one counts if the newest is damaged."""
 
 _log = logging.getLogger("det.trial")
 
@@ -113,17 +119,24 @@ class TrialLoop:
         self._core = core
         self._context = context
         self._plan = plan or TrainingPlan.of(core.config, core.searcher.ordered() if core.info else None)
-        self._latest = latest or (core.info.latest_checkpoint if core.info else None)
+        self._latest = latest or core.latest_checkpoint
         self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
         self._checkpointed_at = -1
         self._left_out: set[str] = set()
         """Names of metrics that reports leave out."""
         self._is_training = False
+        self._unreturned = 0
+        """Number of batches trained whose metrics the adapter has not returned yet."""
         # Listed at the start: later the directory has what training wrote, too.
         self._directory = Path.cwd()
         self._code = list(context_files(self._directory)) if self._plan.checkpoint_code else []
         self._ranks = all_ranks_group(core.distributed)
-        self._saver = CheckpointSaver(core.checkpoint, adapter.saved, self._ranks)
+        self._saver = CheckpointSaver(core.checkpoint, self._saved, self._ranks)
+        self._timer = CheckpointTimer(self._plan.longest_interval)
+        self._is_timed = False
+        """Whether the latest checkpoint was saved because of the timer."""
+        self._timed: list[str] = []
+        """Storage ids of the checkpoints that this run saved because of the timer, oldest first."""
         self._schedule = Schedule.of(self._plan, adapter)
         context.training_length = self._schedule.length
         self._warn_of_epoch_length(adapter.batches_per_epoch)
@@ -143,6 +156,7 @@ class TrialLoop:
             self._agree()
             self._restore()
             self._adapter.started()
+            self._note_batches(0)
             if self._ranks.is_chief:
                 self._core.train._set_total(self._schedule.length)
             try:
@@ -164,18 +178,38 @@ class TrialLoop:
         progress, schedule = self._progress, self._schedule
         if self._preempted():
             return
+        if self._plan.rehearsal:
+            self._rehearse()
         batch = progress.batches_trained
         if schedule.validates_at(batch) if batch else self._plan.initial_validation:
             self._validate_once()  # the earlier run may have left before it was done
         while progress.batches_trained < schedule.length:
             if self._stopped() or self._preempted():
                 return
+            if self._ranks.by_chief(self._timer.is_due):
+                self._checkpoint_once(timed=True)
             yield schedule.next_boundary(progress.batches_trained) - progress.batches_trained
             self._saver.poll()
             if schedule.reports_at(progress.batches_trained):
                 self._at_boundary()
         self._validate_once()
         self._checkpoint_once()
+
+    def _rehearse(self) -> None:
+        """Rehearse in the first run of a trial, as long as no trial of the search has been validated."""
+        if self._progress.batches_trained or self._core.trial.trial_run_id > 1:
+            return
+        if self._ranks.by_chief(self._core.train.get_experiment_best_validation) is not None:
+            return
+        stops, plan = self._context.get_stop_requested(), self._plan
+        rehearse_trial(
+            self._adapter,
+            self._core.checkpoint,
+            self._ranks,
+            plan.metric,
+            evaluates=not plan.initial_validation,
+        )
+        self._context.set_stop_requested(stops)
 
     def trained(self, batch_metrics: Sequence[Metrics]) -> None:
         """Record the metrics of the batches just trained.
@@ -185,6 +219,7 @@ class TrialLoop:
         """
         self._note_training()
         self._progress.batches_trained += len(batch_metrics)
+        self._note_batches(0)
         self._progress.unreported += self._merge_ranks(batch_metrics)
 
     def _merge_ranks(self, batch_metrics: Sequence[Metrics]) -> Sequence[dict[str, Any]]:
@@ -213,7 +248,12 @@ class TrialLoop:
         """Return whether to stop training before the end of the chunk. To be called after each batch."""
         if not self._is_training:
             self._note_training()
-        return self._asked_to_stop()
+        self._note_batches(self._unreturned + 1)
+        return self._asked_to_stop() or (self._core.distributed.size == 1 and self._timer.is_due())
+
+    def _note_batches(self, unreturned: int) -> None:
+        self._unreturned = unreturned
+        self._core.train._batches_trained = self._progress.batches_trained + unreturned
 
     def _asked_to_stop(self) -> bool:
         # With several workers all must leave at the same batch, so there they ask at boundaries only.
@@ -245,6 +285,16 @@ class TrialLoop:
             self._core.train.report_training_metrics(self._progress.batches_trained, metrics, summaries)
         self._progress.unreported = []
         self._adapter.reported(metrics, rows)
+        if self._plan.stop_on_nan:
+            self._ranks.by_chief(lambda: self._require_finite_loss(rows))
+
+    def _require_finite_loss(self, rows: Sequence[Metrics]) -> None:
+        if stays_non_finite(list(map(summarize_arrays, rows))):
+            batch = self._progress.batches_trained
+            raise InvalidTrial(
+                f"the loss of batches {batch - len(rows) + 1:,} to {batch:,} is NaN or infinite, and stop_on_nan is "
+                "set; lower the learning rate or clip gradients, and start again or from an earlier checkpoint"
+            )
 
     def _warn_of_left_out(self, rows: Sequence[Metrics], reported: Metrics) -> None:
         for name in sorted(set().union(*rows) - reported.keys() - self._left_out):
@@ -317,21 +367,29 @@ class TrialLoop:
             raise InvalidTrial(
                 f"searcher.metric is {name!r}, but the validation metrics are {dict(metrics)!r}; expected a "
                 "number under that name: return it from the trial's evaluation, or change the config"
-                f"{suggest_name(name, metrics)}"
+                f"{suggest_metric(name, metrics, smaller_is_better=self._plan.smaller_is_better)}"
             )
-        if math.isnan(value):
-            _log.warning("validation metric %s is NaN; it counts as the worst", name)
+        if not math.isfinite(value):
+            number = "NaN" if math.isnan(value) else value
+            if self._plan.stop_on_nan:
+                raise InvalidTrial(f"the validation metric {name} is {number}, and stop_on_nan is set")
+            _log.warning("the validation metric %s is %s; it counts as the worst", name, number)
             return False
         best = self._core.train.get_experiment_best_validation()
         if best is None:
             return True
         return float(value) < best if self._plan.smaller_is_better else float(value) > best
 
-    def _checkpoint_once(self) -> None:
+    def _checkpoint_once(self, *, timed: bool = False) -> None:
+        # Otherwise nothing was trained that a new start would not do again.
+        if self._progress.batches_trained not in (0, self._checkpointed_at):
+            with self._timer.saving():
+                self._checkpoint(timed=timed)
+
+    def _checkpoint(self, *, timed: bool) -> None:
         batch = self._progress.batches_trained
-        if batch in (0, self._checkpointed_at):  # nothing was trained that a new start would not do again
-            return
         self._saver.wait()  # the snapshot reuses what the one before was written from
+        self._is_timed = timed
         # At the end of a step the trial stops at once, and a run that continues from this checkpoint should train on.
         self._progress.stop_requested = bool(self._progress.unreported) and self._stop_requested()
         metadata = {"steps_completed": batch, "det_version": __version__, **self._adapter.metadata()}
@@ -344,6 +402,22 @@ class TrialLoop:
         else:
             self._saver.save(metadata, write, behind=self._adapter.writes_behind)
         self._checkpointed_at = batch
+
+    def _saved(self, storage_id: str) -> None:
+        self._adapter.saved(storage_id)
+        if self._is_timed:
+            self._timed.append(storage_id)
+            storage = self._core.config.checkpoint_storage
+            if len(self._timed) > max(storage.save_trial_latest if storage else 0, _FEWEST_TIMED):
+                self._remove(self._timed.pop(0))
+
+    def _remove(self, storage_id: str) -> None:
+        """Remove a checkpoint that is no longer needed. An error must not cost the training."""
+        if self._ranks.is_chief:
+            try:
+                self._core.checkpoint.delete(storage_id)
+            except DetError as error:
+                _log.warning("checkpoint %s is no longer needed, but was not removed: %s", storage_id, error)
 
     def _restore(self) -> None:
         if self._latest is None:

@@ -11,13 +11,13 @@ import det_core as det
 
 
 def main() -> None:
-    info = det.get_cluster_info()  # None if det did not start this script
     with det.core.init() as core_context:
         model, epoch = Digits(lr=0.1, seed=1), 0
-        if info and info.latest_checkpoint:
-            with core_context.checkpoint.restore_path(info.latest_checkpoint) as path:
+        latest = core_context.latest_checkpoint  # None at the first start
+        if latest:
+            with core_context.checkpoint.restore_path(latest) as path:
                 model.load(path)
-            epoch = core_context.checkpoint.get_metadata(info.latest_checkpoint)["steps_completed"]
+            epoch = core_context.checkpoint.get_metadata(latest)["steps_completed"]
             print(f"continuing after epoch {epoch}")
         while epoch < 10:
             epoch += 1

@@ -8,14 +8,13 @@ import det_core as det
 
 
 def main() -> None:
-    info = det.get_cluster_info()
-    hparams = info.trial.hparams if info and info.trial else {"lr": 0.1}
     with det.core.init() as core_context:
-        model, epoch = Digits(lr=hparams["lr"], seed=1), 0
-        if info and info.latest_checkpoint:
-            with core_context.checkpoint.restore_path(info.latest_checkpoint) as path:
+        model, epoch = Digits(lr=core_context.trial.hparams.get("lr", 0.1), seed=1), 0
+        latest = core_context.latest_checkpoint
+        if latest:
+            with core_context.checkpoint.restore_path(latest) as path:
                 model.load(path)
-            epoch = core_context.checkpoint.get_metadata(info.latest_checkpoint)["steps_completed"]
+            epoch = core_context.checkpoint.get_metadata(latest)["steps_completed"]
         for op in core_context.searcher.operations():
             while epoch < op.length:  # total number of epochs, see max_length in the config
                 epoch += 1

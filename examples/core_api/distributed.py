@@ -18,19 +18,18 @@ EPOCHS = 5
 
 def main() -> None:
     dist.init_process_group("gloo")
-    info = det.get_cluster_info()
     distributed = det.core.DistributedContext.from_torch_distributed()
     with det.core.init(distributed=distributed) as core_context:
         images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
         images = images.float() / 16
         torch.manual_seed(distributed.rank)  # each worker draws other images
         model = DistributedDataParallel(torch.nn.Linear(64, 10))  # all workers start with the chief's weights
-        epoch = 0
-        if info and info.latest_checkpoint:
-            with core_context.checkpoint.restore_path(info.latest_checkpoint) as path:
+        latest, epoch = core_context.latest_checkpoint, 0
+        if latest:
+            with core_context.checkpoint.restore_path(latest) as path:
                 model.load_state_dict(torch.load(path / "model.pt", weights_only=True))
                 torch.set_rng_state(torch.load(path / f"random_{distributed.rank}.pt", weights_only=True))
-            epoch = core_context.checkpoint.get_metadata(info.latest_checkpoint)["steps_completed"]
+            epoch = core_context.checkpoint.get_metadata(latest)["steps_completed"]
             print(f"continuing after epoch {epoch}")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         while epoch < EPOCHS:

@@ -19,8 +19,8 @@ from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.secrets import REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import package_command
-from det_core.runner import _lease
 from det_core.storage.directory import DirectoryStorage
+from det_core.tracking import _lease
 from det_core.tracking._schema import experiments
 from det_core.tracking.secret_files import write_secret
 

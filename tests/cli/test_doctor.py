@@ -46,6 +46,16 @@ def test_all_checks_pass(det: Det, config: Any) -> None:
 
 
 @pytest.mark.usefixtures("only_det_core")
+def test_the_config_is_an_option_too(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_core.cli.commands._doctor_checks.count_gpus", lambda: 0)
+    path = config("resources: {slots_per_trial: 2}\n")
+    assert "the trial needs 2 slots" in failed(det, "--config", path)["slots"]
+    assert "slots" not in failed(det, "--config", path, "--config", "launcher.slots=2")
+    for wrong in ([path, "--config", path], ["--config", "launcher.slots=2"]):
+        assert "expected one config, got " in det("doctor", *wrong).err
+
+
+@pytest.mark.usefixtures("only_det_core")
 def test_missing_extras_are_listed(det: Det, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     (detail,) = (one["detail"] for one in det("doctor", "--json").json["checks"] if one["check"] == "extras")

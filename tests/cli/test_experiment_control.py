@@ -95,6 +95,16 @@ def test_resume_skips_what_was_printed_before(det: Det, ended: Record, runners: 
     assert runners.started == [(1, {"from_beginning": True})]
 
 
+def test_what_runs_is_not_resumed(det: Det, ended: Record, runners: Runners) -> None:
+    ended.store.acquire_lease(1, "somebody", seconds=60)
+    result = det("experiment", "resume", 1)
+    assert (result.code, result.out, runners.started) == (1, "", [])
+    assert result.err == (
+        "det: error: experiment 1 is running already; watch it with: det experiment logs 1 -f, "
+        "stop it with: det experiment pause 1\n"
+    )
+
+
 def test_a_completed_experiment_continues(submit: Det, det: Det, runners: Runners) -> None:
     submit()
     refused = det("experiment", "resume", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
 import sys
 from datetime import datetime, timezone
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from det_core.interfaces.records import LogLine, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import pack_context_dir
 from det_core.testing.requirements import skip_or_fail_in_ci
+from det_core.tracking._lease import Lease
 
 from .conftest import CONFIG, Det, Record
 from .test_checkpoint import Terminal
@@ -100,6 +102,9 @@ def test_trials_are_listed_with_their_metrics(det: Det, three: Record) -> None:
     assert "best" not in as_csv[0]
     assert det("trial", "list", 1, "--state", "ERROR").out == "No trials.\n"
     assert "no experiment 9" in det("trial", "list", 9).err
+    three.report(300, "validation", accuracy=float("nan"))
+    for command in ("trials", "describe"):
+        assert "NaN since 300" in det("experiment", command, 1).out
 
 
 def test_checkpoints_are_listed_best_first(det: Det, three: Record) -> None:
@@ -197,6 +202,19 @@ def test_delete_removes_files_and_records(det: Det, three: Record, monkeypatch: 
     assert [path.name for path in files.iterdir()] == ["2"]
 
 
+def test_several_experiments_are_deleted_if_all_can_be(
+    det: Det, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [record.store.create_experiment(config=CONFIG).id for _ in range(2)]
+    record.store.acquire_lease(1, "somebody", seconds=60)
+    assert det("experiment", "delete", *others, 1, "--yes").code == 1
+    monkeypatch.setattr("sys.stdin", Terminal("yes\nno\n"))
+    assert det("experiment", "delete", *others).code == 1
+    assert len(record.store.experiments()) == 3
+    assert [one["id"] for one in det("experiment", "delete", *others, others[0], "--yes", "--json").json] == others
+    assert [one.id for one in record.store.experiments()] == [1]
+
+
 def test_an_experiment_without_a_runner_shows_how_to_continue(det: Det, record: Record) -> None:
     record.store.set_experiment_state(1, State.ACTIVE)
     record.store.acquire_lease(1, "host:1:1:x", seconds=60)
@@ -214,6 +232,16 @@ def test_an_experiment_without_a_runner_shows_how_to_continue(det: Det, record: 
     assert "no runner" not in det("experiment", "list").out  # a paused experiment needs none
 
 
+def test_a_runner_that_died_here_is_not_shown(det: Det, record: Record) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    place = Lease(record.store, record.store.create_experiment(config=CONFIG).id).holder.split(":")[0]
+    record.store.acquire_lease(1, f"{place}:{ended.pid}:1:x", seconds=60)
+    assert "ACTIVE (no runner)" in det("experiment", "list", "--state", "ACTIVE").out
+    assert "none; to continue: det experiment resume 1" in det("experiment", "describe", 1).out
+    assert det("experiment", "wait", 1, "--timeout", 30).out == "Experiment 1: ACTIVE\n"
+
+
 def test_a_running_experiment_is_not_deleted(det: Det, record: Record) -> None:
     record.store.acquire_lease(1, "somebody", seconds=60)
     result = det("experiment", "delete", 1, "--yes")
@@ -227,8 +255,9 @@ def test_an_experiment_of_a_dead_script_can_be_deleted(det: Det, record: Record)
     trial = record.store.create_trial(script, hparams={}, seed=0).id
     record.store.set_experiment_state(script, State.ACTIVE)
     record.store.set_trial_state(trial, State.ACTIVE)
+    record.store.acquire_lease(script, "somebody", seconds=60)
     assert f"det experiment kill {script}" in det("experiment", "delete", script, "--yes").err
-    assert det("experiment", "kill", script).code == 0
+    record.store.release_lease(script, "somebody")
     assert det("experiment", "delete", script, "--yes").code == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +18,10 @@ from det_core.cli.render.formats import print_json
 from det_core.cli.render.live_search import LiveSearch
 from det_core.cli.render.search_watcher import SearchWatcher
 from det_core.core._progress_line import Pace
-from det_core.interfaces.records import MetricsReport, NewTrial, State, TrialUpdate
+from det_core.interfaces.records import MetricsReport, NewTrial, State, TrialUpdate, is_stopped_early
 from det_core.interfaces.tracking import TrackingStore
+
+from .conftest import Det
 
 CONFIG: dict[str, Any] = {
     "name": "asha",
@@ -99,9 +102,39 @@ def test_each_event_is_printed_in_one_line(search: Search, capsys: pytest.Captur
         "trial 1: a run was interrupted (1 so far); to see why: det trial logs 1",
         "trial 3: failed after 0 batches; to see why: det trial logs 3",
         "trial 5: batch 60 validation accuracy=0.7",
-        "trial 5: completed after 60 batches, best accuracy=0.7",
+        "trial 5: stopped early after 60 batches, best accuracy=0.7",
     ]
     assert watcher.poll() == []
+
+
+def test_trials_that_the_search_stopped_early_differ_from_completed_ones(search: Search, det: Det) -> None:
+    search.order(TrialUpdate(request_id=0, state=State.COMPLETED))
+    states = [(1, "COMPLETED", False), (2, "COMPLETED (stopped early)", True), (4, "ERROR", False)]
+    found = {one["id"]: one["stopped_early"] for one in det("experiment", "trials", search.id, "--json").json}
+    for trial, state, stopped in states:
+        assert re.search(rf"^state +{re.escape(state)}$", det("trial", "describe", trial).out, re.MULTILINE)
+        assert re.search(rf"^{trial} +{re.escape(state)} ", det("experiment", "trials", search.id).out, re.MULTILINE)
+        assert found[trial] is stopped
+
+
+@pytest.mark.parametrize(
+    ("searcher", "length", "expected"),
+    [
+        ({"max_length": 400}, 100, True),
+        ({"max_length": {"epochs": 4}}, 4, False),
+        ({"num_rounds": 3, "length_per_round": {"batches": 10}}, 20, True),
+        ({"num_rounds": 3, "length_per_round": {"batches": 10}}, 30, False),
+        ({"max_length": 400}, None, False),
+        ({}, 5, False),
+    ],
+)
+def test_a_shorter_training_than_that_of_the_search_was_stopped_early(
+    store: TrackingStore, searcher: dict[str, Any], length: int | None, expected: bool
+) -> None:
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+    completed = replace(trial, state=State.COMPLETED, searcher_length=length)
+    assert is_stopped_early(completed, {"searcher": searcher}) is expected
+    assert not is_stopped_early(trial, {"searcher": searcher})
 
 
 def test_polling_takes_a_small_share_of_the_time(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +190,7 @@ def test_the_live_area_shows_the_search(search: Search) -> None:
     assert lines[0].startswith("search")
     assert lines[0].endswith("40%  0:00:06 left adaptive_asha")
     assert lines[1:] == [
-        "trials  2 running  1 waiting  1 paused  1 completed  1 failed",
+        "trials  2 running  1 waiting  1 paused  1 failed  1 stopped early",
         "best    accuracy=0.9 at batch 200 of trial 1  optimizer.lr=0.1",
         "rungs   100: 3/6  400: 0/1  (batches: trials that reached / will reach it)",
         "trial  batches  trained     accuracy  hyperparameters",

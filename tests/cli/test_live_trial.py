@@ -19,6 +19,8 @@ from det_core.cli.render.sanitized_streams import sanitize_streams
 from det_core.cli.render.trial_watcher import TrialWatcher
 from det_core.core._progress_line import Pace
 from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
+from det_core.metric_directions import missing_direction
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 
@@ -176,6 +178,17 @@ def test_the_summary_names_the_best_checkpoint(trained: Record) -> None:
         f"    in {trained.directory}/storage/best-one",
         "    to get it: det checkpoint download best-one",
     ]
+
+
+@pytest.mark.parametrize(("text", "is_told"), [("metric: accuracy", True), ("smaller_is_better: true", False)])
+def test_the_summary_names_a_missing_direction(store: TrackingStore, text: str, is_told: bool) -> None:
+    config = {"searcher": {"metric": "accuracy", "smaller_is_better": True}}
+    experiment = store.create_experiment(config=config, original_config=text)
+    trial = store.create_trial(experiment.id, hparams={}, seed=1)
+    store.start_run(trial.id, allocation_id="a")
+    Record(store, experiment, trial, Path()).report(1, "validation", accuracy=0.5)
+    lines = list(summary_lines(summarize_experiment(store, experiment.id)))
+    assert (f"  note: {missing_direction('accuracy')}" in lines) is is_told
 
 
 def test_the_summary_of_a_failure_names_the_error(record: Record) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from det_core.cli.commands.run import _status, announce_config_file, read_config
 from det_core.cli.render.experiment_summary import ExperimentSummary, summary_lines
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch.machine_slots import reserve_slots
 from det_core.plugins import plugin_registry
 from det_core.tracking import open_store
 
@@ -115,7 +118,7 @@ def test_run_reports_the_error_of_a_trial(det: Det, code: Path) -> None:
     write_trial(code, "if batch == 7: raise ValueError('batch 7 is cursed')")
     result = det("run", code / "const.yaml", code, "--json")
     assert (result.code, result.json["id"], result.json["state"]) == (1, 1, "ERROR")
-    assert result.json["error"] == "ValueError: batch 7 is cursed"
+    assert result.json["error"].startswith("ValueError: batch 7 is cursed (batch 7, model_def.py:")
 
 
 def test_the_summary_of_a_trial_that_could_not_start_says_what_to_do() -> None:
@@ -294,7 +297,11 @@ def test_a_test_of_one_batch_leaves_nothing_behind(
     assert [path for path in storage.rglob("*") if path.is_file()] == []
     assert list(scratch.iterdir()) == []
 
-    found = det("experiment", "create", code / "const.yaml", code, "--test", "--json").json
+    taken = reserve_slots(["cpu-0"], 1, priority=1, submitted=datetime.now(timezone.utc))
+    assert taken.poll() == [0]
+    test = command("experiment", "create", code / "const.yaml", code, "--test", "--json")
+    found = json.loads(subprocess.run(test, capture_output=True, check=True, timeout=120).stdout)
+    taken.close()
     assert found["training"].keys() == {"loss"}
     assert "toy.json" in found["checkpoint"]
 

@@ -19,7 +19,7 @@ from det_core.config._hyperparameters import Categorical, Const, Double, Int, Lo
 from det_core.config._plugin_blocks import PLUGIN_BLOCKS, ObserverConfig
 from det_core.plugins import plugin_registry
 from tests.config.test_json_schema import accepts
-from tests.testing.documents import snippets
+from tests.documents.page_runner import blocks_of
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [path for path in sorted((ROOT / "examples").rglob("*.yaml")) if "searcher:" in path.read_text()]
@@ -104,7 +104,7 @@ def test_the_schema_for_editors_accepts_the_examples(path: Path) -> None:
 @pytest.mark.parametrize("page", ["config", "editors"])
 def test_the_configs_of_the_pages_are_valid(page: str, tmp_path: Path) -> None:
     schema = config_schema()
-    shown = snippets(ROOT / "docs" / "reference" / f"{page}.md", "yaml")
+    shown = [block.code for block in blocks_of(ROOT / "docs" / "reference" / f"{page}.md") if block.language == "yaml"]
     for code in shown:
         assert accepts(schema, yaml.safe_load(code), schema)
         (tmp_path / "const.yaml").write_text(code if "entrypoint" in code else f"entrypoint: model_def:Trial\n{code}")

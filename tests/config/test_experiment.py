@@ -11,6 +11,7 @@ import pytest
 
 from det_core.config import ExperimentConfig, Length, Unit, is_command, load_config, parse_config
 from det_core.errors import ConfigError
+from det_core.metric_directions import missing_direction
 
 HERE = Path(__file__).parent
 GOOD: dict[str, Any] = {"searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}}}
@@ -36,10 +37,14 @@ DEFAULTS: dict[str, Any] = {
     "min_validation_period": {"batches": 0},
     "min_checkpoint_period": {"batches": 0},
     "perform_initial_validation": False,
+    "rehearsal": True,
+    "stop_on_nan": False,
     "checkpoint_policy": "best",
     "checkpoint_code": False,
     "checkpoint_storage": None,
     "max_restarts": 5,
+    "checkpoint_interval": 900,
+    "restart_repeated_failures": False,
     "preemption_timeout": None,
     "resources": {
         "slots_per_trial": 1,
@@ -131,6 +136,38 @@ def test_null_means_not_given() -> None:
 
 def test_a_current_config_has_no_notices() -> None:
     assert parse_config(GOOD).notices == ()
+
+
+@pytest.mark.parametrize(
+    ("searcher", "notices"),
+    [
+        ({"metric": "val_accuracy"}, [missing_direction("val_accuracy")]),
+        ({"metric": "val_accuracy", "smaller_is_better": None}, [missing_direction("val_accuracy")]),
+        ({"metric": "val_accuracy", "smaller_is_better": True}, []),
+        ({"metric": "val_accuracy", "smaller_is_better": False}, []),
+        ({"metric": "capacity"}, []),
+    ],
+)
+def test_a_missing_direction_is_named_and_not_changed(searcher: dict[str, Any], notices: list[str]) -> None:
+    config = parse_config({**GOOD, "searcher": {"name": "single", "max_length": {"batches": 1}, **searcher}})
+    assert list(config.notices) == notices
+    assert config.searcher.smaller_is_better is (searcher.get("smaller_is_better") is not False)
+    assert parse_config(config.dump()).notices == ()
+
+
+def test_numbers_in_quotes_are_named() -> None:
+    hyperparameters = {
+        "lr": "1e-3",
+        "sizes": {"type": "categorical", "vals": ["8", 16, "relu", "1e", "-.5"]},
+        "optimizer": {"name": "adam", "decay": {"type": "const", "val": "0.1"}, "version": "1.2.3", "ids": ["1"]},
+    }
+    named = [notice.partition(";")[0] for notice in parse_config({**GOOD, "hyperparameters": hyperparameters}).notices]
+    assert named == [
+        "hyperparameters.lr is the text '1e-3'",
+        "hyperparameters.sizes is the text '8'",
+        "hyperparameters.sizes is the text '-.5'",
+        "hyperparameters.optimizer.decay is the text '0.1'",
+    ]
 
 
 def test_one_notice_lists_all_ignored_keys() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import logging
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from det_core.core import CheckpointContext, DownloadMode, single_process
-from det_core.errors import CheckpointCorrupt, CheckpointNotFound, RankFailed, StorageError
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, DiskError, RankFailed, StorageError
 from det_core.interfaces.records import CheckpointState
 from det_core.storage.directory import DirectoryStorage
 from det_core.tracking import open_store
@@ -363,6 +364,13 @@ def test_a_storage_error_marks_no_checkpoint_as_damaged(
     monkeypatch.setattr(DirectoryStorage, "get", refuse)
     with pytest.raises(StorageError, match="connection reset"):
         one.download(storage_id, tmp_path / "back")
+    assert [row.state for row in job.rows()] == [CheckpointState.COMPLETED]
+
+
+def test_a_disk_that_fails_marks_no_checkpoint_as_damaged(job: Job, one: CheckpointContext, source: Any) -> None:
+    storage_id = one.upload(source("mine", w="1"), STEPS)
+    with pytest.raises(DiskError, match="a disk has failed"), one._source(storage_id).recording_damage():
+        raise CheckpointCorrupt("it cannot be read") from OSError(errno.EIO, os.strerror(errno.EIO))
     assert [row.state for row in job.rows()] == [CheckpointState.COMPLETED]
 
 

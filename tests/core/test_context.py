@@ -72,11 +72,15 @@ def test_the_reports_of_a_script_are_recorded(store: TrackingStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "state"),
-    [(None, State.COMPLETED), (RuntimeError("boom"), State.ERROR), (KeyboardInterrupt(), State.CANCELED)],
+    ("error", "state", "reason"),
+    [
+        (None, State.COMPLETED, ""),
+        (RuntimeError("boom"), State.ERROR, "RuntimeError: boom"),
+        (KeyboardInterrupt(), State.CANCELED, "its trial ended as CANCELED"),
+    ],
 )
 def test_the_final_state_shows_how_the_block_ended(
-    store: TrackingStore, error: BaseException | None, state: State
+    store: TrackingStore, error: BaseException | None, state: State, reason: str
 ) -> None:
     def body() -> None:
         with core.init() as context:
@@ -90,8 +94,10 @@ def test_the_final_state_shows_how_the_block_ended(
     else:
         body()
     experiment = the_experiment(store)
-    assert experiment.state is state
-    assert len(list(store.metrics(store.trials(experiment.id)[0].id))) == 1
+    assert (experiment.state, experiment.error) == (state, reason if state is State.ERROR else None)
+    [trial] = store.trials(experiment.id)
+    assert [run.end_reason for run in store.runs(trial.id)] == [reason]
+    assert len(list(store.metrics(trial.id))) == 1
 
 
 def test_an_error_of_the_background_writer_is_raised_by_flush(store: TrackingStore) -> None:

@@ -20,6 +20,7 @@ from det_core.core._notebook_panel import NotebookPanel, draw_chart
 from det_core.core._progress_line import Pace
 from det_core.core._terminal_line import TerminalLine
 from det_core.interfaces.records import State
+from det_core.metric_directions import missing_direction
 from det_core.tracking import open_store
 
 CONFIG = {"name": "digits", "searcher": {"metric": "accuracy", "smaller_is_better": False}}
@@ -66,8 +67,33 @@ def test_a_script_without_the_searcher_metric_is_told_how_to_name_one(capsys: py
     err = capsys.readouterr().err
     assert "det:   latest validation accuracy=0.7\n" in err
     assert "best unknown without 'validation_loss'; name a metric in the config:\n" in err
-    assert "det:     {'searcher': {'metric': 'accuracy', 'smaller_is_better': False}}\n" in err
     assert "det:   latest checkpoint " in err
+
+
+@pytest.mark.parametrize(
+    ("metric", "hint"),
+    [
+        ("accuracy", "'smaller_is_better': False}}\n"),
+        ("validation_error", "'smaller_is_better': True}}\n"),
+        ("x", "'smaller_is_better': True}}, or False if larger values are better\n"),
+    ],
+)
+def test_the_config_that_is_proposed_has_the_direction_of_the_metric(
+    metric: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with core.init() as context:
+        context.train.report_validation_metrics(1, {metric: 0.5})
+    assert f"det:     {{'searcher': {{'metric': {metric!r}, {hint}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [{}, {"smaller_is_better": True}])
+def test_a_script_with_a_missing_direction_is_told_so(
+    given: dict[str, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(config={"searcher": {"metric": "accuracy", **given}})
+    err = capsys.readouterr().err
+    assert "best accuracy=0.5 at batch 1\n" in err
+    assert (f"det:   note: {missing_direction('accuracy')}\n" in err) is not bool(given)
 
 
 def test_quiet_scripts_print_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

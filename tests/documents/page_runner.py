@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import references
 import yaml
 
 from det_core.config import load_config
@@ -51,8 +52,9 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Return the fenced blocks of a page, without directives such as ``{toctree}``."""
-    found = _FENCE.findall(page.read_text())
+    """Return the fenced blocks of a page that are written by hand, without directives such as ``{toctree}``."""
+    written, _, _ = page.read_text().partition(references.MARK)
+    found = _FENCE.findall(written)
     return [Block(language.strip(), code) for _, language, code in found if not language.startswith("{")]
 
 

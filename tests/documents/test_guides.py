@@ -23,6 +23,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 START = DOCS / "start.md"
 GUIDES = (
     "train.md",
+    "data.md",
+    "metrics.md",
+    "optimize.md",
+    "averages.md",
     "resume.md",
     "distribute.md",
     "search.md",

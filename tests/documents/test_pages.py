@@ -30,10 +30,14 @@ OWN_TESTS = {
     "docs/searching.md": "tests/testing/test_search_method_docs.py",
     "docs/storage.md": "tests/testing/test_storage_docs.py",
     "docs/start.md": "tests/documents/test_start_page.py",
+    "docs/guides/data.md": "tests/documents/test_guides.py",
     "docs/guides/debug.md": "tests/documents/test_guides.py",
     "docs/guides/distribute.md": "tests/documents/test_guides.py",
+    "docs/guides/export.md": "plugins/torch/tests/test_sdk.py",
+    "docs/guides/metrics.md": "tests/documents/test_guides.py",
     "docs/guides/migrate.md": "tests/documents/test_guides.py",
     "docs/guides/notebooks.md": "tests/documents/test_guides.py",
+    "docs/guides/optimize.md": "tests/documents/test_guides.py",
     "docs/guides/profile.md": "tests/documents/test_guides.py",
     "docs/guides/resume.md": "tests/documents/test_guides.py",
     "docs/guides/search.md": "tests/documents/test_guides.py",
@@ -92,7 +96,7 @@ def test_every_block_has_a_known_language() -> None:
 
 @pytest.mark.parametrize(("name", "line"), commands())
 def test_commands_parse(name: str, line: str) -> None:
-    argv = ["3" if word == "ID" else word for word in shlex.split(line)[1:]]
+    argv = ["3" if re.fullmatch(r"ID|\$[A-Z]+", word) else word for word in shlex.split(line)[1:]]
     assert parser_for(argv).parse_args(argv).run
 
 

@@ -1,4 +1,4 @@
-"""A newcomer who types what docs/start.md says succeeds."""
+"""Who types what docs/start.md says succeeds, also with other experiments in the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from det_core import get_cluster_info
+from det_core import core, get_cluster_info
 from det_core.tracking import open_store
 from tests.testing.documents import snippets, write_named_files
 from tests.waiting import wait_for
@@ -46,33 +46,57 @@ def type_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return run
 
 
-def stop_after_a_checkpoint(line: str, trial_id: int, number: signal.Signals) -> None:
-    """Run a line, and send it a signal as soon as its trial has saved a checkpoint."""
-    with subprocess.Popen(shlex.split(line), stdout=subprocess.DEVNULL) as process, open_store() as store:
+def stop_after_a_checkpoint(line: str, number: signal.Signals) -> str:
+    """Run a line, send it a signal as soon as its trial has saved a checkpoint, and return its output."""
+    with subprocess.Popen(shlex.split(line), stdout=subprocess.PIPE, text=True) as process, open_store() as store:
+        assert process.stdout
+        said = process.stdout.readline()
         try:
-            wait_for(lambda: [row for row in store.checkpoints() if row.trial_id == trial_id and row.steps_completed])
+            created = number_in(said)
+            wait_for(lambda: [row for row in store.checkpoints(experiment_id=created) if row.steps_completed])
         finally:
             process.send_signal(number)
+        return said + process.stdout.read()
+
+
+def number_in(said: str) -> int:
+    """Return the number of the last experiment that det has created."""
+    return int(re.findall(r"^Created experiment (\d+)$", said, re.MULTILINE)[-1])
 
 
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_newcomer_succeeds(type_in: Callable[[str], str], tmp_path: Path) -> None:
+def test_the_start_page_works_beside_other_experiments(
+    type_in: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        with core.init(quiet=True):
+            pass
     write_named_files(PAGE, tmp_path)  # "python" and "yaml"
     search = tmp_path / "search.yaml"
     search.write_text(search.read_text().replace("max_trials: 8", "max_trials: 4"))
     blocks = [block.replace("epochs: 500", "epochs: 40") for block in snippets(PAGE, "bash")]
-    project, install, data, train, look, long, resume, long_again, compare, search, trials, predict = blocks
+    project, install, data, train, first, look, long, resume, long_again, compare, search, trials, predict = blocks
     assert "mkdir" in project and "pip install" in install
-    said = type_in(data) + type_in(train) + type_in(look)
-    stop_after_a_checkpoint(long, 2, signal.SIGINT)
-    said += type_in(resume)
-    stop_after_a_checkpoint(long_again.partition(" >")[0], 3, signal.SIGKILL)
+
+    def keep_number(block: str) -> str:
+        """Return the commands of a block below its first line, which keeps the printed number in a variable."""
+        assignment, _, commands = block.partition("\n")
+        monkeypatch.setenv(assignment.partition("=")[0], str(number_in(said)))
+        return commands
+
+    said = type_in(data) + type_in(train)
+    keep_number(first)
+    said += type_in(look)
+    said += stop_after_a_checkpoint(long, signal.SIGINT)
+    said += type_in(keep_number(resume))
+    (tmp_path / "log.txt").write_text(stop_after_a_checkpoint(long_again.partition(" >")[0], signal.SIGKILL))
     compared = type_in(compare)
-    second, third = re.findall(r"^[23]( +COMPLETED .*)", compared, re.MULTILINE)
-    assert second == third
-    said += compared + type_in(search) + type_in(trials) + type_in(predict)
+    stopped, killed = re.findall(r"^\d( +COMPLETED .*)", compared, re.MULTILINE)
+    assert stopped == killed
+    said += compared + type_in(search)
+    said += type_in(keep_number(trials)) + type_in(predict)
     shown = shape_of("\n".join(snippets(PAGE, "text")))
     assert shown - shape_of(said) == set()
     assert 150 < float(said.rpartition("predicted price:")[2]) < 210

@@ -21,7 +21,7 @@ from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest, Pha
 from det_core.launch import agent_group
 from det_core.launch.agent_group import AGENT_COMMAND, AgentGroup
 from det_core.launch.context_archive import pack_context_dir
-from det_core.launch.processes import process_has_ended
+from det_core.processes import process_has_ended
 from det_core.testing.launcher._watched_launch import refuse_calls
 
 from ..waiting import wait_for

@@ -23,7 +23,7 @@ from det_core.launch import agent_program
 from det_core.launch.agent_program import AgentProgram
 from det_core.launch.context_archive import EMPTY_CONTEXT
 from det_core.launch.node_agent import explain_start_errors
-from det_core.launch.processes import process_has_ended
+from det_core.processes import process_has_ended
 from det_core.tracking import AGENT_URL
 from det_core.version import __version__
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,34 @@ def test_a_failure_note_is_one_line(notes: Path) -> None:
     verdict = _failure_notes.read_first_failure(notes)
     assert verdict
     assert (str(verdict), verdict.code) == ("the config is wrong:; line 1; line 2", 78)
+
+
+@pytest.mark.parametrize(
+    ("code", "batch", "description"),
+    [
+        ("import json\njson.loads('{')", 30, r"JSONDecodeError: .* \(batch 30, model_def.py:2\)"),
+        ("raise ValueError('no\\n number')", 0, r"ValueError: no; number \(batch 0, model_def.py:1\)"),
+        ("raise ValueError('no')", None, "ValueError: no"),
+    ],
+)
+def test_a_failure_names_the_batch_and_the_line_of_the_users_code(
+    tmp_path: Path, code: str, batch: int | None, description: str
+) -> None:
+    with pytest.raises(ValueError) as raised:
+        exec(compile(code, tmp_path / "model_def.py", "exec"))
+    described = _failure_notes.describe_failure(raised.value, batch, tmp_path)
+    assert re.fullmatch(description, described)
+    assert bool(_failure_notes.PLACE.search(described)) is (batch is not None)
+    here = _failure_notes.describe_failure(raised.value, 1, tmp_path / "elsewhere")
+    assert re.search(r" \(batch 1, \w+\.py:\d+\)$", here), "expected the innermost line without any of the user"
+
+
+def test_a_failure_is_known_by_what_does_not_vary(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = "rank 1: ValueError: <T at 0x7f01> in /tmp/det-context-a1/files (batch 3, model_def.py:1)"
+    monkeypatch.setenv(_failure_notes.KNOWN_FAILURE, _failure_notes.failure_fingerprint(known))
+    again = known.replace("rank 1: ", "").replace("0x7f01", "0xabc").replace("-a1", "-b2")
+    assert _failure_notes.is_known_failure(again)
+    assert not _failure_notes.is_known_failure(again.replace("batch 3", "batch 4"))
 
 
 def test_a_worker_that_died_without_a_note_gets_one(tmp_path: Path) -> None:

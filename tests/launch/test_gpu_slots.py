@@ -20,7 +20,16 @@ A, B = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-0d1e8a7b-0000-4106-c12f-
 
 @pytest.mark.parametrize(
     ("visible", "expected"),
-    [(None, ["0", "1", "2"]), ("2,1", ["2", "1"]), ("", []), ("-1", []), ("GPU-a", ["GPU-a"]), ("1,1", ["1"])],
+    [
+        (None, ["0", "1", "2"]),
+        ("2,1", ["2", "1"]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,2", ["0"]),
+        ("NoDevFiles", []),
+        ("GPU-a", ["GPU-a"]),
+        ("1,1", ["1"]),
+    ],
 )
 def test_only_visible_gpus_are_used(
     visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch, install_gpus: Install

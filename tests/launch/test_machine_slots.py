@@ -13,15 +13,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 
 import pytest
+from pydantic import ValidationError
 
 from det_core.errors import LaunchError
 from det_core.launch import _slot_directory, _slot_tickets, machine_slots
 from det_core.launch._slot_directory import SlotDirectory, slots_directory_path
+from det_core.launch.local import LocalConfig
 from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
 from det_core.testing import is_soak
 
@@ -29,15 +32,17 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
-def reserve(count: int, size: int = 2, *, priority: int = 42, at: float = 0, trial: int = 1) -> SlotReservation:
+def reserve(
+    count: int, size: int = 2, *, priority: int = 42, at: float = 0, trial: int = 1, **options: str
+) -> SlotReservation:
     return reserve_slots(
         [f"cpu-{index}" for index in range(size)],
         count,
         priority=priority,
         submitted=datetime.fromtimestamp(at, timezone.utc),
-        cluster_id="0a1b",
         experiment_id=12,
         trial_id=trial,
+        **{"cluster_id": "0a1b", **options},
     )
 
 
@@ -136,6 +141,25 @@ def test_the_queue_is_ordered_by_priority_then_submission() -> None:
         queue.remove(expected)
         last = expected
     last.close()
+
+
+def test_others_can_read_the_ticket_of_the_largest_trial() -> None:
+    ticket = reserve(1024, 1024)._ticket
+    assert len(replace(ticket, held=ticket.slots).to_json()) <= _slot_directory._MOST_BYTES
+    for more in (1025, 10**9):
+        with pytest.raises(ValidationError, match="less than or equal to 1024"):
+            LocalConfig(slots=more)
+
+
+@pytest.mark.parametrize(("home", "shown"), [("/home of ada", " (DET_HOME=/home of ada)"), ("/\x1b[31m", "")])
+def test_a_holder_with_another_tracking_store_is_named_with_its_home(home: str, shown: str) -> None:
+    own = reserve(1, size=1)
+    holder, same = reserve(1, size=1, trial=5, cluster_id="2c", home=home), reserve(1, size=1, cluster_id="2c")
+    assert (holder.poll(), own.poll(), same.poll()) == ([0], None, None)
+    assert own.explain_wait().endswith(f", trial 5{shown}; see `det slots`")
+    assert same.explain_wait().endswith(", trial 5; see `det slots`")
+    for reservation in (holder, own, same):
+        reservation.close()
 
 
 def test_a_trial_for_two_slots_keeps_those_that_become_free() -> None:

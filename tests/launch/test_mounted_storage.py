@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from det_core.interfaces.launcher import LaunchRequest
 from det_core.launch.mounted_storage import mark_mounted_storage
 from det_core.testing.launcher._watched_launch import refuse_calls
 
+from ..forked_child import ending_children
+
 
 def request(storage: dict[str, Any] | None) -> LaunchRequest:
     info = {"trial.json": {"config": {"checkpoint_storage": storage}}}
@@ -19,7 +22,12 @@ def request(storage: dict[str, Any] | None) -> LaunchRequest:
 
 
 def test_a_file_marks_the_directory_of_the_checkpoints(tmp_path: Path) -> None:
-    with mark_mounted_storage(request({"type": "directory", "container_path": str(tmp_path / "new")})) as marker:
+    """A forked child that leaves the block does not remove it."""
+    storage = request({"type": "directory", "container_path": str(tmp_path / "new")})
+    with ending_children(), mark_mounted_storage(storage) as marker:
+        if not (child := os.fork()):
+            raise SystemExit
+        os.waitpid(child, 0)
         assert marker and [marker] == list((tmp_path / "new").iterdir())
     assert not marker.exists()
 

@@ -32,6 +32,8 @@ def lines(*chunks: bytes) -> list[tuple[int | None, str]]:
         ((b"[rank=1] [rank1]:   File\n",), [(1, "  File")]),
         ((b"[rank=0] hel[rank=0] lo\n",), [(0, "hello")]),
         ((b"[rank=x] text\n[rank 3] text\n",), [(None, "[rank=x] text"), (None, "[rank 3] text")]),
+        ((b"[rank=9999999999] text\n",), [(None, "[rank=9999999999] text")]),
+        ((b"[rank" + b"9" * 5000 + b"]: text\n",), [(None, f"[rank{'9' * 5000}]: text")]),
         ((b"not first [rank=3] text\n",), [(None, "not first [rank=3] text")]),
         ((b"caf\xc3", b"\xa9 \xff\n"), [(None, "café �")]),
         ((b"cut \xc3",), [(None, "cut �")]),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from det_core.launch import processes
-from det_core.launch.processes import kill_lock_holders, process_has_ended, process_start_time
+from det_core import processes
+from det_core.processes import kill_lock_holders, process_has_ended, process_start_time
 
 from ..waiting import wait_for
 
@@ -43,7 +43,7 @@ def test_all_processes_count_as_alive_where_proc_cannot_be_read() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     code = f"""if True:
-        from det_core.launch.processes import process_has_ended, process_start_time
+        from det_core.processes import process_has_ended, process_start_time
         print([process_has_ended({os.getpid()}, "1"), process_start_time({os.getpid()}), process_has_ended({gone.pid})])
     """
     ran = subprocess.run([*hidden, sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -74,7 +74,7 @@ def start(monkeypatch: pytest.MonkeyPatch, det_home: Path) -> Iterator[Start]:
                 **request,
             )
             names = [f"cpu-{index}" for index in range(size)]
-            made = QueuedLaunch(one, names, lambda *given: Launch(*given, problem), hint=", or buy more")
+            made = QueuedLaunch(one, names, lambda *given: Launch(*given, problem), hint=", or buy {slots}")
             ending.callback(made.close)
             ending.callback(made.kill)
             return made
@@ -98,7 +98,7 @@ def test_a_launch_waits_until_the_processes_with_its_slot_have_ended(start: Star
     first, second = start("first"), start("second")
     assert second.wait(0.03) is None
     holder = f"experiment 3 of {getpass.getuser()}, trial 7"
-    message = f"waiting for a slot: slot cpu-0 is held by {holder}; see `det slots`"
+    message = f"waiting for a slot: slot cpu-0 is held by {holder}; wait for it, or buy 2; see `det slots`"
     assert second.status() == Status(phase=Phase.QUEUED, message=message)
     first.close()  # its processes run on
     assert second.wait(0.03) is None
@@ -171,7 +171,7 @@ def test_a_start_after_a_wait_that_fails_is_the_end(start: Start, problem: Excep
 
 
 def test_more_slots_than_exist_are_refused_with_a_hint(start: Start) -> None:
-    with pytest.raises(LaunchError, match="needs 2 slots, but the launcher has 1; lower .*, or buy more"):
+    with pytest.raises(LaunchError, match="needs 2 slots, but the launcher has 1; lower .*, or buy 2"):
         start("one", 2)
 
 

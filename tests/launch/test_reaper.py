@@ -176,6 +176,21 @@ def test_the_group_is_killed_where_processes_cannot_be_listed() -> None:
     wait_for(lambda: not is_alive(command))
 
 
+def test_a_kill_after_the_end_has_no_effect() -> None:
+    """An order of the runner may come while the agent reports the end, and must not keep it from that."""
+    command = guarded_command.ReapedCommand(["true"], os.environ)
+    assert command.wait(60) == 0
+    command.close()
+    command.kill()
+
+
+def test_a_command_that_cannot_be_started_leaves_no_descriptor() -> None:
+    before = psutil.Process().num_fds()
+    with pytest.raises(ValueError, match="null"):
+        guarded_command.ReapedCommand(["true"], {"A": "\0"})
+    assert psutil.Process().num_fds() == before
+
+
 def test_a_kill_takes_effect_while_a_guard_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_core.launch._reaped_command._KILL_SECONDS", 0.5)
     command = guarded_command.ReapedCommand(

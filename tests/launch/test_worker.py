@@ -20,6 +20,8 @@ from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, W
 from det_core.launch import _failure_notes, _stuck_workers, backends, worker
 from det_core.launch._stuck_workers import name_stuck_workers
 
+from ..forked_child import ending_children
+
 Read = Callable[[], "tuple[str, int] | None"]
 
 
@@ -105,6 +107,28 @@ def test_a_worker_that_fails_leaves_a_note(
         with pytest.raises(type(error)):
             worker.main("m:T")
     assert read_note() == note
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), SystemExit(1), ValueError("of the child")], ids=repr)
+def test_the_end_of_a_forked_child_is_not_that_of_the_worker(
+    monkeypatch: pytest.MonkeyPatch, read_note: Read, tmp_path: Path, error: BaseException
+) -> None:
+    """The code of a trial may fork, and leave all blocks in the child."""
+    left: list[str] = []
+
+    def train(**_: Any) -> None:
+        with worker.refused_exits():
+            if not (child := os.fork()):
+                raise error
+            os.waitpid(child, 0)
+            left.extend(file.suffix for file in (tmp_path / "notes").iterdir())
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(core, "init", train)
+    with ending_children(), pytest.raises(KeyboardInterrupt):
+        worker.main("m:T")
+    assert left == [".present"]
+    assert read_note() is None
 
 
 @pytest.mark.parametrize(("code", "error"), [(0, InvalidTrial), (None, InvalidTrial), (3, SystemExit)])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from types import SimpleNamespace
 from typing import BinaryIO
 
 import pytest
 
+from det_core.launch import worker_output
 from det_core.launch.worker_output import OutputRelay
 
 
@@ -28,6 +30,22 @@ def test_lines_have_the_rank_of_their_worker(monkeypatch: pytest.MonkeyPatch) ->
         with os.fdopen(theirs, "wb") as output:
             assert run_worker("echo one; printf two", output, monkeypatch) == 0
         assert found.read() == b"[rank=3] one\n[rank=3] two\n"
+
+
+def test_a_slow_reader_gets_the_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the log of a runner whose database is locked."""
+    monkeypatch.setattr(worker_output, "_ORPHAN_SECONDS", 0.1)
+    ours, theirs = os.pipe()
+
+    def run() -> int:
+        with os.fdopen(theirs, "wb") as output:
+            return run_worker("seq 20000", output, monkeypatch)
+
+    with os.fdopen(ours, "rb") as found, ThreadPoolExecutor(1) as threads:
+        running = threads.submit(run)
+        wait([running], 0.5)
+        assert found.read().endswith(b"\n[rank=3] 20000\n")
+        assert running.result(60) == 0
 
 
 def test_workers_do_not_wait_for_a_reader_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

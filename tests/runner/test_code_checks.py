@@ -66,6 +66,40 @@ def test_a_file_that_cannot_be_imported_is_refused(tmp_path: Path, code: str, me
     assert message in refusal(tmp_path)
 
 
+LOADER = "def build_training_data_loader(self):\n    return load(self.context.get_per_slot_batch_size())\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "slots", "got"),
+    [
+        ("64", 1, "'64'"),
+        (64.5, 1, "64.5"),
+        (True, 1, "True"),
+        (0, 1, "0"),
+        (1, 2, "1"),
+        ({"type": "categorical", "vals": [8, "16"]}, 1, "'16'"),
+        ({"type": "int", "minval": 0, "maxval": 8}, 1, "0"),
+        ({"type": "double", "minval": 8, "maxval": 16}, 1, "8.0"),
+        ({"type": "log", "base": 2, "minval": 3, "maxval": 4}, 1, "8.0"),
+        ({"nested": 8}, 1, "{'nested': "),
+    ],
+)
+def test_a_batch_size_that_the_trial_cannot_divide_is_refused(tmp_path: Path, size: Any, slots: int, got: str) -> None:
+    write_trial(tmp_path, LOADER)
+    keys: dict[str, Any] = {"resources": {"slots_per_trial": slots}, "hyperparameters": {"global_batch_size": size}}
+    expected = f"expected an integer of at least {slots}, which model_def.py:6 divides among the slots"
+    message = refusal(tmp_path, **keys)
+    assert f"hyperparameters.global_batch_size: got {got}" in message and expected in message
+    write_trial(tmp_path, "def build_training_data_loader(self):\n    return load(hparams['global_batch_size'])\n")
+    assert check(tmp_path, hyperparameters={"global_batch_size": size}) == []
+
+
+def test_a_batch_size_that_the_trial_can_divide_is_accepted(tmp_path: Path) -> None:
+    write_trial(tmp_path, LOADER)
+    for size in (1, {"type": "int", "minval": 1, "maxval": 8}, {"type": "categorical", "vals": [8, 16]}):
+        assert check(tmp_path, hyperparameters={"global_batch_size": size}) == []
+
+
 @pytest.mark.parametrize(
     "code",
     [

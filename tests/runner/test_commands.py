@@ -228,7 +228,7 @@ def test_a_script_that_fails_twice_before_training_is_not_started_again(store: T
     assert run(store, experiment) is State.ERROR
     assert the_trial(store, experiment).run_id == 2
     assert store.experiment(experiment.id).error == "KeyError: 'lr'"
-    assert "it failed in the same way twice before its first batch" in logs(store, experiment, "det")[-1][1]
+    assert "it failed in the same way twice" in logs(store, experiment, "det")[-1][1]
 
 
 def test_a_restarted_script_does_not_repeat_completed_operations(store: TrackingStore, command: Command) -> None:

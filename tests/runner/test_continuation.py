@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from det_core.cli import main
 from det_core.core import open_storage_block
 from det_core.errors import ConfigError, DetError, ExperimentBusy, InvalidExperimentException, RecordNotFound
 from det_core.interfaces.framework import SCHEDULE_END
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import ExperimentRecord, State, TrialUpdate
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment
 from det_core.testing.comparison import bitwise_form
@@ -103,6 +104,23 @@ def test_only_an_extension_without_a_checkpoint_can_be_undone(store: TrackingSto
     store.end_run(1, 1, reason="it failed")
     with pytest.raises(InvalidExperimentException, match="to undo an extension that saved no checkpoint"):
         continue_experiment(store, experiment.id, ["searcher.max_length={batches: 30}"])
+
+
+@pytest.mark.parametrize("unit", ["batches", "records", "epochs"])
+def test_a_length_below_the_checkpoint_is_refused_in_each_unit(store: TrackingStore, saved: Saved, unit: str) -> None:
+    """The checkpoint is that of batch 3 of 7, and a batch has two records. The extension fails before it trains."""
+    each = {"batches": 1, "records": 2, "epochs": 1}[unit]
+    experiment = saved(State.COMPLETED, max_length={unit: 5 * each})
+    order = TrialUpdate(request_id=0, state=State.COMPLETED, length=5 * each)
+    store.record_search(experiment.id, [], [order])
+    store.set_trial_total(1, 1, 5)
+    continue_experiment(store, experiment.id, [f"searcher.max_length={{{unit}: {7 * each}}}"])
+    (trial,) = store.record_search(experiment.id, [], [replace(order, state=State.ERROR, length=7 * each)])
+    store.set_experiment_state(experiment.id, State.ERROR)
+    assert trial.total_batches == 7
+    with pytest.raises(InvalidExperimentException, match=f"and {2 * each} is less"):
+        continue_experiment(store, experiment.id, [f"searcher.max_length={{{unit}: {2 * each}}}"])
+    continue_experiment(store, experiment.id, [f"searcher.max_length={{{unit}: {3 * each}}}"])
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +25,11 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.launchers import open_launcher
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
-from det_core.runner._lease import Lease
 from det_core.runner._restart_policy import LIMITS, Count
 from det_core.testing import campaign_seeds
+from det_core.testing._small_disk import fill_disk, small_disk
 from det_core.tracking import open_store
+from det_core.tracking._lease import Lease
 
 from ..answering_server import Behaviour, served
 from ..waiting import interrupt_once, is_alive, wait_for
@@ -193,9 +194,10 @@ def test_failures_count_up_to_max_restarts(store: TrackingStore, new_experiment:
     assert run(store, experiment) is State.ERROR
     trial = the_trial(store, experiment)
     assert (trial.state, trial.run_id) == (State.ERROR, 2)
-    assert store.experiment(experiment.id).error == "RuntimeError: boom in batch 7"
+    reason = "RuntimeError: boom in batch 7 (batch 7, model_def.py:7)"
+    assert store.experiment(experiment.id).error == reason
     assert 'model_def.py", line' in log_of(store, experiment)
-    assert [run.end_reason for run in store.runs(trial.id)] == ["RuntimeError: boom in batch 7"] * 2
+    assert [run.end_reason for run in store.runs(trial.id)] == [reason] * 2
     assert all(run.end_time is not None for run in store.runs(trial.id))
 
 
@@ -234,6 +236,24 @@ def test_a_trial_ends_at_the_second_identical_failure_before_the_first_batch(
     experiment = new_experiment(body, max_restarts=3)
     assert run(store, experiment) is State.ERROR
     assert the_trial(store, experiment).run_id == runs
+
+
+@pytest.mark.parametrize(
+    ("saves", "changes", "runs"), [(False, {}, 2), (True, {}, 3), (False, {"restart_repeated_failures": True}, 4)]
+)
+def test_a_trial_ends_at_the_second_identical_failure_at_the_same_batch(
+    store: TrackingStore, new_experiment: Submit, saves: bool, changes: dict[str, Any], runs: int
+) -> None:
+    period = {"min_checkpoint_period": {"batches": 20}} if saves else {}
+    body = "def on_batch(self, batch):\n    if batch == 30: raise RuntimeError(f'broken: {self!r}')"
+    experiment = new_experiment(body, max_restarts=3, **period, **changes)
+    assert run(store, experiment) is State.ERROR
+    assert the_trial(store, experiment).run_id == runs
+    error = store.experiment(experiment.id).error
+    assert re.fullmatch(r"RuntimeError: broken: <.*> \(batch 30, model_def.py:7\)", str(error))
+    shown = log_of(store, experiment)
+    assert shown.count("Traceback") == 1 + saves, "expected one for each checkpoint that runs failed from"
+    assert ("it failed in the same way twice" in shown) is not changes
 
 
 def test_a_nan_metric_is_recorded_and_never_the_best(store: TrackingStore, new_experiment: Submit) -> None:
@@ -503,28 +523,28 @@ def test_observers_receive_all_events_in_order(
     ]
 
 
-def test_a_full_disk_leaves_no_visible_checkpoint(store: TrackingStore, new_experiment: Submit, tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    try:
-        experiment = new_experiment(
-            "def on_batch(self, batch): self.context._hparams['fill'] = 0\n"
-            "def evaluate(self):\n    return {'validation_loss': 1.0}",
-            checkpoint_storage={"type": "directory", "container_path": str(disk)},
-            max_restarts=0,
+def test_a_full_disk_pauses_a_trial_and_leaves_no_visible_checkpoint(
+    store: TrackingStore, new_experiment: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, Count.DISK_SECONDS, 0)
+    with small_disk(tmp_path / "disk", size=1 << 16) as disk:
+        storage = {"type": "directory", "container_path": str(disk)}
+        ballast = fill_disk(disk, left=1 << 15)
+        body = (
+            f"if Path({str(ballast)!r}).exists():\n"
+            f"    def on_batch(self, batch): batch or os.system('cat /dev/zero 2> /dev/null > {ballast}')"
         )
-        (disk / "filler").write_bytes(b"x" * 60_000)
-        assert run(store, experiment) is State.ERROR
-        assert "No space left on device" in str(store.experiment(experiment.id).error)
-        assert store.checkpoints(experiment_id=experiment.id) == []
+        experiment = new_experiment(body, checkpoint_storage=storage, max_restarts=0)
+        assert run(store, experiment) is State.PAUSED
+        error = store.experiment(experiment.id).error
+        assert re.search(rf"DiskError: the disk of {disk}\S* \(0 MB free\) has no space left", str(error))
         assert not list(disk.rglob("metadata.json"))
-        assert [c.state for c in store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))] == [
-            CheckpointState.DELETED
-        ]
-    finally:
-        subprocess.run(["umount", disk], check=True)
+        rows = store.checkpoints(experiment_id=experiment.id, states=list(CheckpointState))
+        assert {row.state for row in rows} == {CheckpointState.DELETED}
+        trial = the_trial(store, experiment)
+        assert (trial.run_id, trial.restarts) == (2, 0)
+        ballast.unlink()
+        assert run(store, experiment) is State.COMPLETED
 
 
 def test_a_trial_whose_orphans_live_on_waits_for_a_resume(

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch.processes import process_start_time
-from det_core.runner._lease import Lease, _is_dead
+from det_core.processes import process_start_time
+from det_core.tracking._lease import Lease, is_dead
 
 
 @pytest.fixture
@@ -24,15 +24,15 @@ def with_pid(holder: str, pid: int, start: str) -> str:
 
 
 def test_a_living_runner_is_not_dead(holder: str) -> None:
-    assert not _is_dead(holder)
+    assert not is_dead(holder)
 
 
-def test_a_runner_that_ended_or_whose_process_id_is_reused_is_dead(holder: str) -> None:
+def test_a_runner_that_ended_or_whose_process_id_is_reusedis_dead(holder: str) -> None:
     child = subprocess.Popen(["true"])
     start = process_start_time(child.pid)
     child.wait()
-    assert _is_dead(with_pid(holder, child.pid, start))
-    assert _is_dead(with_pid(holder, os.getpid(), "1"))
+    assert is_dead(with_pid(holder, child.pid, start))
+    assert is_dead(with_pid(holder, os.getpid(), "1"))
 
 
 @pytest.mark.integration
@@ -43,10 +43,10 @@ def test_a_runner_in_a_container_with_the_same_host_name_is_not_considered_dead(
     elsewhere = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*elsewhere, "true"], capture_output=True).returncode:
         pytest.skip("a process id namespace needs root")
-    code = "from det_core.launch.processes import pid_namespace_name; print(pid_namespace_name())"
+    code = "from det_core.processes import pid_namespace_name; print(pid_namespace_name())"
     ran = subprocess.run([*elsewhere, sys.executable, "-c", code], capture_output=True, text=True, check=True)
     place = ran.stdout.strip()
     ours, pid, start, mark = holder.rsplit(":", 3)
     assert place.rpartition("-")[0] == ours.rpartition("-")[0]
-    assert not _is_dead(f"{place}:{pid}:1:{mark}")
-    assert not _is_dead(f"an-older-release:{pid}:{start}:{mark}")
+    assert not is_dead(f"{place}:{pid}:1:{mark}")
+    assert not is_dead(f"an-older-release:{pid}:{start}:{mark}")

@@ -15,9 +15,9 @@ import pytest
 from det_core.errors import StaleRun, StoreBusy
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner, _lease
-from det_core.runner._lease import Lease
-from det_core.tracking import open_store
+from det_core.runner import ExperimentRunner
+from det_core.tracking import _lease, open_store
+from det_core.tracking._lease import Lease
 
 from ..postgresql import PostgreSQL, running_postgresql
 from ..waiting import wait_for

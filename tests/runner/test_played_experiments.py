@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import DetError, ExperimentBusy, LaunchError, StaleRun, StoreBusy
+from det_core.errors import DetError, DiskError, ExperimentBusy, LaunchError, StaleRun, StoreBusy
 from det_core.interfaces.launcher import Exit, LaunchRequest
 from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _experiment_runner
-from det_core.runner._lease import Lease
 from det_core.runner._restart_policy import LIMITS, Count
+from det_core.tracking._lease import Lease
 
 from .conftest import Submit, install_plugin
 from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, run_ids, save_checkpoint
@@ -185,9 +185,10 @@ def test_an_unexpected_error_of_a_launcher_pauses(
         (StoreBusy("locked"), ["preempt", "close"], State.PAUSED, State.PAUSED),
         (MemoryError(), ["preempt", "close"], State.PAUSED, State.PAUSED),
         (OSError(errno.ENOSPC, "No space left on device"), ["preempt", "close"], State.PAUSED, State.PAUSED),
+        (DiskError("a disk has failed"), ["preempt", "close"], State.PAUSED, State.PAUSED),
         (StaleRun("replaced"), ["preempt", "kill", "close"], State.ACTIVE, State.ACTIVE),
     ],
-    ids=["a defect", "no database", "no memory", "a full disk", "another runner"],
+    ids=["a defect", "no database", "no memory", "a full disk", "a broken disk", "another runner"],
 )
 def test_trials_stop_when_an_error_ends_their_search(
     store: TrackingStore,
@@ -249,7 +250,7 @@ def test_a_request_in_the_store_ends_an_experiment(
 
 def test_an_experiment_of_a_script_is_not_run(store: TrackingStore) -> None:
     experiment = store.create_experiment(config={}, unmanaged=True)
-    with pytest.raises(DetError, match="recorded by a script; run that script again"):
+    with pytest.raises(DetError, match="recorded by a script, which continues with: "):
         ExperimentRunner(store, experiment.id)
 
 

@@ -119,6 +119,14 @@ def test_another_runner_continues_the_search(search: Any, store: TrackingStore, 
     assert len(store.trials(experiment_id)) == 2
 
 
+def test_another_runner_starts_trials_in_the_order_of_the_method(search: Any) -> None:
+    answers = ([Create(0, HPARAMS), Create(1, HPARAMS), Create(2, HPARAMS), Train(2, 4), Train(1, 4), Train(0, 4)], [])
+    begun = search(*answers)
+    begun.report([validated(begun.queue.popleft())])
+    for queue in (begun.queue, search(*answers).queue):
+        assert [trial.request_id for trial in queue] == [1, 0]
+
+
 def test_a_search_is_not_resumed_with_another_method(search: Any, store: TrackingStore, experiment_id: int) -> None:
     search(FIRST)
     with pytest.raises(DetError, match=r"start\(\) with .*'Train', 0, 5.*event 0 .*'Train', 0, 4.*; resume it"):
@@ -173,6 +181,8 @@ def test_a_snapshot_shortens_the_replay(
         ([Close(0), Train(0, 8)], "the trial has ended"),
         ([Train(0, 4)], "the trial has already trained 4"),
         ([Create(2, {}, source=0)], "its source trial has not saved any checkpoint"),
+        ([Create(2, {}, source=5)], "its source trial does not exist yet"),
+        ([Create(2, {}), Create(3, {}, source=2)], "its source trial does not exist yet"),
     ],
 )
 def test_impossible_actions_are_refused_and_not_recorded(

@@ -31,7 +31,7 @@ TOO_OFTEN = Decision(TrainingOutcome.FAILED, reason="launcher.max_interruptions 
 IDLE = Decision(
     TrainingOutcome.FAILED,
     reason="it was interrupted 21 times in a row without a new batch or checkpoint; if its runs are too short to save "
-    "one, lower min_checkpoint_period",
+    "one, lower min_checkpoint_period or checkpoint_interval",
 )
 PASSED_OVER = Decision(
     TrainingOutcome.FAILED,
@@ -65,6 +65,12 @@ def after(seconds: float) -> Decision:
             End.NO_STORE,
             {Count.IDLE_INTERRUPTIONS: 21, Count.SHORT_RUNS: 3},
             Decision(TrainingOutcome.PAUSED, reason=IDLE.reason),
+        ),
+        (End.NO_DISK, {Count.DISK_ERRORS: 3, Count.DISK_SECONDS: 20, Count.FAILURES: 99}, after(4)),
+        (
+            End.NO_DISK,
+            {Count.DISK_ERRORS: 3, Count.DISK_SECONDS: 21},
+            Decision(TrainingOutcome.PAUSED, reason="tried again for 21 s"),
         ),
         (End.FAILED, {Count.FAILURES: 5, Count.IDLE_INTERRUPTIONS: 99}, AGAIN),
         (End.FAILED, {Count.FAILURES: 6}, FAILED),
@@ -135,10 +141,12 @@ def test_how_a_run_has_ended(end: Exit, run: dict[str, object], kind: End, is_co
         ("rank 0: StoreBusy: locked", End.NO_STORE),
         ("det_core.errors.RankFailed: rank 0: Unavailable: det.db is on a full disk", End.NO_STORE),
         ("det_core.errors.TrackingError: read-only", End.FAILED),
+        ("rank 1: DiskError: the disk of /data (0 MB free) is full", End.NO_DISK),
+        ("OSError: [Errno 122] Disk quota exceeded: 'x'", End.NO_DISK),
         ("RuntimeError: the queue is Unavailable: try later", End.FAILED),
     ],
 )
-def test_workers_that_waited_in_vain_for_the_store_have_not_failed(reason: str, kind: End) -> None:
+def test_workers_without_the_store_or_a_disk_have_not_failed(reason: str, kind: End) -> None:
     run = Run(trial_id=1, run_id=1, allocation_id="a")
     assert classify_exit(Exit(code=1), run, reason=reason, is_command=False) is kind
 

@@ -17,7 +17,7 @@ from det_core.cli import main
 from det_core.config import parse_config
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.checkpoint_retention import remove_superfluous, select_kept
-from det_core.errors import ExperimentBusy
+from det_core.errors import ExperimentBusy, StaleRun
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, ScoredCheckpoint, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
@@ -135,6 +135,28 @@ def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_u
     assert policy
     remove_superfluous(store, experiment.id, policy, lambda: True, on_deleted=lambda _: None)
     assert left(store, experiment) == ["1-3"]
+
+
+def test_an_error_of_the_store_during_clean_up_ends_only_the_clean_up(
+    saved: Callable[..., ExperimentRecord], store: TrackingStore, det_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    experiment = saved(State.COMPLETED)
+    policy = parse_config(experiment.config).checkpoint_storage
+    assert policy
+
+    def lose_lease() -> bool:
+        raise StaleRun("another runner")
+
+    def clean_up() -> None:
+        remove_superfluous(store, experiment.id, policy, lose_lease, on_deleted=lambda _: None)
+
+    clean_up()
+    moved = (det_home / "det.db").rename(det_home / "elsewhere")
+    clean_up()
+    moved.rename(det_home / "det.db")
+    assert left(store, experiment) == ["1-1", "1-2", "1-3"]
+    assert [f"det checkpoint gc {experiment.id}" in line for line in caplog.messages] == [True, True]
+    assert "another runner" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("key", ["source_trial_id", "source_checkpoint_uuid"])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from det_core.errors import StoreBusy
 from det_core.interfaces.records import MetricsReport, State, TrialRecord
 from det_core.interfaces.search_method import WORST, Action, Close, Create, Train
 from det_core.interfaces.tracking import TrackingStore
@@ -20,6 +21,7 @@ from det_core.runner._stop_requests import StopRequests
 from det_core.runner._trial_pool import TrialPool
 from det_core.runner._trial_runner import TrainingResult
 
+from ..waiting import wait_for
 from .test_recorded_search import Scripted
 
 COMPLETED = TrainingResult(TrainingOutcome.COMPLETED, metric=0.5)
@@ -303,6 +305,25 @@ def test_a_trial_without_a_thread_is_postponed(store: TrackingStore, monkeypatch
         trial, TrainingOutcome.POSTPONED, "it cannot have a thread: can't start new thread",
     )  # fmt: skip
     assert len(pool) == 0
+
+
+def test_the_results_of_trials_count_that_end_together_with_an_error(store: TrackingStore) -> None:
+    """Or trials that have ended would train again once the search is resumed."""
+    trials = Search(store, 4).trials
+
+    def train(trial: TrialRecord, requested: object) -> TrainingResult:
+        if trial == trials[1]:
+            raise StoreBusy("locked")
+        return COMPLETED
+
+    ended = []
+    with pytest.raises(StoreBusy), TrialPool(train, StopRequests(store, 1), 4) as pool:
+        for trial in trials:
+            pool.start(trial)
+        wait_for(lambda: all(future.done() for future in pool._training))
+        ended = pool.wait(0)
+        pool.wait(0)
+    assert ended == [(trial, COMPLETED) for trial in trials if trial != trials[1]]
 
 
 def test_a_canceled_launch_pauses_its_trial_only(store: TrackingStore) -> None:

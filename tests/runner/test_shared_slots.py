@@ -50,7 +50,8 @@ def test_experiments_take_turns(store: TrackingStore, new_experiment: Submit, tm
     wait_for(lambda: queue() == [urgent.id, usual.id])
     wait_for(lambda: any("slot cpu-0 is held by" in line for line in first_logs(store, usual)))
     holder_name = f"experiment {forever.id} of {user_name()}, trial 1"
-    waiting = f"queued (waiting for a slot: slot cpu-0 is held by {holder_name}; see `det slots`)"
+    held = f"slot cpu-0 is held by {holder_name}; wait for it, or add --config launcher.slots=2"
+    waiting = f"queued (waiting for a slot: {held}; see `det slots`)"
     assert waiting in first_logs(store, usual)
     (trial,) = store.trials(usual.id)
     assert trial.state is State.QUEUED

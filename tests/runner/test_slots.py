@@ -89,7 +89,8 @@ def test_the_first_failure_is_the_reason_and_names_its_rank(
     raising = f"    if batch == 7 and workers.rank == {guilty}: raise RuntimeError('a defect')"
     experiment = on_two_slots(AVERAGED + raising, max_restarts=0)
     assert run(store, experiment) is State.ERROR
-    assert store.experiment(experiment.id).error == f"rank {guilty}: RuntimeError: a defect"
+    reason = f"rank {guilty}: RuntimeError: a defect (batch 7, model_def.py:10)"
+    assert store.experiment(experiment.id).error == reason
     assert logs(store, experiment).count((guilty, "RuntimeError: a defect")) == 1
 
 

@@ -135,7 +135,7 @@ def test_a_search_completes_with_failed_and_replaced_trials(store: TrackingStore
 def test_a_search_whose_trials_all_fail_is_an_error(store: TrackingStore, new_experiment: Submit) -> None:
     experiment = new_experiment("def on_batch(self, batch): raise RuntimeError('broken')", **random_search(2))
     assert run(store, experiment) is State.ERROR
-    assert store.experiment(experiment.id).error == "RuntimeError: broken"
+    assert store.experiment(experiment.id).error == "RuntimeError: broken (batch 0, model_def.py:6)"
 
 
 ONE_BY_ONE = {**random_search(6), "launcher": {"type": "local", "slots": 1}}

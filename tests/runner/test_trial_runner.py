@@ -120,10 +120,10 @@ class Play:
 
         return work
 
-    def calling(self, method: str, *args: Any, end: Exit = SUCCESS) -> Step:
+    def calling(self, method: str, *args: Any, end: Exit | Exception = SUCCESS) -> Step:
         """Return a step whose workers call a method of the store for their run."""
 
-        def work(request: LaunchRequest) -> Exit:
+        def work(request: LaunchRequest) -> Exit | Exception:
             ids = run_ids(request)
             getattr(self.store, method)(ids["trial_id"], ids["run_id"], *args)
             return end
@@ -229,6 +229,27 @@ def test_an_operation_that_was_completed_before_the_runner_died_is_not_launched_
     assert ordered.run() == TrainingResult(TrainingOutcome.COMPLETED, metric=0.125)
     assert (ordered.record.run_id, ordered.record.steps_completed) == (1, 20)
     assert len(list(ordered.store.metrics(ordered.trial.id))) == 1
+    (run,) = ordered.store.runs(ordered.trial.id)
+    assert (run.end_time is not None, run.end_reason) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        (EarlyExitReason.USER_REQUESTED_STOP, TrainingOutcome.STOPPED),
+        (EarlyExitReason.INVALID_HP, TrainingOutcome.INVALID_HP),
+    ],
+)
+def test_a_trial_that_ended_early_before_the_runner_died_is_not_launched_again(
+    ordered: Play, reason: EarlyExitReason, outcome: TrainingOutcome
+) -> None:
+    """It would train beyond its end. If the search starts over, as with a longer length, it is launched."""
+    with pytest.raises(StoreBusy):
+        ordered.run(ordered.calling("report_early_exit", reason.value, end=StoreBusy("the runner ends")))
+    assert ordered.run().outcome is outcome
+    assert ordered.store.run(ordered.trial.id, 1).end_time is not None
+    ordered.store.forget_search(ordered.experiment.id)
+    assert ordered.run(SUCCESS).outcome is TrainingOutcome.COMPLETED
 
 
 def test_what_an_extension_reported_that_is_undone_does_not_count(ordered: Play) -> None:
@@ -347,8 +368,44 @@ def test_the_same_failure_twice_before_the_first_batch_ends_a_trial(play: Callab
     result = one.run(*[failing((0, f"ValueError: the shape of <object at 0x7f{n}> is wrong")) for n in (1, 2)])
     assert (result.outcome, result.trained, one.record.restarts) == (TrainingOutcome.FAILED, False, 2)
     assert one.log[-1] == (
-        f"trial {one.trial.id}: it failed in the same way twice before its first batch, so it is not restarted"
+        f"trial {one.trial.id}: it failed in the same way twice, so it is not restarted (see restart_repeated_failures)"
     )
+
+
+@pytest.mark.parametrize(
+    ("failures", "runs"),
+    [
+        ([(30, "boom"), (30, "boom")], 2),
+        ([(30, "boom"), (31, "boom"), (31, "boom")], 3),
+        ([(30, "boom"), (30, "bang"), (30, "bang")], 3),
+        ([(30, "boom"), (20, "saved"), (30, "boom"), (30, "boom")], 4),
+        ([(30, "boom"), (10, "killed"), (30, "boom")], 3),
+        ([(30, "the disk quota exceeded")] * 5, None),
+        ([(30, "the network is down")] * 5, 5),
+    ],
+    ids=["same", "other batch", "other message", "other checkpoint", "killed between", "disk", "network"],
+)
+def test_the_same_failure_twice_at_the_same_batch_ends_a_trial(
+    play: Callable[..., Play], failures: list[tuple[int, str]], runs: int | None
+) -> None:
+    one = play(max_restarts=4)
+
+    def step(number: int, batch: int, what: str) -> Step:
+        def work(request: LaunchRequest) -> Exit:
+            report = MetricsReport(**run_ids(request), group="training", steps_completed=batch, metrics={"n": number})
+            one.store.report_metrics([report])
+            if what == "saved":
+                save_checkpoint(one.store, request, batch)
+            if what in ("saved", "killed"):
+                return Exit(code=-9)
+            return failing((0, f"{FAILURE_PREFIX}rank {number}: RuntimeError: {what} (batch {batch}, m.py:7)"))(request)  # type: ignore[operator,return-value]
+
+        return work
+
+    steps = [step(number, *failure) for number, failure in enumerate(failures)]
+    result = one.run(*steps, *([] if runs else [SUCCESS]))
+    assert result.outcome is (TrainingOutcome.FAILED if runs else TrainingOutcome.COMPLETED)
+    assert one.record.restarts == (runs or 0)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
+from det_core.testing import _small_disk
 from det_core.testing.requirements import skip_or_fail_in_ci
 
 LARGE = tuple(
@@ -42,10 +42,5 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount point of a file system of 2 MiB."""
     if os.getuid() != 0:
         skip_or_fail_in_ci("only root may mount a small disk")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=True)
-    try:
+    with _small_disk.small_disk(tmp_path / "disk", size=2 << 20) as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)

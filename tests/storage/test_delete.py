@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from det_core import storage
-from det_core.errors import CheckpointCorrupt, CheckpointNotFound
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
@@ -247,3 +247,24 @@ def test_a_damaged_manifest_prevents_only_a_partial_delete(store: DirectoryStora
         storage.delete_stored_files(store, "c1", ["*.pth"])
     assert (base / "c1" / "best.pth").exists()
     assert storage.delete_stored_files(store, "c1") == {}
+
+
+def test_a_link_in_the_place_of_a_listed_directory_is_not_followed(source: Path, tmp_path: Path) -> None:
+    """Others who may write to the store could have any files of its user removed."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "state.pth").write_text("of the user")
+
+    class Swapped(DirectoryStorage):
+        def list(self, storage_id: str) -> dict[str, int]:
+            found = super().list(storage_id)
+            directory = self.local_path(storage_id) / "optimizer"
+            directory.rename(tmp_path / "moved")
+            directory.symlink_to(outside)
+            return found
+
+    config = DirectoryConfig(container_path=tmp_path / "store")
+    save(DirectoryStorage(config), source)
+    with pytest.raises(StorageError, match="cannot remove files of .*: Not a directory"):
+        storage.delete_stored_files(Swapped(config), "c1")
+    assert (outside / "state.pth").read_text() == "of the user"

@@ -18,13 +18,14 @@ import google_crc32c
 import pytest
 
 from det_core import storage
-from det_core.errors import StorageError
+from det_core.errors import DiskError, StorageError
 from det_core.local_files import checksum, file_sync
 from det_core.local_files.parallel import in_parallel
 from det_core.local_files.source_file import SourceFile
 from det_core.storage import directory
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
+from det_core.testing._small_disk import remount_read_only
 
 
 def files(where: Path, count: int, size: int) -> dict[str, Path]:
@@ -197,7 +198,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(small_disk: Path, tmp_path: 
     small = files(tmp_path / "small", 3, 1000)
     storage.save_checkpoint(store, "fits", small, {})
     for name, count, size in (("one", 1, 3 << 20), ("many", 30, 100 << 10)):
-        with pytest.raises(StorageError, match=r"No space left.*free space"):
+        with pytest.raises(DiskError, match=rf"the disk of {small_disk}\S* \(\d MB free\) has no space left"):
             storage.save_checkpoint(store, name, files(tmp_path / name, count, size), {})
     assert store.stored().keys() == {"fits"}
     storage.restore_checkpoint(store, "fits", tmp_path / "back")
@@ -207,14 +208,14 @@ def test_a_disk_that_is_full_when_restoring_is_an_error(
     small_disk: Path, store: DirectoryStorage, tmp_path: Path
 ) -> None:
     storage.save_checkpoint(store, "c", files(tmp_path / "source", 1, 3 << 20), {})
-    with pytest.raises(StorageError, match=r"cannot copy a stored file to .*No space left"):
+    with pytest.raises(DiskError, match=rf"the disk of {small_disk}\S* \(0 MB free\) has no space left"):
         storage.restore_checkpoint(store, "c", small_disk / "back")
 
 
 def test_a_read_only_disk_is_an_error(small_disk: Path, tmp_path: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    remount_read_only(small_disk)
     store = DirectoryStorage(DirectoryConfig(container_path=small_disk / "store"))
-    with pytest.raises(StorageError, match="Read-only file system"):
+    with pytest.raises(DiskError, match=rf"the disk of {small_disk}\S* \(2 MB free\) is read-only"):
         storage.save_checkpoint(store, "c", files(tmp_path / "source", 1, 10), {})
 
 

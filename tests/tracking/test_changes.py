@@ -13,7 +13,7 @@ import pytest
 
 from det_core.interfaces.records import Changes, LogLine, MetricsReport, Run, SystemMetrics, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import _changes, _schema, open_store
+from det_core.tracking import _changes, _postgresql, _schema, open_store
 
 NOW = datetime.now(timezone.utc)
 Add = Callable[[], None]
@@ -85,12 +85,26 @@ def test_trials_are_named_once_and_a_cursor_can_be_used_again(store: TrackingSto
     assert found(store.changes(changes.cursor)) == {}
 
 
+def test_a_report_that_is_merged_into_another_is_found(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    def add(**metrics: float) -> None:
+        key: dict[str, Any] = {"trial_id": trial.id, "run_id": 1, "group": "validation", "steps_completed": 1}
+        store.report_metrics([MetricsReport(**key, metrics=metrics)])
+
+    add(a=1)
+    cursor = store.changes().cursor
+    add(b=2)
+    changes = store.changes(cursor)
+    assert found(changes) == {"metrics": [trial.id]}
+    assert found(store.changes(changes.cursor)) == {}
+    assert [report.metrics for report in store.metrics(trial.id)] == [{"a": 1, "b": 2}]
+    assert list(store.metrics(trial.id, archived=True)) == []
+
+
 def test_many_rows_are_read_in_pieces(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [new_run(store) for _ in range(3)]
     cursor = store.changes().cursor
     for run in runs:
         report(store, run, *range(7))
-    monkeypatch.setattr(_changes, "_tails", _changes._select_tails(limit=5))
     monkeypatch.setattr(_changes, "_ROWS", 5)
     pieces = []
     while names := found(changes := store.changes(cursor)):
@@ -125,7 +139,19 @@ def test_ids_that_are_used_again_after_a_deletion_are_found(store: TrackingStore
 
 @pytest.mark.parametrize(
     "cursor",
-    ["x", "1", "1,2,3,4,5", "1,2,3,4,5,6,7", "1,2,3,4,5,-6", "1,2,3,4,5,6;", "1,2,3,4,5,6\n", "٣,2,3,4,5,6", "9" * 19],
+    [
+        "x",
+        "1",
+        "1,2,3,4,5",
+        "1,2,3,4,5,6,7",
+        "1,2,3,4,5,-6",
+        "1,2,3,4,5,6;",
+        "1,2,3,4,5,6\n",
+        "٣,2,3,4,5,6",
+        "9" * 19,
+        "1,2,3,4,5,6;1,2,3,4,5,6,7;1,2,3,4,5,6",
+        f"1,2,3,4,5,6;1,2,3,4,5,6,7;1,2,3,4,5,6{',7' * 101}",
+    ],
 )
 def test_other_cursors_are_rejected(store: TrackingStore, cursor: str) -> None:
     with pytest.raises(ValueError, match="is not a cursor of changes"):
@@ -139,7 +165,6 @@ def test_rows_of_transactions_that_end_later_are_found(url: str, rows: int, monk
     """Transactions of PostgreSQL may commit in another order than that of their ids."""
     if not url.startswith("postgresql"):
         pytest.skip("SQLite has one transaction at a time that writes")
-    monkeypatch.setattr(_changes, "_tails", _changes._select_tails(limit=rows))
     monkeypatch.setattr(_changes, "_ROWS", rows)
     with open_store(url) as store:
         late, early, later = new_run(store), new_run(store), new_run(store)
@@ -155,13 +180,45 @@ def test_rows_of_transactions_that_end_later_are_found(url: str, rows: int, monk
                 report(store, early, 3)
                 again = store.changes(seen.cursor)
                 assert early.trial_id in again.metrics
-        for cursor in (before, during, seen.cursor, again.cursor):
+        of_an_earlier_release = again.cursor.rpartition(";")[0]
+        for cursor in (before, during, seen.cursor, again.cursor, of_an_earlier_release):
             with open_transaction(store, early):
                 changes = store.changes(cursor)
             names = [*changes.metrics]
             while found(changes := store.changes(changes.cursor)):
                 names += changes.metrics
             assert {late.trial_id, later.trial_id} <= {*names}
+
+
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_rows_are_found_once_while_transactions_are_open(url: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cursor names at most so many of the transactions in progress."""
+    if not url.startswith("postgresql"):
+        pytest.skip("SQLite has one transaction at a time that writes")
+    monkeypatch.setattr(_postgresql, "MOST_UNSEEN", most)
+    with open_store(url) as store:
+        first, early, second = new_run(store), new_run(store), new_run(store)
+        changes = store.changes()
+        with open_transaction(store, first):
+            for step in range(2):
+                report(store, early, step)
+                changes = store.changes(changes.cursor)
+                assert found(changes) == {"metrics": [early.trial_id]}
+                if most > 1:
+                    changes = store.changes(changes.cursor)
+                    assert found(changes) == {}
+            with open_transaction(store, second):
+                report(store, early, 2)
+                changes = store.changes(changes.cursor)
+                assert found(changes) == {"metrics": [early.trial_id]}
+            changes = store.changes(changes.cursor)
+            assert second.trial_id in changes.metrics
+            if most > 2:
+                assert found(changes) == {"metrics": [second.trial_id]}
+                assert found(store.changes(changes.cursor)) == {}
+        changes = store.changes(changes.cursor)
+        assert first.trial_id in changes.metrics
+        assert found(store.changes(changes.cursor)) == {}
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def test_the_id_of_a_checkpoint_names_one_directory(store: TrackingStore, run: R
 
 def test_the_id_of_the_cluster_is_that_of_no_checkpoint(store: TrackingStore, run: Run) -> None:
     """Otherwise its deletion would remove the TensorBoard files of all experiments."""
-    with pytest.raises(ValueError, match="under which all TensorBoard files are"):
+    with pytest.raises(ValueError, match="is the id of all TensorBoard files"):
         begin(store, run, store.cluster_id)
 
 

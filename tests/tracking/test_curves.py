@@ -63,6 +63,35 @@ def thinned(curve: list[tuple[int, float]], stride: int) -> list[tuple[int, floa
     return kept if not curve or kept[-1] == curve[-1] else [*kept, curve[-1]]
 
 
+@pytest.mark.parametrize("metric", ["loss", 'a "quoted" name'])
+def test_a_metric_has_diverged_since_the_first_report_after_its_last_number(
+    store: TrackingStore, experiment: int, metric: str
+) -> None:
+    nan, inf = float("nan"), float("inf")
+    curves: list[tuple[Mapping[int, Any], Any]] = [
+        ({10: 1.0, 20: nan, 30: inf}, (20, nan)),
+        ({10: 1.0, 20: nan, 30: 2, 40: -inf}, (40, -inf)),
+        ({10: nan, 20: nan}, (10, nan)),
+        ({10: 1.0, 20: nan, 30: 2.0}, None),
+        ({10: 1.0, 20: "diverged", 30: None}, None),
+        ({}, None),
+    ]
+    trials = [
+        trial_with(store, experiment, {step: {metric: value, "other": nan} for step, value in values.items()})
+        for values, _ in curves
+    ]
+    store.report_metrics(
+        [
+            MetricsReport(trial_id=trial, run_id=1, group=group, steps_completed=50, metrics={name: 0.5})
+            for trial in trials
+            for group, name in (("training", "else"), ("validation", metric))
+        ]
+    )
+    found = store.divergences([*trials, 999], metric, group="training")
+    assert repr(found) == repr({trial: since for trial, (_, since) in zip(trials, curves, strict=True) if since})
+    assert store.divergences(trials, metric, group="validation") == {}
+
+
 @pytest.mark.parametrize("points", [20, 1, 499, 500])
 @pytest.mark.parametrize("interval", [1, 7, pytest.param(600, id="absent")])
 def test_the_points_of_long_curves_are_spread_evenly(
@@ -98,6 +127,14 @@ def test_the_last_point_is_the_last_one_with_the_metric(store: TrackingStore, ex
     assert curve == [(step, float(step)) for step in range(0, 100, 10)]
     (curve,) = store.curves([trial], "loss", group="training", points=3).values()
     assert curve == [(0, 0.0), (33, 33.0), (66, 66.0), (90, 90.0)]
+
+
+@pytest.mark.parametrize("extremes", [False, True])
+def test_a_metric_of_the_last_report_alone_is_a_curve(store: TrackingStore, experiment: int, extremes: bool) -> None:
+    """A script reports its final accuracy once, after many losses."""
+    trial = trial_with(store, experiment, {**losses(dict.fromkeys(range(20), 1.0)), 20: {"accuracy": 0.9}})
+    curves = store.curves([trial], "accuracy", group="training", points=10, extremes=extremes)
+    assert curves == {trial: [(20, 0.9)]}
 
 
 @pytest.mark.parametrize("name", ["loss", "val/loss", 'a."b\\c', "é", "$", "loss'"])

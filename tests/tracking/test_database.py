@@ -24,6 +24,7 @@ from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingEr
 from det_core.home import home_directory
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
+from det_core.testing._small_disk import fill_disk, remount_read_only, small_disk
 from det_core.tracking import _schema, _sqlite, open_lazy_store, open_store
 from det_core.tracking._open import file_url
 from det_core.tracking._outage import Unavailable
@@ -239,7 +240,9 @@ def test_a_full_disk_is_waited_for(file: Path, freed: bool) -> None:
         sa.event.listen(
             database._readers, "begin", lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {next(pages)}")
         )
-        with nullcontext() if freed else pytest.raises(StoreBusy, match="is on a full disk: free space"):
+        with (
+            nullcontext() if freed else pytest.raises(StoreBusy, match=r"is on a full disk \(\d+ MB free\): free space")
+        ):
             store.create_experiment(config={"x": "y" * 1_000_000})
         assert len(store.experiments()) == freed
 
@@ -249,11 +252,25 @@ def test_a_disk_that_fails_is_named(file: Path) -> None:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 100_000, limit[1]))  # then the kernel refuses
         try:
-            with pytest.raises(StoreBusy, match="could not be read, written or synced, because its disk failed"):
+            with pytest.raises(StoreBusy, match=r"synced, because its disk \(\d+ MB free\) failed"):
                 store.create_experiment(config={"x": "y" * 1_000_000})
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         assert store.create_experiment(config={"x": "y" * 1_000_000}).id == 1
+
+
+def test_a_disk_that_is_full_or_read_only_pauses(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size=1 << 20) as disk, opened(disk / "det.db", wait=0.3) as store:
+        ballast = fill_disk(disk)
+        full = rf"{disk}/det.db is on a full disk \(0 MB free\): free space"
+        with pytest.raises(StoreBusy, match=full):
+            store.create_experiment(config={})
+        ballast.unlink()
+        assert store.create_experiment(config={}).id == 1
+        store.close()
+        remount_read_only(disk)
+        with pytest.raises(StoreBusy, match=rf"{disk}/det.db is on a disk \(\d MB free\) that is read-only"):
+            opened(disk / "det.db").create_experiment(config={})
 
 
 def test_a_log_that_cannot_be_synced_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -264,6 +281,23 @@ def test_a_log_that_cannot_be_synced_is_named_once(tmp_path: Path, caplog: pytes
         sync.close()
     [record] = caplog.records
     assert record.message.startswith(f"{tmp_path}/db-wal cannot be synced: [Errno 22] Invalid argument; a power cut")
+
+
+@pytest.mark.parametrize("step", [WalSync.schedule, WalSync.close])
+def test_a_timer_may_end_at_any_time(tmp_path: Path, step: Callable[[WalSync], None]) -> None:
+    class Ending(WalSync):
+        looks = -1
+
+        @property
+        def _timer(self) -> threading.Timer | None:
+            self.looks += 1
+            return None if self.looks else threading.Timer(0, print)
+
+        @_timer.setter
+        def _timer(self, timer: threading.Timer | None) -> None:
+            """Ignore the new one."""
+
+    step(Ending(tmp_path / "db"))
 
 
 def test_without_a_free_thread_a_log_is_synced_at_once(
@@ -374,11 +408,12 @@ class Refusal(Exception):
     [
         (Refusal("55P03", "canceling statement due to lock timeout"), StoreBusy, "another session held a lock for 5 s"),
         (Refusal("57P01", "terminating connection"), Unavailable, "PostgreSQL says: terminating connection"),
+        (Refusal("53100", "could not extend file"), Unavailable, "PostgreSQL says: could not extend file"),
         (Refusal("42601", "syntax error"), TrackingError, "PostgreSQL says: syntax error"),
         (Refusal(None, "Connection refused"), Unavailable, "Connection refused"),
         (Refusal(None, "password authentication failed"), TrackingError, "authentication failed"),
     ],
-    ids=["locked", "restarted", "wrong", "unreachable", "refused"],
+    ids=["locked", "restarted", "full disk", "wrong", "unreachable", "refused"],
 )
 def test_an_error_of_postgresql_says_whether_a_repetition_may_help(
     refusal: Refusal, kind: type[TrackingError], message: str

@@ -82,7 +82,7 @@ def several(store: TrackingStore) -> None:
         ({"archived": False}, [2, 1]),
         ({"archived": True}, [3]),
         ({"reverse": True}, [1, 2, 3]),
-        ({"order": "progress"}, [1, 3, 2]),
+        ({"order": "progress"}, [2, 1, 3]),
         ({"order": "state"}, [2, 3, 1]),
         ({"order": "state", "limit": 1, "offset": 1}, [3]),
     ],

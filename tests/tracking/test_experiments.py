@@ -68,6 +68,8 @@ def test_final_states_set_the_end_and_others_clear_it(store: TrackingStore) -> N
     store.set_experiment_progress(number, 0.25)
     active = store.experiment(number)
     assert (active.state, active.error, active.end_time, active.progress) == (State.ACTIVE, None, None, 0.25)
+    store.set_experiment_state(number, State.COMPLETED)
+    assert store.experiment(number).progress == 1  # in one transaction, as the runner may be killed at any time
 
 
 def test_only_one_runner_holds_the_lease(store: TrackingStore) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -77,6 +80,17 @@ def test_open_stores_see_the_restored_contents(filled: str, tmp_path: Path) -> N
         maintenance.restore_backup(filled, tmp_path / "copy", overwrite=True)
         assert [one.name for one in store.experiments()] == ["two", "one"]
         assert store.create_experiment(config={"name": "four"}).id == 3
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_backup_is_written_to_a_file_system_without_hard_links(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(os, "link", Mock(side_effect=OSError(number, os.strerror(number))))
+    maintenance.back_up(home, tmp_path / "copy")
+    assert maintenance.check_database(f"sqlite:///{tmp_path}/copy").problems == ()
+    with pytest.raises(OSError, match=os.strerror(number)):
+        maintenance._move_new(tmp_path / "mine", tmp_path / "copy")
 
 
 def test_a_running_experiment_prevents_a_restore(filled: str, tmp_path: Path) -> None:

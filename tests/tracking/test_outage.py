@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import resource
 import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -282,6 +285,22 @@ def test_all_threads_give_up_at_the_same_time(tmp_path: Path) -> None:
         assert time.monotonic() - began < 8  # 16 threads would take longer one after the other
 
 
+def test_sqlite_waits_for_a_free_descriptor(tmp_path: Path) -> None:
+    """If there are too few for long, a runner pauses its experiment, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open_store(f"sqlite:///{tmp_path}/det.db", wait=0.3) as store:
+        store.close()
+        next_one = os.dup(0)
+        os.close(next_one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, hard))
+        try:
+            with pytest.raises(StoreBusy, match="too many open files"):
+                store.experiments()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert store.experiments() == []
+
+
 def test_a_write_succeeds_if_sqlite_is_unlocked_in_time(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/det.db") as store:
         locker = sqlite3.connect(tmp_path / "det.db", isolation_level=None, check_same_thread=False)
@@ -313,20 +332,28 @@ def test_an_outage_that_lasts_is_reported_once(caplog: pytest.LogCaptureFixture)
 def test_an_outage_is_announced_after_three_seconds_and_raised_at_its_limit(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 0.0
+    now = 100.0
 
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
 
-    def call() -> None:
-        raise Unavailable("no answer")
+    failures: Iterator[object] = repeat(None)
+
+    def call() -> str:
+        for _ in failures:
+            raise Unavailable("no answer")
+        return "done"
 
     monkeypatch.setattr(_outage, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     monkeypatch.setattr(_outage, "_PAUSE", 0.5)
+    outage = Outage(4.75)
     with pytest.raises(Unavailable), caplog.at_level(logging.WARNING):
-        Outage(4.75).retry(call)
-    assert now == 4.75
+        outage.retry(call)
+    assert now == 104.75
+    now += 3600  # without a call
+    failures = iter([1])
+    assert outage.retry(call) == "done"
     assert caplog.messages == ["the database is unavailable, will retry for 2 s: no answer"]  # 1.75 s
 
 

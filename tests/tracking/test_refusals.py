@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import RecordNotFound, UnwritableText
+from det_core.errors import RecordNotFound, TrackingError, UnwritableText
 from det_core.interfaces.records import MetricsReport, Run, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
@@ -33,6 +33,24 @@ def test_text_that_no_database_can_store_is_rejected(store: TrackingStore, run: 
         with pytest.raises(UnwritableText, match="has a NUL or half of a surrogate pair, which no database can store"):
             call()
     assert list(store.metrics(run.trial_id)) == []
+
+
+@pytest.mark.parametrize("labels", [[f"{number}" for number in range(101)], ["x" * 201]], ids=["many", "long"])
+def test_labels_that_would_fill_every_list_are_rejected(store: TrackingStore, run: Run, labels: list[str]) -> None:
+    experiment = store.trial(run.trial_id).experiment_id
+    store.edit_experiment(experiment, add_labels=["a"])
+    store.create_model("m", labels=["a"])
+    calls: list[Callable[[], Any]] = [
+        lambda: store.create_experiment(config={"labels": labels}),
+        lambda: store.edit_experiment(experiment, add_labels=labels),
+        lambda: store.create_model("n", labels=labels),
+        lambda: store.edit_model("m", labels=labels),
+    ]
+    for call in calls:
+        with pytest.raises(TrackingError, match="expected at most 100 of 200"):
+            call()
+    assert store.experiment(experiment).labels == ["a"]
+    assert [(model.name, model.labels) for model in store.models()] == [("m", ["a"])]
 
 
 def test_json_values_may_contain_any_text(store: TrackingStore, trial: TrialRecord) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -11,7 +11,32 @@ import pytest
 from det_core.errors import RecordNotFound, StaleRun
 from det_core.interfaces.records import ExperimentSummary, LogLine, MetricsReport, Run, State, Validation
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import _metric_names
+from det_core.tracking import _experiment_summaries, _metric_names, _trials
+
+
+def test_running_time_leaves_out_what_waits_and_counts_what_overlaps_once(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for module in (_trials, _experiment_summaries):
+        monkeypatch.setattr(module, "utc_now", lambda: now)
+    one, empty = (store.create_experiment(config={}).id for _ in range(2))
+    first = new_run(store, one)
+    store.set_trial_placement(first.trial_id, 1, "queued (waiting for a slot)")
+    now += timedelta(seconds=1000)
+    store.set_trial_placement(first.trial_id, 1, "queued (it is next)")
+    store.set_trial_placement(first.trial_id, 1, "running on n1")
+    now += timedelta(seconds=10)
+    second = new_run(store, one)
+    now += timedelta(seconds=5)
+    store.end_run(first.trial_id, 1)
+    assert store.running_seconds([one, empty]) == {one: 15, empty: 0}
+    now += timedelta(seconds=2)
+    store.end_run(second.trial_id, 1)
+    now += timedelta(seconds=3600)
+    store.start_run(first.trial_id, allocation_id="b")
+    now += timedelta(seconds=1)
+    assert store.running_seconds([one]) == {one: 18}
 
 
 def new_run(store: TrackingStore, experiment: int) -> Run:

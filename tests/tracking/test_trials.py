@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
 import pytest
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.records import CheckpointState, LogLine, MetricsReport, Run, State, TrialRecord, TrialUpdate
+from det_core.interfaces.records import (
+    CheckpointState,
+    LogLine,
+    MetricsReport,
+    NewTrial,
+    Run,
+    State,
+    TrialRecord,
+    TrialUpdate,
+)
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
+
+CANCELED = TrialUpdate(request_id=0, state=State.CANCELED)
+OF_TRIAL, OF_EXPERIMENT = attrgetter("id"), attrgetter("experiment_id")
 
 
 def test_a_trial_comes_back_as_it_was_created(store: TrackingStore, trial: TrialRecord) -> None:
@@ -35,6 +51,25 @@ def test_states_set_the_end_time_and_restarts_are_counted(store: TrackingStore, 
     assert store.trial(trial.id).restarts == 3
 
 
+@pytest.mark.parametrize(
+    ("state", "length", "progress"),
+    [(State.ERROR, 10, 0.5), (State.ACTIVE, 20, 0.25), (State.CANCELED, 5, 1), (State.COMPLETED, 20, 0.5)],
+)
+def test_a_search_that_starts_over_keeps_what_was_trained(
+    store: TrackingStore, trial: TrialRecord, run: Run, state: State, length: int, progress: float
+) -> None:
+    """It gives trials new restarts and interruptions. One that has completed has trained its whole length."""
+    store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=State.QUEUED, length=10)])
+    store.set_trial_progress(trial.id, 1, 0.5)
+    assert (store.count_restart(trial.id), store.count_interruption(trial.id)) == (1, 1)
+    store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=state)])
+    store.forget_search(trial.experiment_id)
+    same = NewTrial(hparams=trial.hparams, seed=trial.seed, source_checkpoint=None)
+    again = TrialUpdate(request_id=0, state=State.QUEUED, new=same, ordered=0, length=length)
+    (found,) = store.record_search(trial.experiment_id, [], [again])
+    assert (found.id, found.restarts, found.interruptions, found.progress) == (trial.id, 0, 0, progress)
+
+
 @pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
 def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial: TrialRecord, state: State) -> None:
     """The next start must not overwrite a kill."""
@@ -42,7 +77,7 @@ def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial:
     store.set_trial_state(trial.id, state)
     (updated,) = store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=state, ordered=3)])
     assert (updated.state, updated.ordered) == (State.STOPPING_KILLED, 3)
-    store.record_search(trial.experiment_id, [], [TrialUpdate(request_id=0, state=State.CANCELED)])
+    store.record_search(trial.experiment_id, [], [CANCELED])
     assert store.trial(trial.id).state is State.CANCELED
 
 
@@ -60,6 +95,34 @@ def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, ru
     found = store.trial(trial.id)
     assert (found.runner_state, found.placement, found.total_batches) == ("training", "node-1: 0, 1", 100)
     assert found.progress == 0.5
+
+
+@pytest.mark.parametrize(
+    ("method", "subject", "arguments", "reason"),
+    [
+        ("end_run", OF_TRIAL, {"run_id": 1, "reason": "why"}, "why"),
+        ("set_trial_state", OF_TRIAL, {"state": State.COMPLETED}, ""),
+        ("set_trial_state", OF_TRIAL, {"state": State.ERROR}, "its trial ended as ERROR"),
+        ("start_run", OF_TRIAL, {"allocation_id": "second"}, "its runner ended first"),
+        ("record_search", OF_EXPERIMENT, {"events": [], "trials": [CANCELED]}, "its runner ended first"),
+        ("forget_search", OF_EXPERIMENT, {}, "its runner ended first"),
+    ],
+)
+def test_each_end_of_a_run_has_a_reason_and_clears_the_placement(
+    store: TrackingStore,
+    trial: TrialRecord,
+    run: Run,
+    method: str,
+    subject: Callable[[TrialRecord], int],
+    arguments: Any,
+    reason: str,
+) -> None:
+    """Also if its runner was killed, and the next runner does not start the trial again."""
+    store.set_trial_placement(trial.id, 1, "running on n1")
+    getattr(store, method)(subject(trial), **arguments)
+    found = store.run(trial.id, 1)
+    assert found.end_time is not None
+    assert (found.end_reason, store.trial(trial.id).placement) == (reason, "")
 
 
 def test_metadata_is_replaced_as_a_whole(store: TrackingStore, trial: TrialRecord, run: Run) -> None:

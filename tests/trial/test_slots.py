@@ -22,6 +22,7 @@ from det_core.trial.metric_averages import merge_rank_metrics
 from ..comm.job import free_port
 
 SIZE = 2
+PLAN = TrainingPlan(length=Length.parse({"epochs": 2}), reporting=Length.parse(2), checkpoint=Length.parse(5))
 
 
 class Share(TrialAdapter):
@@ -79,9 +80,12 @@ def train(
     on_batch: Callable[[Share], None] = lambda _: None,
     on_write: Callable[[], None] = lambda: None,
     on_start: Callable[[Share], None] = lambda _: None,
+    plan: TrainingPlan = PLAN,
+    make: Callable[..., Share] = Share,
+    **keys: Any,
 ) -> tuple[list[Share], list[BaseException | None]]:
     """Run both workers to the end. Return their adapters and the errors that they raised."""
-    plan = TrainingPlan(length=Length.parse({"epochs": 2}), reporting=Length.parse(2), checkpoint=Length.parse(5))
+    plan = replace(plan, **keys)
     shares: list[Any] = [None] * SIZE
     port = free_port()
 
@@ -93,7 +97,7 @@ def train(
             checkpoint._distributed = distributed
             own = replace(core, distributed=distributed, checkpoint=checkpoint)
             context = TrialContext.from_core(own)
-            shares[rank] = Share(context, on_batch, on_write)
+            shares[rank] = make(context, on_batch, on_write)
             on_start(shares[rank])
             TrialLoop(shares[rank], own, context, plan=plan).run()
         finally:

@@ -12,7 +12,7 @@ import pytest
 
 import det_core as det
 from det_core.config import Length
-from det_core.errors import CheckpointCorrupt
+from det_core.errors import CheckpointCorrupt, InvalidTrial
 from det_core.interfaces.framework import Metrics
 from det_core.tracking import open_store
 from det_core.trial import Progress, TrainingPlan, TrialContext, TrialLoop
@@ -125,3 +125,33 @@ def test_a_valid_state_file_is_read(tmp_path: Path) -> None:
     assert Progress.read(tmp_path) is None
     (tmp_path / "trial_state.json").write_text('{"trial_id": 1, "unreported": [{"loss": NaN}]}')
     assert repr(Progress.read(tmp_path)) == repr(Progress(trial_id=1, unreported=[{"loss": math.nan}]))
+
+
+class Diverging(Share):
+    """Adapter whose loss is NaN after a batch, and later its metric is infinite."""
+
+    def __init__(self, core: det.core.Context, finite: int) -> None:
+        super().__init__(TrialContext.from_core(core), lambda _: None, lambda: None)
+        self.finite = finite
+
+    def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
+        rows = super().train(batches, stop)
+        first = self.count - len(rows) + 1
+        return [{"loss": math.nan if batch > self.finite else 1.0} for batch in range(first, self.count + 1)]
+
+    def validate(self, stop: Callable[[], bool]) -> Metrics | None:
+        return {"validation_loss": math.inf}
+
+
+@pytest.mark.parametrize(
+    ("finite", "error"), [(5, "the loss of batches 7 to 8 is NaN or infinite"), (9, "validation_loss is inf")]
+)
+def test_stop_on_nan_ends_a_trial(finite: int, error: str) -> None:
+    """A single batch with such a loss does not end it."""
+    lengths = {"length": Length.parse(10), "reporting": Length.parse(2)}
+    with det.core.init() as core:
+        adapter = Diverging(core, finite)
+        with pytest.raises(InvalidTrial, match=error):
+            plan = TrainingPlan(**lengths, stop_on_nan=True, metric="validation_loss")
+            TrialLoop(adapter, core, adapter.context, plan=plan).run()
+    assert adapter.count == {5: 8, 9: 10}[finite]

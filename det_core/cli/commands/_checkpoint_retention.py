@@ -14,8 +14,8 @@ from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord
-from det_core.runner._lease import Lease
 from det_core.tracking import open_store
+from det_core.tracking._lease import Lease
 
 
 def apply_retention(args: argparse.Namespace) -> int:

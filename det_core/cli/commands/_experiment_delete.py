@@ -13,38 +13,48 @@ from det_core.core.recorded_storage import find_other_storage
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner._lease import Lease
 from det_core.tracking import open_store
+from det_core.tracking._lease import Lease
 from det_core.tracking.control import settled_experiment
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    """Remove the checkpoint files and TensorBoard files of an experiment, then its records.
+    """Remove the checkpoint files and TensorBoard files of experiments, then their records.
 
-    If the command is interrupted, running it again continues the removal.
+    All are checked before the first is removed. If the command is interrupted, running it again continues the removal.
 
     Raises:
-        DetError: the experiment may be running, the model registry holds one of its checkpoints, or another experiment
+        DetError: an experiment may be running, the model registry holds one of its checkpoints, or another experiment
             that has not completed starts from one.
     """
+    removed = []
     with open_store() as store:
-        experiment = store.experiment(args.experiment_id)
-        _refuse_needed(store, experiment)
-        if not (args.yes or confirm_removal(_question(store, experiment), as_json=args.json)):
+        experiments = [store.experiment(identity) for identity in dict.fromkeys(args.experiment_ids)]
+        for experiment in experiments:
+            _refuse_needed(store, experiment)
+        if not (args.yes or all(confirm_removal(_question(store, one), as_json=args.json) for one in experiments)):
             return 1
-        with ClientEvents(store) as client, Lease(store, experiment.id) as lease:  # from here on no runner can start
-            _refuse_registered(store, experiment)
-            checkpoints = _checkpoints(store, experiment)
-            for checkpoint in checkpoints:
-                lease.check()
-                remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
-            remove_tensorboard_files(store, experiment)
-            store.delete_experiment(experiment.id, lease=lease.holder)
+        for experiment in experiments:
+            checkpoints = _delete(store, experiment)
+            removed.append({"id": experiment.id, "checkpoints": [checkpoint.uuid for checkpoint in checkpoints]})
+            if not args.json:
+                print(f"Deleted experiment {experiment.id} with {format_count(len(checkpoints), 'checkpoint')}")
     if args.json:
-        print_json({"id": experiment.id, "checkpoints": [checkpoint.uuid for checkpoint in checkpoints]})
-    else:
-        print(f"Deleted experiment {experiment.id} with {format_count(len(checkpoints), 'checkpoint')}")
+        print_json(removed if len(removed) > 1 else removed[0])
     return 0
+
+
+def _delete(store: TrackingStore, experiment: ExperimentRecord) -> list[CheckpointRecord]:
+    """Remove an experiment, and return its checkpoints."""
+    with ClientEvents(store) as client, Lease(store, experiment.id) as lease:  # from here on no runner can start
+        _refuse_registered(store, experiment)
+        checkpoints = _checkpoints(store, experiment)
+        for checkpoint in checkpoints:
+            lease.check()
+            remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
+        remove_tensorboard_files(store, experiment)
+        store.delete_experiment(experiment.id, lease=lease.holder)
+    return checkpoints
 
 
 def _refuse_needed(store: TrackingStore, experiment: ExperimentRecord) -> None:

@@ -51,7 +51,7 @@ CHECKPOINT_LIST_ARGUMENTS = (
 def list_trials(args: argparse.Namespace) -> int:
     """Print the trials of an experiment with the batches that they trained and their best and latest metrics."""
     with open_store() as store:
-        metric, _ = searcher_metric(store.experiment(args.experiment_id).config)
+        config = store.experiment(args.experiment_id).config
         results = store.trial_results(
             args.experiment_id,
             states=[State(state) for state in args.states],
@@ -59,10 +59,12 @@ def list_trials(args: argparse.Namespace) -> int:
             reverse=args.reverse,
             limit=args.limit,
         )
+        metric, _ = searcher_metric(config)
+        diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
     print_listing(
         args,
-        map(result_row, results),
-        lambda: trial_table(results, metric) if results else "No trials.",
+        (result_row(result, config) for result in results),
+        lambda: trial_table(results, config, diverged) if results else "No trials.",
     )
     return 0
 

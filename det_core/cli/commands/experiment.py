@@ -43,7 +43,7 @@ from det_core.cli.render.records import (
 from det_core.errors import DetError
 from det_core.interfaces.records import State, searcher_metric
 from det_core.tracking import open_store
-from det_core.tracking.control import POLL_SECONDS, settled_experiment
+from det_core.tracking.control import POLL_SECONDS, living_runner, settled_experiment
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,11 +63,12 @@ def _list(args: argparse.Namespace) -> int:
             limit=args.limit,
         )
         holders = store.lease_holders()
-    runners = {one.id: holders.get(one.id) for one in shown if not one.state.final}
+        seconds = store.running_seconds([one.id for one in shown])
+    runners = {one.id: living_runner(holders.get(one.id)) for one in shown if not one.state.final}
     rows = ({**experiment_row(one), "runner": runners.get(one.id)} for one in shown)
     narrowed = args.states or args.name is not None or args.label is not None
     none = "No matching experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
-    print_listing(args, rows, lambda: experiment_table(shown, runners) if shown else none)
+    print_listing(args, rows, lambda: experiment_table(shown, runners, seconds) if shown else none)
     return 0
 
 
@@ -81,13 +82,15 @@ def _describe(args: argparse.Namespace) -> int:
             _metrics_output.print_metrics_csv(found)
             return 0
         checkpoints = all_checkpoints(store, experiment_id=experiment.id)
-        runner = store.lease_holder(experiment.id)
+        runner = living_runner(store.lease_holder(experiment.id))
         if args.json:
             wanted = {"metrics": found} if args.metrics else {}
             trials = [result.trial for result in results]
             print_json(record_to_json(experiment, runner=runner, trials=trials, checkpoints=checkpoints, **wanted))
             return 0
-        tables = trial_table(results, searcher_metric(experiment.config)[0]), checkpoint_table(checkpoints)
+        metric, _ = searcher_metric(experiment.config)
+        diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
+        tables = trial_table(results, experiment.config, diverged), checkpoint_table(checkpoints)
         print(join_sections(experiment_facts(experiment, runner), *tables))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)
@@ -356,9 +359,15 @@ _COMMANDS = (
     Command(
         "delete",
         _delete,
-        "delete an experiment with its checkpoints and records",
-        (EXPERIMENT_ID, YES, JSON),
-        example="3",
+        "delete experiments with their checkpoints and records",
+        (
+            make_argument(
+                "experiment_ids", type=int, nargs="+", metavar="EXPERIMENT_ID", help=EXPERIMENT_ID.options["help"]
+            ),
+            YES,
+            JSON,
+        ),
+        example="3 4 5",
     ),
     Command(
         "wait",

@@ -38,7 +38,8 @@ def _describe(args: argparse.Namespace) -> int:
             wanted = {"metrics": found, "system_metrics": system} if args.metrics else {}
             print_json(record_to_json(trial, checkpoints=checkpoints, **wanted))
             return 0
-        print(join_sections(trial_facts(trial), checkpoint_table(checkpoints), system_table(system)))
+        config = store.experiment(trial.experiment_id).config
+        print(join_sections(trial_facts(trial, config), checkpoint_table(checkpoints), system_table(system)))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)
     return 0

@@ -10,13 +10,13 @@ from textwrap import indent
 
 from det_core.cli.render.checkpoint_place import OTHER_MACHINE, CheckpointPlace, locate_checkpoint
 from det_core.cli.render.formats import (
-    elapsed_time,
     flatten_mapping,
     format_count,
     format_table,
     format_value,
 )
 from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
+from det_core.core.non_finite_metrics import NonFiniteMetric, find_non_finite_metrics, find_usable_checkpoint
 from det_core.interfaces.records import (
     CheckpointRecord,
     ExperimentRecord,
@@ -26,6 +26,7 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
+from det_core.metric_directions import missing_direction
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 from det_core.tracking.printable import printable_text
@@ -60,6 +61,7 @@ class ExperimentSummary:
     interruptions: int
     """Number of runs that the engine ended, over all trials."""
     seconds: float
+    """Seconds during which at least one trial ran."""
     best: BestValidation | None
     top: Sequence[TrialResult]
     """Best trials of a search, the best first. Empty if there was only one trial."""
@@ -71,13 +73,18 @@ class ExperimentSummary:
     """Path of ``checkpoint``, as in `CheckpointPlace`."""
     machine: str | None = None
     """Machine that has the path, as in `CheckpointPlace`."""
+    direction: str = ""
+    """Line about a missing ``smaller_is_better``, or "" if none is needed."""
+    non_finite: Sequence[NonFiniteMetric] = ()
+    """Losses and searcher's metrics that are NaN or infinite. ``checkpoint`` is from before that."""
 
 
 def summarize_experiment(store: TrackingStore, experiment_id: int) -> ExperimentSummary:
     """Read the outcome of an experiment from the tracking store."""
     experiment = store.experiment(experiment_id)
     trials = store.trials(experiment_id)
-    value, checkpoint = best_checkpoint(store, experiment_id) or (None, latest_checkpoint(store, experiment))
+    non_finite = find_non_finite_metrics(store, trials, searcher_metric(experiment.config)[0])
+    value, checkpoint = find_usable_checkpoint(store, experiment_id, non_finite)
     place = locate_checkpoint(store, checkpoint) if checkpoint else None
     return ExperimentSummary(
         id=experiment_id,
@@ -87,14 +94,22 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         steps_completed=sum(trial.steps_completed for trial in trials),
         restarts=sum(trial.restarts for trial in trials),
         interruptions=sum(trial.interruptions for trial in trials),
-        seconds=elapsed_time(experiment.start_time, experiment.end_time).total_seconds(),
+        seconds=store.running_seconds([experiment_id])[experiment_id],
         best=best_validation(store, experiment),
         top=store.trial_results(experiment_id, order=TrialOrder.BEST, limit=_TOP) if len(trials) > 1 else (),
         checkpoint=checkpoint,
         checkpoint_value=value,
         path=place.path if place else None,
         machine=place.machine if place else None,
+        direction=_direction(experiment),
+        non_finite=non_finite,
     )
+
+
+def _direction(experiment: ExperimentRecord) -> str:
+    metric, smaller_is_better = searcher_metric(experiment.config)
+    given = not smaller_is_better or "smaller_is_better" in experiment.original_config
+    return "" if given else missing_direction(metric)
 
 
 def best_validation(store: TrackingStore, experiment: ExperimentRecord) -> BestValidation | None:
@@ -121,11 +136,6 @@ def best_checkpoint(
     return None if best is None or best.value is None else (best.value, best.checkpoint)
 
 
-def latest_checkpoint(store: TrackingStore, experiment: ExperimentRecord) -> CheckpointRecord | None:
-    """Return the newest completed checkpoint, or None if there is none."""
-    return next(reversed(store.checkpoints(experiment_id=experiment.id)), None)
-
-
 def summary_lines(result: ExperimentSummary, det: str = "det") -> Iterator[str]:
     """Yield the closing lines with the result, its location and the commands for the next steps.
 
@@ -145,6 +155,9 @@ def summary_lines(result: ExperimentSummary, det: str = "det") -> Iterator[str]:
         value = f"{printable_text(best.metric)}={format_value(best.value)}"
         yield f"  best {value} at batch {best.steps_completed} of trial {best.trial_id}"
         yield from _top_lines(result.top, best.metric, det)
+        if result.direction:
+            yield f"  note: {result.direction}"
+    yield from _non_finite_lines(result)
     if result.checkpoint:
         yield from _checkpoint_lines(result.checkpoint, result, det)
     if result.error:
@@ -177,6 +190,15 @@ def _top_lines(top: Sequence[TrialResult], metric: str, det: str) -> Iterator[st
             if one.best
         )
         yield indent(format_table(("trial", metric, "at batch", "hyperparameters"), rows), "    ")
+
+
+def _non_finite_lines(result: ExperimentSummary) -> Iterator[str]:
+    for one in result.non_finite[:_TOP]:
+        yield f"  {printable_text(str(one))} of trial {one.trial_id}"
+    if len(result.non_finite) > _TOP:
+        yield f"  and {format_count(len(result.non_finite) - _TOP, 'more metric')} of other trials"
+    if result.non_finite:
+        yield "    to end such a trial there: --config stop_on_nan=true"
 
 
 def _checkpoint_lines(checkpoint: CheckpointRecord, result: ExperimentSummary, det: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from det_core.cli.render.formats import STATE_COLORS, format_value
 from det_core.cli.render.live_trial import LiveArea
 from det_core.cli.render.records import current_placement, format_hyperparameters, varying_hyperparameters
-from det_core.cli.render.search_watcher import SearchWatcher
+from det_core.cli.render.search_watcher import STATES, STOPPED_EARLY, SearchWatcher
 from det_core.core._progress_line import Pace
 from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import State, TrialResult
@@ -23,16 +23,6 @@ from det_core.tracking.printable import printable_text
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_STATES = {
-    State.ACTIVE: "running",
-    State.STOPPING_CANCELED: "stopping",
-    State.STOPPING_KILLED: "stopping",
-    State.QUEUED: "waiting",
-    State.PAUSED: "paused",
-    State.COMPLETED: "completed",
-    State.CANCELED: "canceled",
-    State.ERROR: "failed",
-}
 _RUNNING = (State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)
 _RUNGS = 8
 """Maximum number of rungs to show. Those with the greatest length are shown."""
@@ -117,12 +107,10 @@ class LiveSearch(LiveArea):
 
     def _counts(self) -> Text:
         states = self._watcher.states
-        counts = {
-            name: sum(states.get(state, 0) for state, other in _STATES.items() if other == name)
-            for name in _STATES.values()
-        }
-        colours = {name: STATE_COLORS.get(state.value, "") for state, name in _STATES.items()}
-        return Text("  ").join(Text(f"{number} {name}", colours[name]) for name, number in counts.items() if number)
+        colours = {name: STATE_COLORS.get(state.value, "") for state, name in STATES.items()}
+        colours[STOPPED_EARLY] = colours[STATES[State.COMPLETED]]
+        shown = ((name, states[name]) for name in colours if name in states)
+        return Text("  ").join(Text(f"{number} {name}", colours[name]) for name, number in shown)
 
     def _running(self, room: int) -> Iterator[RenderableType]:
         """Yield a table of the running trials, the best first, of at most ``room`` rows."""

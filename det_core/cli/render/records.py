@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
 from det_core.cli.render.formats import (
-    elapsed_time,
     flatten_mapping,
     format_facts,
     format_scalars,
@@ -28,8 +28,11 @@ from det_core.interfaces.records import (
     SystemMetrics,
     TrialRecord,
     TrialResult,
+    is_stopped_early,
+    searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
+from det_core.json_values import name_non_finite
 from det_core.tracking.control import lacks_runner
 
 CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
@@ -44,12 +47,15 @@ def experiment_row(experiment: ExperimentRecord) -> dict[str, Any]:
     return {field.name: getattr(experiment, field.name) for field in fields(experiment) if field.name not in _LONG}
 
 
-def experiment_table(experiments: Sequence[ExperimentRecord], runners: Mapping[int, str | None]) -> str:
+def experiment_table(
+    experiments: Sequence[ExperimentRecord], runners: Mapping[int, str | None], seconds: Mapping[int, float]
+) -> str:
     """Return a table of experiments, followed by the commands that continue those whose runner is gone.
 
     Args:
         experiments: the experiments, in the order of the rows.
         runners: holder of the lease, by experiment id.
+        seconds: seconds that the experiments have run, by experiment id.
     """
     orphaned = [one.id for one in experiments if lacks_runner(one, runners.get(one.id))]
     hints = (
@@ -65,7 +71,7 @@ def experiment_table(experiments: Sequence[ExperimentRecord], runners: Mapping[i
                 f"{one.state.value} (no runner)" if one.id in orphaned else one.state,
                 f"{one.progress:.0%}",
                 one.start_time,
-                elapsed_time(one.start_time, one.end_time) if one.end_time else None,
+                timedelta(seconds=seconds[one.id]) if one.end_time else None,
                 one.owner,
             )
             for one in experiments
@@ -74,24 +80,28 @@ def experiment_table(experiments: Sequence[ExperimentRecord], runners: Mapping[i
     return join_sections(lines, "\n".join(hints))
 
 
-def trial_table(results: Sequence[TrialResult], metric: str) -> str:
+def trial_table(
+    results: Sequence[TrialResult], config: Mapping[str, Any], diverged: Mapping[int, tuple[int, float]]
+) -> str:
     """Return a table of trials, with the hyperparameters that differ between them.
 
     Args:
         results: the trials.
-        metric: name of the searcher metric.
+        config: config of their experiment.
+        diverged: ids of the trials for which it is no finite number any more, as in `TrackingStore.divergences`.
     """
+    metric, _ = searcher_metric(config)
     names = varying_hyperparameters(result.trial for result in results)
     placements = [current_placement(result.trial) for result in results]
     headers = ["trial", "state", "batches", f"best {metric}".rstrip(), "at batch", "latest", "hyperparameters"]
     rows: list[list[object]] = [
         [
             result.trial.id,
-            result.trial.state,
+            trial_state(result.trial, config),
             result.trial.steps_completed,
             result.best.value if result.best else None,
             result.best.steps_completed if result.best else None,
-            result.latest.value if result.latest else None,
+            _latest(result, diverged.get(result.trial.id)),
             format_hyperparameters(result.trial, names),
         ]
         for result in results
@@ -101,6 +111,22 @@ def trial_table(results: Sequence[TrialResult], metric: str) -> str:
         for row, placement in zip(rows, placements, strict=True):
             row.insert(-1, placement)
     return format_table(headers, rows)
+
+
+def _latest(result: TrialResult, diverged: tuple[int, float] | None) -> object:
+    if diverged:
+        return f"{name_non_finite(diverged[1])} since {diverged[0]}"
+    return result.latest.value if result.latest else None
+
+
+def trial_state(trial: TrialRecord, config: Mapping[str, Any]) -> str:
+    """Return the state of a trial, and whether its search has stopped it early.
+
+    Args:
+        trial: the trial.
+        config: config of its experiment.
+    """
+    return f"{trial.state.value} (stopped early)" if is_stopped_early(trial, config) else trial.state.value
 
 
 def current_placement(trial: TrialRecord) -> str:
@@ -158,7 +184,7 @@ def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
         experiment: the experiment.
         runner: holder of the experiment's lease, or None if it has no runner.
     """
-    stopped = runner is None and not (experiment.state.final or experiment.unmanaged)
+    stopped = runner is None and not experiment.state.final
     return format_facts(
         {
             "experiment": experiment.id,
@@ -180,13 +206,18 @@ def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
     )
 
 
-def trial_facts(trial: TrialRecord) -> str:
-    """Describe a trial in lines of names and values."""
+def trial_facts(trial: TrialRecord, config: Mapping[str, Any]) -> str:
+    """Describe a trial in lines of names and values.
+
+    Args:
+        trial: the trial.
+        config: config of its experiment.
+    """
     return format_facts(
         {
             "trial": trial.id,
             "experiment": trial.experiment_id,
-            "state": trial.state,
+            "state": trial_state(trial, config),
             "placement": current_placement(trial),
             "status": trial.runner_state,
             "batches": trial.steps_completed,
@@ -243,9 +274,15 @@ def _nested(name: str, values: Mapping[str, Any]) -> dict[str, object]:
     return {f"{name}.{key}": format_value(value) for key, value in values.items()}
 
 
-def result_row(result: TrialResult) -> dict[str, Any]:
-    """Return a trial as a JSON object with its best and latest validations."""
-    return record_to_json(result.trial, best=result.best, latest=result.latest)
+def result_row(result: TrialResult, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial as a JSON object with its best and latest validations.
+
+    Args:
+        result: the trial.
+        config: config of its experiment.
+    """
+    stopped = is_stopped_early(result.trial, config)
+    return record_to_json(result.trial, best=result.best, latest=result.latest, stopped_early=stopped)
 
 
 def scored_row(scored: ScoredCheckpoint) -> dict[str, Any]:

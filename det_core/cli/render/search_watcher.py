@@ -8,11 +8,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_core.cli.render.formats import format_count, format_value
-from det_core.interfaces.records import ExperimentRecord, State, TrialRecord, TrialResult, searcher_metric
+from det_core.interfaces.records import (
+    ExperimentRecord,
+    State,
+    TrialRecord,
+    TrialResult,
+    is_stopped_early,
+    searcher_metric,
+)
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.printable import printable_text
 
-_ENDINGS = {State.COMPLETED: "completed", State.CANCELED: "was canceled", State.ERROR: "failed"}
+STATES = {
+    State.ACTIVE: "running",
+    State.STOPPING_CANCELED: "stopping",
+    State.STOPPING_KILLED: "stopping",
+    State.QUEUED: "waiting",
+    State.PAUSED: "paused",
+    State.COMPLETED: "completed",
+    State.CANCELED: "canceled",
+    State.ERROR: "failed",
+}
+"""Words for the states of trials, in the order of the display."""
+STOPPED_EARLY = "stopped early"
+"""Word for a trial that its search has completed before the others."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +74,9 @@ class SearchWatcher:
         return min(scored, key=lambda one: sign * one[0], default=(0, None))[1]
 
     @property
-    def states(self) -> Mapping[State, int]:
-        """Number of trials in each state."""
-        return Counter(result.trial.state for result in self.results)
+    def states(self) -> Mapping[str, int]:
+        """Number of trials in each state, by its word of `STATES` or `STOPPED_EARLY`."""
+        return Counter(self._word(result.trial) for result in self.results)
 
     @property
     def rungs(self) -> Mapping[int, tuple[int, int]]:
@@ -74,6 +93,9 @@ class SearchWatcher:
             for rung in sorted({length for _, length in asked} - {0})
         }
 
+    def _word(self, trial: TrialRecord) -> str:
+        return STOPPED_EARLY if is_stopped_early(trial, self.experiment.config) else STATES[trial.state]
+
     def _news(self, before: TrialResult | None, now: TrialResult) -> Iterator[TrialNews]:
         trial, old = now.trial, before.trial if before else None
         if now.latest and now.latest != (before.latest if before else None):
@@ -89,7 +111,7 @@ class SearchWatcher:
             best = f", best {printable_text(self.metric)}={format_value(now.best.value)}" if now.best else ""
             why = f"; to see why: det trial logs {trial.id}" if trial.state is State.ERROR else ""
             length = format_count(trial.steps_completed, "batch", "batches")
-            yield self._tell(now, f"{_ENDINGS[trial.state]} after {length}{best}{why}")
+            yield self._tell(now, f"{self._word(trial)} after {length}{best}{why}")
 
     def _tell(self, result: TrialResult, words: str, *, routine: bool = False) -> TrialNews:
         return TrialNews(result.trial.id, f"trial {result.trial.id}: {words}", routine)

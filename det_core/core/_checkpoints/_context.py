@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
@@ -23,6 +24,8 @@ from det_core.core._metric_values import to_steps
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
+from det_core.disk_errors import explain_disk_error
+from det_core.errors import StorageError
 from det_core.interfaces.records import Run
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
@@ -148,7 +151,7 @@ class CheckpointContext:
                 directory = space.enter_context(saving.open_workspace(self._storage, storage_id, group, shard=shard))
                 yield directory, storage_id
             except BaseException as error:  # noqa: BLE001  # raised again once the other ranks know
-                failure = error
+                failure = (isinstance(error, Exception) and explain_disk_error(error, directory)) or error
             offers = group.together(lambda: saving.find_written_files(directory, failure))
             self._owner.require()
             files = saving.assign_files(group, offers, directory)
@@ -253,6 +256,34 @@ class CheckpointContext:
             {"trial_id": row.trial_id, "experiment_id": self._store.trial(row.trial_id).experiment_id} if row else {}
         )
         self._stream.emit(events.CheckpointDeleted, storage_id=storage_id, **owner)
+
+    def _rehearse(self, directory: Path, needed: int) -> None:
+        """Store the contents of a directory as a checkpoint without a row, read them back, and remove them.
+
+        Args:
+            directory: the directory.
+            needed: size of a later checkpoint in bytes, for which there must be space.
+
+        Raises:
+            StorageError: the storage cannot be used, or has not enough space.
+        """
+        from det_core.core._checkpoints._free_space import describe_lack_of_space
+
+        storage_id = str(uuid.uuid4())
+        if lack := describe_lack_of_space(self._storage, storage_id, needed):
+            raise StorageError(lack)
+        storage.save_checkpoint(self._storage, storage_id, storage.scan_directory(directory), {})
+        try:
+            with restoring.restored_path(
+                single_rank_group(),
+                self._source(storage_id),
+                self._storage.local_path(storage_id),
+                None,
+                verify=True,
+            ):
+                pass
+        finally:
+            storage.delete_stored_files(self._storage, storage_id)
 
     def _locate(self, storage_id: str) -> str:
         """Return the directory of a checkpoint, or its URI if users cannot read it in place."""

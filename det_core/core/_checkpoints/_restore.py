@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from det_core import storage
 from det_core.core.rank_agreement import RankGroup
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, RecordNotFound, TrackingError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.storage import StorageManager
@@ -71,10 +72,16 @@ class CheckpointSource:
 
     @contextmanager
     def recording_damage(self) -> Iterator[None]:
-        """Mark the checkpoint ERROR in the tracking store if the block finds it damaged."""
+        """Mark the checkpoint ERROR in the tracking store if the block finds it damaged.
+
+        Raises:
+            DiskError: it was not damage, but an error of the disk on which it was read.
+        """
         try:
             yield
         except CheckpointCorrupt as error:
+            if disk_error := explain_disk_error(error):
+                raise disk_error from error
             try:
                 if self.row():
                     self.record.fail_checkpoint(self.storage_id, str(error))

@@ -16,6 +16,7 @@ from typing import Any
 from det_core import storage
 from det_core.core._checkpoints._merge import RankFiles, check_same_content, find_owners
 from det_core.core.rank_agreement import RankGroup
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.json_values import copy_as_json
@@ -111,7 +112,7 @@ def open_workspace(manager: StorageManager, storage_id: str, group: RankGroup, *
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(
+        raise explain_disk_error(error, directory) or StorageError(
             f"cannot write checkpoints to {directory}: {error.strerror}; fix the permissions, "
             "or choose another checkpoint_storage"
         ) from error

@@ -68,9 +68,10 @@ class TrackingStore(
     def changes(self, after: str = "") -> Changes:
         """Return what was added since another call, at a cost that depends only on what was added.
 
-        Changes of existing records, such as states, are not found. A call reads at most 10,000 rows of each kind, so a
-        caller that was away for long needs several calls. A trial may be returned again although nothing was added
-        since, if another process was writing to the database at the time of the earlier call.
+        Changes of existing records, such as states, are not found, except for reports that were merged into others. A
+        call finds at most 10,000 rows of each kind, so a caller that was away for long needs several calls. Each row is
+        found by one call, whatever other transactions were in progress. While there are some, the cost is that of all
+        rows since the oldest of them began.
 
         Args:
             after: cursor that an earlier call on the same store returned. Empty to get the present cursor and no

@@ -100,6 +100,11 @@ class ExperimentStore(ABC):
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
         """Return the numbers that lists show next to the records of experiments, in the requested order."""
 
+    @reads
+    @abstractmethod
+    def running_seconds(self, experiment_ids: Collection[int]) -> dict[int, float]:
+        """Return for how many seconds at least one trial of each experiment has run, without waiting and pauses."""
+
     @writes(Reach.EXPERIMENT)
     @abstractmethod
     def edit_experiment(
@@ -121,6 +126,9 @@ class ExperimentStore(ABC):
 
         Returns:
             The experiment after the change.
+
+        Raises:
+            TrackingError: it would have more than `MAX_LABELS` labels, or one longer than `LONGEST_LABEL`.
         """
 
     @writes(needs_owner=True)
@@ -145,7 +153,7 @@ class ExperimentStore(ABC):
     def set_experiment_state(
         self, experiment_id: int, state: State, *, lease: str = "", error: str | None = None
     ) -> None:
-        """Record a state. Final states set the end time, and others clear it.
+        """Record a state. Final states set the end time, and others clear it. COMPLETED also sets the progress to 1.
 
         PAUSED is recorded as CANCELED if a user has requested an end in the meantime (`ENDINGS`).
 
@@ -236,4 +244,7 @@ class ExperimentStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def release_lease(self, experiment_id: int, holder: str) -> None:
-        """Release the lease. Do nothing if ``holder`` no longer has it."""
+        """Release the lease. Do nothing if ``holder`` no longer has it.
+
+        A request to end the experiment that its runner has not seen is recorded as CANCELED.
+        """

@@ -97,6 +97,22 @@ class MetricsStore(ABC):
 
     @reads
     @abstractmethod
+    def divergences(self, trial_ids: Collection[int], metric: str, *, group: str) -> dict[int, tuple[int, float]]:
+        """Return since when a metric of trials is NaN or infinite.
+
+        A metric that none of the last 100 reports of its group has is not found.
+
+        Args:
+            trial_ids: the trials. Those that do not exist are ignored.
+            metric: name of the metric.
+            group: group of the metric.
+
+        Returns:
+            The step and the value of the first report after the last finite number, for each trial with such a report.
+        """
+
+    @reads
+    @abstractmethod
     def metric_names(self, trial_ids: Collection[int]) -> dict[str, list[str]]:
         """Return the names of metrics that are numbers, sorted, by group.
 

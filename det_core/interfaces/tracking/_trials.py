@@ -84,7 +84,7 @@ class TrialStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
-        """Record a state, and set the end time if the state is final.
+        """Record a state. A final one sets the end time, ends the trial's run and clears its placement.
 
         Other states clear the end time. A request to end (`ENDINGS`) stays until a final state or another such request
         follows.
@@ -138,7 +138,7 @@ class TrialStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:
-        """Record the end of a run's processes. A run that has ended already keeps its end time.
+        """Record the end of a run's processes, and clear its placement. A run that has ended keeps its end time.
 
         Args:
             reason: why they ended before their work was done, in one line.
@@ -182,7 +182,10 @@ class TrialStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
-        """Record the phase and place of the run's launch. The next run and the end of the trial clear it."""
+        """Record the phase and place of the run's launch. The end of the run clears it.
+
+        A run begins when its launch leaves `Phase.QUEUED`.
+        """
 
     @writes(Reach.RUN, is_report=True)
     @abstractmethod

@@ -18,6 +18,7 @@ from __future__ import annotations
 from det_core.testing.framework._checkpoint_tests import FrameworkCheckpointTests
 from det_core.testing.framework._incidents import reach_point
 from det_core.testing.framework._registration_tests import FrameworkRegistrationTests
+from det_core.testing.framework._rehearsal_tests import FrameworkRehearsalTests
 from det_core.testing.framework._slot_tests import FrameworkSlotTests
 from det_core.testing.framework._stop_tests import FrameworkStopTests
 from det_core.testing.framework._training_tests import FrameworkTrainingTests
@@ -28,6 +29,7 @@ __all__ = ["FrameworkCompliance", "reach_point"]
 class FrameworkCompliance(
     FrameworkRegistrationTests,
     FrameworkTrainingTests,
+    FrameworkRehearsalTests,
     FrameworkStopTests,
     FrameworkCheckpointTests,
     FrameworkSlotTests,

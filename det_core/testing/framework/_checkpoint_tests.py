@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from det_core.errors import CheckpointCorrupt
+from det_core.errors import CheckpointCorrupt, DiskError
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import CheckpointRecord
 from det_core.specs import FrameworkSpec
+from det_core.testing._small_disk import fill_disk, small_disk
 from det_core.testing.framework._framework_suite import FrameworkSuite, UndisturbedTraining
 from det_core.testing.framework._recording_adapter import RecordingAdapter, RecordsWeights
 from det_core.testing.framework.trial_harness import BATCHES, SEED, TrialHarness
@@ -120,6 +121,20 @@ class FrameworkCheckpointTests(FrameworkSuite):
         harness.train(trial_id)
         assert harness.outcome(trial_id) == undisturbed.outcome
 
+    def test_the_timer_saves_a_checkpoint_and_changes_nothing(
+        self, harness: TrialHarness, undisturbed: UndisturbedTraining, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without a checkpoint period, a power cut costs minutes instead of the whole training."""
+        now = [0.0]
+        monkeypatch.setattr("det_core.trial._checkpoint_timer.monotonic", lambda: now[0])
+        trial_id = harness.prepare(checkpoint_interval=900)
+        with pytest.raises(Exception):  # noqa: B017, PT011  (a framework may wrap the error in its own)
+            harness.train(trial_id, ("training", 5, lambda: now.append(now.pop() + 900)), ("training", 10, "fail"))
+        assert [one.steps_completed for one in harness.checkpoints(trial_id)] == [6], "expected one between two reports"
+        harness.train(trial_id, ("training", 1, lambda: now.append(now.pop() + 900)))
+        assert [one.steps_completed for one in harness.checkpoints(trial_id)] == [6, 8, BATCHES]
+        assert harness.outcome(trial_id) == undisturbed.outcome
+
     def test_killed_is_as_if_undisturbed(self, harness: TrialHarness, undisturbed: UndisturbedTraining) -> None:
         """The trial runs in another process, which is killed and computes the same as this process."""
         trial_id = harness.prepare(min_checkpoint_period={"batches": 4}, checkpoint_policy="none")
@@ -157,6 +172,16 @@ class FrameworkCheckpointTests(FrameworkSuite):
         trial_id = harness.prepare()
         with pytest.raises(Exception):  # noqa: B017, PT011  (libraries raise different errors)
             harness.train(trial_id, recorder=CannotWrite)
+        assert harness.checkpoints(trial_id) == []
+
+    @pytest.mark.parametrize("left", [0, 8192], ids=["at once", "in between"])
+    def test_a_full_disk_is_named(self, harness: TrialHarness, tmp_path: Path, left: int) -> None:
+        """Libraries report it in their own ways. The error must say which disk it is, and pause the trial."""
+        with small_disk(tmp_path / "disk", size=1 << 20) as disk:
+            fill_disk(disk, left=left)
+            trial_id = harness.prepare(checkpoint_storage={"type": "directory", "container_path": str(disk)})
+            with pytest.raises(DiskError, match=rf"the disk of {disk}\b.* \(0 MB free\) has no space left"):
+                harness.train(trial_id)
         assert harness.checkpoints(trial_id) == []
 
     def test_a_warm_start_takes_the_weights(self, harness: TrialHarness) -> None:

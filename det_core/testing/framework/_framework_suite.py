@@ -131,6 +131,7 @@ class FrameworkSuite(PluginSuite):
             "searcher": {"name": "single", "metric": cls.metric},
             "scheduling_unit": REPORT_PERIOD,
             "resources": {"slots_per_trial": 0},
+            "rehearsal": False,
             **cls.config,
         }
         harness = TrialHarness(directory, spec.target, trial_class, config, cls().weights)

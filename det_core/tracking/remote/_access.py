@@ -62,8 +62,9 @@ class Caller:
         if self.run and rights.workers is Reach.NOTHING:
             raise TrackingError(f"{self.run} may not call {method.name}, which is not for workers")
         if not self.role.includes(rights.role):
+            what = "changes need" if rights.writes else f"{method.name} needs"
             raise TrackingError(
-                f"{self.user} has the role {self.role} here, and {method.name} needs {rights.role}; ask an admin for it"
+                f"{self.user} has the role {self.role} here, and {what} {rights.role}; ask an admin for it"
             )
 
     def check_run(self, store: TrackingStore) -> None:

@@ -156,6 +156,7 @@ PREPARATIONS: Final = {
 """New module -> function to call when old code uses one of its names, as ``module:attribute``."""
 
 _AUTOMATIC_TENSORBOARD = "reported metrics are written for TensorBoard automatically"
+_ACCOUNTS = "accounts are those of a det server, with the commands det user, det login and det logout"
 _BY_FACTORY = "create contexts with core.init() and from_config(), which do not need it"
 _CONTROLLER = "write a trial of a framework, or use the Core API (determined.core) in a script"
 _CORE_API = "use the Core API (determined.core) in a script, which works with any library"
@@ -164,7 +165,7 @@ _MULTI_WORKER = "write a TFKerasTrial, and set distributed: {backend: horovod} f
 _NATIVE = "write a trial class, and pass it to determined.experimental.create"
 _NEVER_RAISED = "det never raises it; remove the import and its handler"
 _NO_MASTER = "there is no master; experiments, trials, checkpoints and models are in determined.experimental.client"
-_NO_USERS = "there are no users, workspaces or projects; leave it out"
+_NO_WORKSPACES = "there are no workspaces, projects or OAuth clients; leave it out"
 _STORAGE_BLOCK = "pass the config block to core.init(checkpoint_storage=…)"
 _SORT = "the lists of the SDK are ordered by id; sort them with sorted()"
 _STREAM = "call TrialReference.iter_metrics(), or Determined.iter_trials_metrics() for several trials"
@@ -201,7 +202,8 @@ UNSUPPORTED_NAMES: Final = {
     **_each("determined.common", "constants context declarative_argparse detignore detlomond requests", _INTERNAL),
     **_each("determined.common", "schemas streams types v1file_utils", _INTERNAL),
     **_each("determined.common.experimental", "Session session", _NO_MASTER),
-    **_each("determined.common.experimental", "Project oauth2_scim_client project user workspace", _NO_USERS),
+    **_each("determined.common.experimental", "Project oauth2_scim_client project workspace", _NO_WORKSPACES),
+    "determined.common.experimental.user": _ACCOUNTS,
     **_each("determined.common.experimental", "TrialOrderBy TrialSortBy", _SORT),
     "determined.common.experimental.get_checkpoint": "call Determined().get_checkpoint(uuid)",
     "determined.common.storage.*": _STORAGE_BLOCK,
@@ -230,10 +232,14 @@ UNSUPPORTED_NAMES: Final = {
     ),
     **_each(
         "determined.experimental.client",
-        "Oauth2ScimClient Project User Workspace add_oauth_client create_user create_workspace delete_workspace "
-        "get_session_username get_user_by_id get_user_by_name get_workspace list_oauth_clients list_users "
-        "list_workspaces logout remove_oauth_client whoami",
-        _NO_USERS,
+        "Oauth2ScimClient Project Workspace add_oauth_client create_workspace delete_workspace get_workspace "
+        "list_oauth_clients list_workspaces remove_oauth_client",
+        _NO_WORKSPACES,
+    ),
+    **_each(
+        "determined.experimental.client",
+        "User create_user get_session_username get_user_by_id get_user_by_name list_users logout whoami",
+        _ACCOUNTS,
     ),
     "determined.experimental.client.CheckpointState": "compare with the name of the state, such as 'COMPLETED'",
     "determined.experimental.client.ResourcePool": "there are no resource pools; det slots lists this host's slots",

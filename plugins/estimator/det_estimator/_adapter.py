@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
-from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.interfaces.framework import Metrics, OnAllWorkers, TrialAdapter
 from det_core.package_commands import package_command
 from det_core.storage import read_object
 from det_core.trial import random_generators
@@ -82,14 +82,22 @@ class EstimatorAdapter(TrialAdapter):
     def started(self) -> None:
         self.session.share()
 
+    def write_initial_state(self, path: Path, *, most: int) -> int:
+        size = self.session.count_bytes()
+        if size <= most:
+            self.session.save(path)
+        return size
+
+    def rehearse(self, together: OnAllWorkers) -> Metrics | None:
+        with random_generators.forked_generators(self._seed("validation")):
+            return self._validator.rehearse(together)
+
     def reported(self, metrics: Metrics, batch_metrics: Sequence[Metrics]) -> None:
         self._store_summaries()
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         # Separate generators, so that the number of validations does not affect training.
-        with random_generators.forked_generators(
-            random_generators.derive_seed(self._context.get_trial_seed(), "validation")
-        ):
+        with random_generators.forked_generators(self._seed("validation")):
             metrics = self._validator.validate(stop)
         self._store_summaries()
         return metrics
@@ -117,6 +125,9 @@ class EstimatorAdapter(TrialAdapter):
             "trial_framework": "estimator",
         }
 
+    def _seed(self, purpose: str) -> int:
+        return random_generators.derive_seed(self._context.get_trial_seed(), purpose)
+
     def _with_last_hook(self, spec: Any) -> Any:
         spec = spec._replace(train_op=self.session.counted(spec.train_op))
         return spec._replace(training_hooks=(*spec.training_hooks, self._make_last_hook(spec)))
@@ -143,9 +154,7 @@ class EstimatorAdapter(TrialAdapter):
             "generators": slots,
         }
         (path / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        with random_generators.forked_generators(
-            random_generators.derive_seed(self._context.get_trial_seed(), "export")
-        ):
+        with random_generators.forked_generators(self._seed("export")):
             for name, receiver_fn in exports.items():
                 self._estimator.export_saved_model(str(path / name), receiver_fn, checkpoint_path=prefix)
         for hook in self._hooks:

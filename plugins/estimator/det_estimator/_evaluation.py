@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
-from det_core.interfaces.framework import Metrics
+from det_core.interfaces.framework import Metrics, OnAllWorkers
 from det_core.scratch import scratch_directory
 from det_core.trial.metric_averages import average_metrics
 from det_estimator._context import EstimatorTrialContext
@@ -73,19 +73,41 @@ class Validator:
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
         """Return the metrics over all slots, or None if ``stop()`` was true after a batch."""
-        self._context._accumulators.clear()
         evaluation = EvaluationHook(self._context, stop)
         with scratch_directory("evaluation") as directory:
-            found = self._estimator.evaluate(
-                self._input_fn,
-                steps=self._spec.steps,
-                hooks=[*self._spec.hooks, evaluation],
-                checkpoint_path=self._save(directory),
-                name=self._spec.name,
-            )
+            hooks = [*self._spec.hooks, evaluation]
+            found = self._evaluated(self._estimator, directory, steps=self._spec.steps, hooks=hooks)
         if evaluation.left:
             return None
         return _mean_over_slots(self._context.distributed.allgather(self._numbers(found)), evaluation.batches)
+
+    def rehearse(self, together: OnAllWorkers) -> Metrics:
+        """Return the metrics of one batch on each slot. The trial's hooks do not run, and no summary is kept."""
+
+        def numbers() -> dict[str, float]:
+            with scratch_directory("evaluation") as directory:
+                silent = _without_hooks(self._estimator, directory)
+                try:
+                    return self._numbers(self._evaluated(silent, directory, steps=1, hooks=()))
+                finally:
+                    writers = tf.compat.v1.summary.FileWriterCache
+                    writers.get(silent.eval_dir(self._spec.name)).close()  # before its directory is gone
+
+        of_slots = together(numbers)
+        return _mean_over_slots(of_slots, [1] * len(of_slots))
+
+    def _evaluated(
+        self, estimator: Any, directory: Path, *, steps: int | None, hooks: Sequence[Any]
+    ) -> Mapping[str, Any]:
+        self._context._accumulators.clear()
+        found: Mapping[str, Any] = estimator.evaluate(
+            self._input_fn,
+            steps=steps,
+            hooks=hooks,
+            checkpoint_path=self._save(directory),
+            name=self._spec.name,
+        )
+        return found
 
     def _numbers(self, found: Mapping[str, Any]) -> dict[str, float]:
         numbers = average_metrics([{name: np.asarray(value).tolist() for name, value in found.items()}])
@@ -94,6 +116,15 @@ class Validator:
             _log.warning("validation metrics that are not numbers are not reported: %s", ", ".join(new))
             self._left_out.update(new)
         return numbers
+
+
+def _without_hooks(estimator: Any, directory: Path) -> Any:
+    """Return the estimator without the hooks of its ``model_fn``, and with another directory for summaries."""
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        return estimator.model_fn(features, labels, mode, config)._replace(evaluation_hooks=())
+
+    return tf.estimator.Estimator(model_fn, config=estimator.config.replace(model_dir=str(directory)))
 
 
 def _mean_over_slots(of_slots: Sequence[Mapping[str, float]], batches: Sequence[int]) -> dict[str, float]:

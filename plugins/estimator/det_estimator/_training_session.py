@@ -86,6 +86,12 @@ class TrainingSession:
         prefix = str(directory / PREFIX)
         return str(self._saver.save(self._session, prefix, global_step=self.batch, write_meta_graph=False))
 
+    def count_bytes(self) -> int:
+        """Return the size of the variables in bytes."""
+        known = (variable for variable in self._variables.values() if variable.shape.is_fully_defined())
+        size: int = sum(variable.shape.num_elements() * variable.dtype.base_dtype.size for variable in known)
+        return size
+
     def restore(self, path: Path, batch: int) -> None:
         """Continue from a checkpoint of this trial, saved after ``batch`` batches.
 

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
-from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.interfaces.framework import Metrics, OnAllWorkers, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
 from det_keras import _checkpoint, _load, _model, _old_checkpoints
@@ -24,7 +24,7 @@ from det_keras._dataset_stream import END_OF_DATA, DatasetStream
 from det_keras._epochs import Epochs
 from det_keras._metrics import metrics_to_json, reduce_over_slots, with_arrays
 from det_keras._random import Generators
-from det_keras._recurrent_states import RecurrentStates
+from det_keras._recurrent_states import RecurrentStates, restored_variables
 from det_keras._trial import TFKerasTrial
 
 _log = logging.getLogger("det.keras")
@@ -78,11 +78,25 @@ class KerasAdapter(TrialAdapter):
         return self._context.get_global_batch_size()
 
     def started(self) -> None:
-        found = (optimizer.variables for optimizer in _model.list_optimizers(self._model))
-        optimizers = [one for variables in found for one in (variables() if callable(variables) else variables)]
-        self._context.backend.broadcast([*self._model.variables, *optimizers])
+        self._context.backend.broadcast(self._variables())
         self._model._train_counter.assign(self._batch)  # the step of what TensorBoard's callback writes
         self._callbacks.begin(self._states)
+
+    def write_initial_state(self, path: Path, *, most: int) -> int:
+        size: int = sum(one.shape.num_elements() * one.dtype.size for one in self._variables())
+        if size <= most:
+            _checkpoint.write_checkpoint(self._context, {"slots": [self._generators.state()]}, path)
+        return size
+
+    def rehearse(self, together: OnAllWorkers) -> Metrics | None:
+        distributed, of_metrics = self._context.distributed, (metric.weights for metric in self._model.metrics)
+        variables = [*self._variables(), *chain.from_iterable(of_metrics), self._model._test_counter]
+        apart = self._generators.forked(self._seed("validation"))
+        with apart, self._recurrent.kept(), restored_variables(variables):
+            silent = tf.keras.callbacks.CallbackList()
+            evaluated = together(lambda: self._evaluate_slot(self._validation.first_batch(), silent, _never))
+            metrics = reduce_over_slots(self._model, *(evaluated[distributed.rank] or ({}, 0)), distributed)
+        return _as_validation(metrics)
 
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
         if self._reported:
@@ -122,7 +136,7 @@ class KerasAdapter(TrialAdapter):
             if logs is None:
                 self._callbacks.load(states)
                 return None
-            metrics = {f"val_{name}": value for name, value in logs.items()}
+            metrics = _as_validation(logs)
             self._callbacks.keras.on_test_end(with_arrays(metrics))
         self._callbacks.heed()
         self._store_tensorboard()
@@ -190,10 +204,22 @@ class KerasAdapter(TrialAdapter):
 
     def _evaluate(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
         """Return the metrics over the whole set, the same on all slots, or None if ``stop()`` was true."""
-        callbacks, batches, logs = self._callbacks.keras, self._validation.batches, None
+        evaluated = self._evaluate_slot(self._validation.start(0), self._callbacks.keras, stop)
+        if evaluated is None:
+            return None
+        metrics = reduce_over_slots(self._model, *evaluated, self._context.distributed)
+        if not metrics:
+            raise InvalidTrial("the validation data has no batch; expected at least one")
+        return metrics
+
+    def _evaluate_slot(
+        self, data: tf.data.Dataset, callbacks: tf.keras.callbacks.CallbackList, stop: Callable[[], bool]
+    ) -> tuple[dict[str, Any], int] | None:
+        """Return the metrics of this slot and the number of batches, or None if ``stop()`` was true."""
+        batches, logs, done = self._validation.batches, None, 0
         self._model.reset_metrics()
         callbacks.on_test_begin()
-        iterator, done = iter(self._validation.start(0)), 0
+        iterator = iter(data)
         for number in count() if batches is None else range(batches):
             callbacks.on_test_batch_begin(number)
             try:
@@ -204,11 +230,13 @@ class KerasAdapter(TrialAdapter):
             done += 1
             if stop():
                 return None
-        own = {} if logs is None else metrics_to_json(logs, "test_step")
-        metrics = reduce_over_slots(self._model, own, done, self._context.distributed)
-        if not metrics:
-            raise InvalidTrial("the validation data has no batch; expected at least one")
-        return metrics
+        return {} if logs is None else metrics_to_json(logs, "test_step"), done
+
+    def _variables(self) -> list[tf.Variable]:
+        """Return the variables of the model and of its optimizers."""
+        found = (optimizer.variables for optimizer in _model.list_optimizers(self._model))
+        of_optimizers = (variables() if callable(variables) else variables for variables in found)
+        return [*self._model.variables, *chain.from_iterable(of_optimizers)]
 
     def _write(self, state: Mapping[str, Any], path: Path) -> None:
         _checkpoint.write_checkpoint(self._context, state, path)
@@ -240,6 +268,10 @@ class KerasAdapter(TrialAdapter):
             if data.reader and data.reader.error:
                 raise data.reader.error from error
             raise
+
+
+def _as_validation(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"val_{name}": value for name, value in logs.items()}
 
 
 def _never() -> bool:

@@ -46,6 +46,13 @@ def unpack_state(packed: Any) -> Any:
     return {key: unpack_state(value) for key, value in packed.items()}
 
 
+def has_array(packed: Any) -> bool:
+    """Return whether a state that `pack_state` converted contains an array."""
+    if isinstance(packed, dict):
+        return packed.get(_TYPE) == np.ndarray.__name__ or any(map(has_array, packed.values()))
+    return isinstance(packed, list) and any(map(has_array, packed))
+
+
 def _split_array(array: Any) -> Any:
     return [array.dtype.str, list(array.shape), array.tobytes()]
 

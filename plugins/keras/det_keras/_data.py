@@ -44,6 +44,13 @@ class DatasetSource:
     reader: IteratorConverter | None = None
     """Reader of the batches, if Python code yields them."""
 
+    def first_batch(self) -> tf.data.Dataset:
+        """Return a dataset of the first batch, or of a batch of zeros if reading would change what is read later."""
+        data = self.start(0)
+        if not _remembers_iterators(data):
+            return data.take(1)
+        return tf.data.Dataset.from_tensors(tf.nest.map_structure(make_zeros, data.element_spec))
+
 
 @dataclass(frozen=True)
 class _DataUse:
@@ -191,6 +198,17 @@ def _from_iterator(data: Iterator[Any], use: _DataUse) -> DatasetSource:
     return DatasetSource(lambda batch: reader.skipped(own, batch), use.context.batches_per_epoch(), reader=reader)
 
 
+def make_zeros(spec: tf.TensorSpec) -> tf.Tensor:
+    """Return zeros of a shape, with a single record where the number of records varies."""
+    return tf.zeros([size or 1 for size in spec.shape], spec.dtype)
+
+
+def _remembers_iterators(data: tf.data.Dataset) -> bool:
+    """Return whether a dataset, or one that it reads, yields records by how often it was iterated before."""
+    kind = type(data).__name__
+    return any(name in kind for name in _KEEP_STATE) or any(map(_remembers_iterators, data._inputs()))
+
+
 def _empty(use: _DataUse) -> InvalidTrial:
     return InvalidTrial(
         f"build_{_name(use)}_data_loader() returned data without a batch for each of the {use.size} slots; expected at "
@@ -202,6 +220,8 @@ def _name(use: _DataUse) -> str:
     return "training" if use.training else "validation"
 
 
+_KEEP_STATE = ("Cache", "Random", "Shuffle")
+"""Parts of the names of such datasets of TensorFlow."""
 _KINDS: dict[Any, Callable[[Any, _DataUse], DatasetSource]] = {
     tf.data.Dataset: _from_dataset,
     tf.keras.utils.Sequence: _from_sequence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,11 @@ import tensorflow as tf
 from det_core.errors import CheckpointNotFound
 from det_core.trial import trial_description
 from det_keras import _checkpoint, _old_checkpoints
+from det_keras._callback_states import has_array
 from det_keras._context import TFKerasTrialContext
 from det_keras._trial import TFKerasTrial
+
+_log = logging.getLogger("det.keras")
 
 
 def load_model_from_checkpoint_path(
@@ -67,7 +71,20 @@ def load_model_from_checkpoint_path(
     )
     model: tf.keras.Model = trial.build_model()
     load_weights(model, directory)
+    if not _old_checkpoints.is_old_checkpoint(directory):
+        _name_left_out_callbacks(_checkpoint.read_state(directory)["callbacks"])
     return model
+
+
+def _name_left_out_callbacks(states: Sequence[tuple[str, Any]]) -> None:
+    """Name the callbacks that may have validated with other weights than those of the model, such as an average."""
+    if names := [name for name, state in states if has_array(state)]:
+        _log.warning(
+            "the model has the weights of the training; the states of the callbacks %s hold arrays, which are not "
+            "loaded, such as averaged weights that were validated: they are under 'callbacks' in %s of the checkpoint",
+            ", ".join(names),
+            _checkpoint.STATE,
+        )
 
 
 def load_weights(model: tf.keras.Model, path: Path) -> None:

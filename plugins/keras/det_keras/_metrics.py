@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from det_core.core import DistributedContext
+from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import InvalidTrial
 from det_core.trial.metric_averages import merge_rank_metrics
 
@@ -54,9 +55,8 @@ def reduce_over_slots(
         return dict(logs)
     states = [[[one.numpy() for one in metric.weights] for metric in model.metrics], dict(logs)]
     others = [state for count, state in distributed.allgather((batches, states)) if count]
-    results = _merged(model, others) if batches else {}
-    # A slot without a batch may not know the names of the metrics.
-    return next(filter(None, distributed.allgather(results)), {})
+    results = all_ranks_group(distributed).together(lambda: _merged(model, others) if batches else {})
+    return next(filter(None, results), {})  # a slot without a batch may not know the names of the metrics
 
 
 def _merged(model: tf.keras.Model, states: Sequence[Any]) -> dict[str, Any]:

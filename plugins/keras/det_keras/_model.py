@@ -11,6 +11,7 @@ from det_tensorflow.optimizer import OPTIMIZER_TYPES, uses_exchange
 from det_core.errors import InvalidTrial
 from det_keras import _metrics
 from det_keras._context import TFKerasTrialContext
+from det_keras._data import make_zeros
 
 _log = logging.getLogger("det.keras")
 
@@ -56,7 +57,7 @@ def prepare_model(model: tf.keras.Model, spec: Any) -> Any:
         return step
     if not model.built:
         x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(spec)
-        model(tf.nest.map_structure(_zeros, x), training=False)
+        model(tf.nest.map_structure(make_zeros, x), training=False)
     tf.function(_update).get_concrete_function(model)
     return step
 
@@ -117,7 +118,3 @@ def _check_optimizer(model: tf.keras.Model, context: TFKerasTrialContext) -> Non
             f"{why}, but the model was compiled with an optimizer that was not wrapped; before compile(), add: "
             "optimizer = self.context.wrap_optimizer(tf.keras.optimizers.Adam())"
         )
-
-
-def _zeros(spec: tf.TensorSpec) -> tf.Tensor:
-    return tf.zeros([size or 1 for size in spec.shape], spec.dtype)

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+
+@contextmanager
+def restored_variables(variables: Sequence[tf.Variable]) -> Iterator[None]:
+    """Restore the values of variables after the block, where they have changed."""
+    values = [one.numpy() for one in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, values, strict=True):
+            if not np.array_equal(variable.numpy(), value):
+                variable.assign(value)
 
 
 class RecurrentStates:
@@ -34,11 +47,6 @@ class RecurrentStates:
         for one, own in zip(self._variables, state, strict=True):
             one.assign(own)
 
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Restore the states after the block."""
-        state = self.state()
-        try:
-            yield
-        finally:
-            self.load(state)
+    def kept(self) -> AbstractContextManager[None]:
+        """Return a context that restores the states at its end."""
+        return restored_variables(self._variables)

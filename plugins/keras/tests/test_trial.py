@@ -549,6 +549,20 @@ def test_the_code_of_a_checkpoint_runs_if_it_is_trusted(make_context: Make, tmp_
     assert not {"held_def", "held_size"} & sys.modules.keys()
 
 
+class Averaging(callbacks.Callback):
+    def get_state(self) -> Any:
+        return {"average": [np.ones(2)]}
+
+
+def test_arrays_of_callbacks_that_are_not_loaded_are_named(
+    make_context: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin(make_context(), callbacks=(callbacks.EarlyStopping("loss"), Averaging())).snapshot()(tmp_path)
+    det_keras.load_model_from_checkpoint_path(tmp_path, trial_class=Trial)
+    [warning] = [message for message in caplog.messages if "are not loaded" in message]
+    assert "the states of the callbacks Averaging hold arrays" in warning
+
+
 def test_public_names_can_be_imported_and_are_listed() -> None:
     assert dir(det_keras) == sorted(det_keras.__all__)
     for name in det_keras.__all__:

@@ -55,6 +55,16 @@ def require_admin(request: Request) -> None:
         )
 
 
+def require_admission(request: Request) -> None:
+    """Check that the session or token of the caller has not ended since the request began.
+
+    Raises:
+        RefusedError: it has.
+    """
+    if not request.state.is_admitted():
+        raise RefusedError(401, "your session or token has ended, so nothing was changed; log in again")
+
+
 def require_session(request: Request) -> None:
     """Check that a person has logged in with a browser, so that a token cannot create others that outlive it.
 
@@ -63,6 +73,13 @@ def require_session(request: Request) -> None:
     """
     if not getattr(request.state, "by_cookie", False):
         raise RefusedError(403, "accounts cannot be changed with a token; log in with a browser")
+
+
+def end_token(request: Request) -> None:
+    """Delete the session or token that a request carries, unless it is one that is not in the tracking store."""
+    principal = getattr(request.state, "principal", None)
+    if principal is not None and principal.token_id is not None:
+        site_of(request).store.delete_access_token(principal.token_id)
 
 
 def require_ownership(request: Request, what: str, **record: object) -> None:
@@ -113,9 +130,7 @@ def make_change(request: Request, name: str, target: str | Callable[[T], str], c
 
     def make() -> T:
         result = change()
-        # In the transaction, which may have waited for one that ended all sessions. A new token would outlive them.
-        if not request.state.is_admitted():
-            raise RefusedError(401, "your session or token has ended, so nothing was changed; log in again")
+        require_admission(request)  # in the transaction, which may have waited for one that ended all sessions
         if not isinstance(target, str):
             action.target = target(result)
         return result

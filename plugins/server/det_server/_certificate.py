@@ -39,9 +39,18 @@ def read_certificate_names(certificate: Path, key: Path) -> list[str]:
     return [host_in_url(name) for name in names]
 
 
+def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Let a context use a certificate. A key with a password is an error, and nobody is asked for it at the terminal.
+
+    Raises:
+        OSError, ValueError: the files cannot be used.
+    """
+    context.load_cert_chain(certificate, key, password=lambda: "")
+
+
 def _contexts(certificate: Path, key: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate, key, password=lambda: "")  # else it would ask at the terminal
+    load_certificate(server, certificate, key)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate is trusted itself, whoever issued it

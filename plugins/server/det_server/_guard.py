@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -39,16 +38,15 @@ _OPEN_FILES = "/static/"
 """Path of what the login page needs."""
 _FOR_RUNS = ("/api/store/", "/api/info")
 """Paths that the workers of a run may use."""
-_SLOW_SECONDS = 1.0
-"""Time that a body takes after which the credentials of its request are checked again."""
 
 
 class Guard:
     """ASGI application that admits requests to another one.
 
     It checks the Host header, the origin, and the credentials, and limits bodies. Endpoints find the caller in
-    ``request.state.principal``, whether its credentials are still valid in ``request.state.is_admitted()``, the body in
-    ``request.state.body``, and the client's address in ``request.state.address``.
+    ``request.state.principal``, the time of this check by the monotonic clock in ``request.state.admitted_at``, whether
+    the credentials are still valid in ``request.state.is_admitted()``, the body in ``request.state.body``, and the
+    client's address in ``request.state.address``.
 
     Args:
         app: the guarded application.
@@ -102,27 +100,15 @@ class Guard:
         if state.get("renewed_cookie"):
             send = _credentials.add_cookie(send, self._cookie, state["renewed_cookie"], secure=self._site.is_secure)
         principal: Principal | None = state.get("principal")
-        caller = principal and (principal.name, principal.run)
-        send = self._answers.limit(scope, receive, send, caller)
+        # With all runs of the person, or the tokens of several could take what others need.
+        person, run = (principal.name, principal.run) if principal else (None, None)
+        send = self._answers.limit(scope, receive, send, person)
         if scope["method"] in _READING:
             await self._app(scope, receive, send)
             return
-        with self._bodies.reserve(length, caller):
-            state["body"] = await self._read_body(receive, length, state)
+        with self._bodies.reserve(length, person, run):
+            state["body"] = await self._bodies.read(receive, length)
             await self._app(scope, replay_body(state["body"], receive), send)
-
-    async def _read_body(self, receive: Receive, length: int, state: Mapping[str, Any]) -> bytes:
-        """Return the body of a request, which takes hours if its client likes, and whose caller may still call then.
-
-        Raises:
-            RefusedError: the body came too slowly, or the credentials have ended in the meantime.
-        """
-        begin = time.monotonic()
-        body = await self._bodies.read(receive, length)
-        is_slow = time.monotonic() - begin > _SLOW_SECONDS
-        if is_slow and "is_admitted" in state and not await self._ask_store(state["is_admitted"]):
-            raise RefusedError(401, f"your session or token ended before the request did; {self._how_to_log_in()}")
-        return body
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """Refuse requests under foreign names, and those that pages of other origins send."""
@@ -147,6 +133,7 @@ class Guard:
         """
         path, query = scope["path"], scope["query_string"]
         state: dict[str, Any] = scope.setdefault("state", {})
+        state["admitted_at"] = time.monotonic()
         if path.startswith(API):
             check_client_version(headers)
         if (path, scope["method"]) == _API_LOGIN:  # with whatever token the client had before

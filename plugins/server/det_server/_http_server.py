@@ -15,6 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from det_server._certificate import load_certificate
+
 HEADER_SECONDS = 10.0
 """Maximum time from the first byte of a request, or the start of a connection, to the end of the headers."""
 HEADER_BYTES = 32 << 10
@@ -96,15 +98,19 @@ async def _follow_certificate(files: tuple[Path, Path], served: ssl.SSLContext) 
         loaded = present
         try:
             for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), served):  # an unusable one changes nothing
-                context.load_cert_chain(*files)
-        except OSError as error:
+                load_certificate(context, *files)
+        except (OSError, ValueError) as error:
             _log.warning("the renewed certificate in %s cannot be used: %s", files[0], error)
         else:
             _log.warning("new connections have the renewed certificate in %s", files[0])
 
 
 def _changed_at(file: Path) -> int:
-    return file.stat().st_mtime_ns if file.exists() else 0
+    """Return the time of the last change, or 0 while the file is not there or cannot be read."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _is_own_failure(record: logging.LogRecord) -> bool:

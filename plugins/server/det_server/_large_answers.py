@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from starlette.types import Message, Receive, Scope, Send
 
 from det_core.tracking.remote import MAX_BODY_BYTES
@@ -11,7 +9,7 @@ from det_server._refusal import RefusedError
 from det_server._shares import Shares
 
 MAX_ANSWERS_BYTES = 1 << 30
-"""Maximum size of all large answers that are in memory at the same time. One caller has at most `MAX_BODY_BYTES` of it,
+"""Maximum size of all large answers that are in memory at the same time. One person has at most `MAX_BODY_BYTES` of it,
 which is the size of the largest one."""
 LARGE_BYTES = 1 << 20
 """Size above which an answer is large."""
@@ -26,14 +24,14 @@ class LargeAnswers:
     def __init__(self) -> None:
         self._shares = Shares()
 
-    def limit(self, scope: Scope, receive: Receive, send: Send, caller: Hashable) -> Send:
+    def limit(self, scope: Scope, receive: Receive, send: Send, person: str | None) -> Send:
         """Return a ``send`` that refuses a request whose large answer finds no memory.
 
         Args:
             scope: the request.
             receive: the function of the server.
             send: the function of the server.
-            caller: the caller, who leaves memory to others.
+            person: the person, who leaves memory to others, or None for somebody who has not logged in.
         """
         start: Message | None = None
         is_refused = False
@@ -50,7 +48,7 @@ class LargeAnswers:
             if first and len(body) > LARGE_BYTES:
                 try:
                     with self._shares.reserve(
-                        caller, len(body), each=MAX_BODY_BYTES, total=MAX_ANSWERS_BYTES, refusal=_REFUSAL
+                        person, len(body), each=MAX_BODY_BYTES, total=MAX_ANSWERS_BYTES, refusal=_REFUSAL
                     ):
                         await send(first)
                         await _send_in_parts(send, message)

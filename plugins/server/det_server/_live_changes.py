@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from det_core.errors import DetError
 from det_server._live_rows import LiveRows, RowValues, Topics
@@ -125,6 +126,7 @@ class LiveChanges:
         self._poller: asyncio.Task[None] | None = None
         self._cursor = ""
         self._has_cursor = asyncio.Event()
+        self._connecting = WeakValueDictionary[str, asyncio.Lock]()
 
     @property
     def open_pages(self) -> int:
@@ -182,7 +184,10 @@ class LiveChanges:
     async def _send_present(self, subscription: Subscription, cursor: str) -> None:
         """Queue the present rows, and what a page has missed since the cursor that it names."""
         try:
-            subscription.put_rows(await _in_thread(lambda: self._rows.read([subscription.topics])))
+            # One page of a person after the other, or one that connects again and again would keep others from reading.
+            async with self._connecting.setdefault(subscription.viewer.name, asyncio.Lock()):
+                rows = await _in_thread(lambda: self._rows.read([subscription.topics]))
+            subscription.put_rows(rows)
             if cursor:
                 await self._has_cursor.wait()  # what happens after this read is left to the poller
                 missed = await _in_thread(lambda: self._store.changes(cursor))

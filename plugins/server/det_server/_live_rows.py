@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from det_core.interfaces.records import ExperimentRecord, TrialRecord, TrialResult
+from det_core.interfaces.records import (
+    ExperimentRecord,
+    ExperimentSummary,
+    State,
+    TrialRecord,
+    TrialResult,
+    searcher_metric,
+)
 from det_core.tracking.control import lacks_runner
-from det_server._rendering import format_metric, format_number, format_percent, format_record_time, state_word
+from det_server._rendering import (
+    format_divergence,
+    format_excerpt,
+    format_metric,
+    format_number,
+    format_percent,
+    format_record_time,
+    state_word,
+)
 
 if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
@@ -72,40 +88,98 @@ class LiveRows:
     def _experiment_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
         experiments = self._store.experiments_by_id(ids)
         summaries = self._store.experiment_summaries([one.id for one in experiments])
-        runners = self._store.lease_holders()
-        return {
-            f"experiment/{one.id}": {
-                **_common_values(one),
-                "best": format_metric(summary.best.value if summary.best else None),
-                "trials": str(summary.trials),
-                "failed": str(summary.failed_trials or ""),
-                "orphaned": "yes" if lacks_runner(one, runners.get(one.id)) else "",
-                "checkpoints": str(summary.checkpoints),
-            }
-            for one in experiments
-            for summary in [summaries[one.id]]
-        }
+        rows = experiment_values(self._store, experiments, summaries)
+        return {f"experiment/{experiment_id}": values for experiment_id, values in rows.items()}
 
     def _trial_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
-        results = results_of_trials(self._store, self._store.trials_by_id(ids))
-        return {f"trial/{trial_id}": _trial_values(result) for trial_id, result in results.items()}
+        rows = trial_values(self._store, results_of_trials(self._store, self._store.trials_by_id(ids)))
+        return {f"trial/{trial_id}": values for trial_id, values in rows.items()}
 
 
-def results_of_trials(store: TrackingStore, trials: Collection[TrialRecord]) -> dict[int, TrialResult]:
-    """Return trials of any experiments with their best and latest values, by id."""
-    ids = [trial.id for trial in trials]
-    experiments = dict.fromkeys(trial.experiment_id for trial in trials)
-    results = (result for one in experiments for result in store.trial_results(one, trial_ids=ids))
-    return {result.trial.id: result for result in results}
+def experiment_values(
+    store: TrackingStore, experiments: Collection[ExperimentRecord], summaries: Mapping[int, ExperimentSummary]
+) -> dict[int, RowValues]:
+    """Return the texts of experiments that change, by id.
+
+    Args:
+        store: the tracking store.
+        experiments: the experiments.
+        summaries: their summaries by id.
+    """
+    runners = store.lease_holders()
+    bests = {
+        trial_id: searcher_metric(one.config)[0]
+        for one in experiments
+        if (trial_id := summaries[one.id].best_trial_id) is not None
+    }
+    failed = {trial.id for trial in store.trials_by_id(list(bests)) if trial.state is State.ERROR}
+    diverged = _divergences(store, bests)
+    return {
+        one.id: {
+            **_common_values(one),
+            "best": format_metric(summary.best.value if summary.best else None),
+            "best_failed": "failed trial" if summary.best_trial_id in failed else "",
+            "best_diverged": diverged.get(summary.best_trial_id or 0, ""),
+            "trials": str(summary.trials),
+            "failed": f"{summary.failed_trials} of {summary.trials} failed" if summary.failed_trials else "",
+            "error": format_excerpt(one.error or ""),
+            "orphaned": "no runner" if lacks_runner(one, runners.get(one.id)) else "",
+            "checkpoints": str(summary.checkpoints),
+        }
+        for one in experiments
+        for summary in [summaries[one.id]]
+    }
 
 
-def _trial_values(result: TrialResult) -> RowValues:
+def results_of_trials(store: TrackingStore, trials: Collection[TrialRecord]) -> list[TrialResult]:
+    """Return trials of any experiments with their best and latest values."""
+    by_experiment = defaultdict[int, list[int]](list)
+    for trial in trials:
+        by_experiment[trial.experiment_id].append(trial.id)
+    return [result for one, ids in by_experiment.items() for result in store.trial_results(one, trial_ids=ids)]
+
+
+def trial_values(store: TrackingStore, results: Iterable[TrialResult]) -> dict[int, RowValues]:
+    """Return the texts of trials that change, by id.
+
+    Args:
+        store: the tracking store.
+        results: trials of any experiments.
+    """
+    by_id = {result.trial.id: result for result in results}
+    experiments = store.experiments_by_id({result.trial.experiment_id for result in by_id.values()})
+    metrics = {one.id: searcher_metric(one.config)[0] for one in experiments}
+    diverged = _divergences(
+        store, {trial_id: metrics.get(result.trial.experiment_id, "") for trial_id, result in by_id.items()}
+    )
+    return {trial_id: _trial_values(result, diverged.get(trial_id, "")) for trial_id, result in by_id.items()}
+
+
+def _divergences(store: TrackingStore, metrics: Mapping[int, str]) -> dict[int, str]:
+    """Return since when the validations of trials are NaN or infinite, for those whose are.
+
+    Args:
+        store: the tracking store.
+        metrics: ids of the trials mapped to the metric.
+    """
+    of_metric: dict[str, list[int]] = {}
+    for trial_id, metric in metrics.items():
+        of_metric.setdefault(metric, []).append(trial_id)
+    return {
+        trial_id: format_divergence(*since)
+        for metric, ids in of_metric.items()
+        for trial_id, since in store.divergences(ids, metric, group="validation").items()
+    }
+
+
+def _trial_values(result: TrialResult, diverged: str) -> RowValues:
     trial, best = result.trial, result.best
     return {
         **_common_values(trial),
         "batches": format_number(trial.steps_completed),
         "best": format_metric(best.value if best else None),
         "best_at": format_number(best.steps_completed if best else None),
+        "diverged": diverged,
         "run": str(trial.run_id),
     }
 

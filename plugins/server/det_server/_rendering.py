@@ -8,6 +8,7 @@ from enum import Enum
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from det_core.cli.render.formats import elapsed_time, format_count, format_size, mask_references
-from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
+from det_core.interfaces.records import CheckpointState, ExperimentRecord, State, TrialRecord
+from det_core.json_values import name_non_finite
 from det_core.tracking.printable import printable_text
 from det_server._ansi_text import colored_segments
 
@@ -24,9 +26,10 @@ STATIC_DIRECTORY = Path(__file__).parent / "static"
 """Directory of style sheets and scripts."""
 _LONGEST_TEXT = 10_000
 """Maximum number of characters of one value on a page."""
+_LONGEST_EXCERPT = 120
 _PLACES = (("/experiments", "Experiments"), ("/compare", "Compare"), ("/models", "Models"), ("/plugins", "Plugins"))
 _ADMIN_PLACES = (("/users", "Users"), ("/audit", "Audit"))
-_STATE_WORDS = {
+_STATE_WORDS: dict[str, str] = {
     State.ACTIVE: "running",
     State.QUEUED: "waiting",
     State.STOPPING_CANCELED: "stopping",
@@ -98,6 +101,21 @@ def format_metric(value: float | None) -> str:
     return format_number(value) if "e" in text or "n" in text else text.replace("-", "−")  # noqa: RUF001
 
 
+def format_divergence(step: int, value: float) -> str:
+    """Format since when a metric is NaN or infinite.
+
+    Args:
+        step: number of batches of the first such report.
+        value: value of that report.
+    """
+    return f"{name_non_finite(value)} since batch {format_number(step)}"
+
+
+def format_excerpt(text: str) -> str:
+    """Return the beginning of a text of unknown origin, in one line."""
+    return shorten(clean_text(text), _LONGEST_EXCERPT, placeholder="…")
+
+
 def format_elapsed(start: datetime, end: datetime | None) -> str:
     """Format the time from start to end, or to now, in its two greatest units."""
     seconds = max(round(elapsed_time(start, end).total_seconds()), 0)
@@ -121,9 +139,11 @@ def format_percent(share: float) -> str:
     return f"{share:.0%}".replace("%", "\u2009%")
 
 
-def state_word(state: State | Enum) -> str:
+def state_word(state: Enum) -> str:
     """Return the word for a state in running text."""
-    return _STATE_WORDS.get(state, str(state.value).lower().replace("_", " "))  # type: ignore[arg-type]
+    if state is CheckpointState.ACTIVE:  # which equals the other one
+        return "being saved"
+    return _STATE_WORDS.get(state.value, str(state.value).lower().replace("_", " "))
 
 
 def clean_text(value: object) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Iterator
+import math
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
-from det_core.tracking.remote import MAX_BODY_BYTES, max_call_bytes
+from det_core.tracking.remote import MAX_BODY_BYTES, RunAccess, max_call_bytes
 from det_server._refusal import RefusedError
 from det_server._shares import Shares
 
@@ -24,10 +25,15 @@ _LIMITS = {
 """Maximum sizes of bodies by path."""
 _STORE = "/api/store/"
 _BUFFERED_BYTES = 512 << 20
-"""Maximum size of all bodies over `_DEFAULT_BYTES` that are in memory at the same time. One caller has at most
+"""Maximum size of all bodies over `_DEFAULT_BYTES` that are in memory at the same time. One person has at most
 `MAX_BODY_BYTES` of it."""
 _SMALL_BUFFERED_BYTES = 128 << 20
 """Maximum size of all other bodies that are in memory at the same time."""
+_SMALL_BUFFERED_BYTES_PER_PERSON = 32 << 20
+"""Maximum size of those of one person, or of all who have not logged in."""
+_BUFFERED_BYTES_PER_RUN = 64 << 20
+"""Maximum size of all bodies of the workers of a run, which leave the rest of what their user has to others of it. It
+is that of two calls."""
 _IDLE_SECONDS = 20.0
 """Maximum time between two parts of a body."""
 _BYTES_PER_SECOND = 16 << 10
@@ -52,25 +58,30 @@ class BodyReader:
         small_buffered: int = _SMALL_BUFFERED_BYTES,
         idle: float = _IDLE_SECONDS,
     ) -> None:
-        self._limits = {"large": buffered, "small": small_buffered}
-        self._kinds, self._callers = Shares(), Shares()
+        self._buffered, self._small_buffered = buffered, small_buffered
+        self._large, self._small, self._of_runs = Shares(), Shares(), Shares()
         self._idle = idle
 
     @contextmanager
-    def reserve(self, length: int, caller: Hashable) -> Iterator[None]:
+    def reserve(self, length: int, person: str | None, run: RunAccess | None = None) -> Iterator[None]:
         """Reserve memory for a body during the block.
 
         Args:
             length: length that the request announces.
-            caller: the caller, who leaves memory to others.
+            person: the person, who leaves memory to others, or None for somebody who has not logged in.
+            run: the run of the person whose workers send it.
 
         Raises:
             RefusedError: too much is reserved already.
         """
-        kind = "large" if length > _DEFAULT_BYTES else "small"
+        if length > _DEFAULT_BYTES:
+            shares, each, total = self._large, MAX_BODY_BYTES, self._buffered
+        else:
+            shares, each, total = self._small, _SMALL_BUFFERED_BYTES_PER_PERSON, self._small_buffered
+        of_run = _BUFFERED_BYTES_PER_RUN if run else math.inf
         with (
-            self._kinds.reserve(kind, length, each=self._limits[kind], refusal=_REFUSAL),
-            self._callers.reserve(caller, length, each=MAX_BODY_BYTES, refusal=_REFUSAL),
+            shares.reserve(person, length, each=each, total=total, refusal=_REFUSAL),
+            self._of_runs.reserve(run, length, each=of_run, refusal=_REFUSAL),
         ):
             yield
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from enum import Enum
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from det_server._accounts import require_admission
+from det_server._site import site_of
+
 T = TypeVar("T")
+Endpoint = Callable[[Request], Response]
+
+WAITING_SECONDS = 1.0
+"""Time after which the credentials of a request that waits for its body or for a thread are checked again."""
 
 
 class Work(Enum):
-    """Kinds of work. Pages have the threads of the framework."""
+    """Kinds of work. Files, and what comes in parts, have the threads of the framework."""
 
+    PAGES = "pages"
     CREDENTIALS = "checks of who calls"
     LOGINS = "checks of passwords"
     READING_CALLS = "calls that read"
@@ -29,9 +41,10 @@ class Work(Enum):
 
 
 THREADS = {
+    Work.PAGES: 8,  # so that half of them and of calls that read do not have all 8 transactions that read at a time
     Work.CREDENTIALS: 16,
     Work.LOGINS: 4,
-    Work.READING_CALLS: 6,  # of the 8 transactions that read at a time, so that checks of who calls need not wait
+    Work.READING_CALLS: 6,
     Work.WRITING_CALLS: 16,
     Work.CHANGES: 8,
     Work.DOWNLOADS: 16,
@@ -43,21 +56,56 @@ THREADS = {
 
 
 class Threads:
-    """Threads of one server."""
+    """Threads of one server. Of each kind, one person has half of them at most, but at least one."""
 
     def __init__(self) -> None:
         self._limiters = {work: anyio.CapacityLimiter(number) for work, number in THREADS.items()}
+        self._shares = WeakValueDictionary[tuple[Work, str], asyncio.Semaphore]()
 
-    async def run(self, work: Work, function: Callable[..., T], *args: object) -> T:
-        """Return the result of a function, which runs in a thread as soon as one of its kind is free."""
-        return await anyio.to_thread.run_sync(function, *args, limiter=self._limiters[work])
+    async def run(self, work: Work, function: Callable[..., T], *args: object, person: str | None = None) -> T:
+        """Return the result of a function, which runs in a thread as soon as one of its kind is free.
+
+        Args:
+            work: the kind.
+            function: the function.
+            args: its arguments.
+            person: the person who asks for it, or None if that does not matter.
+        """
+        share: AbstractAsyncContextManager[None] = nullcontext()
+        if person is not None:
+            share = self._shares.setdefault((work, person), asyncio.Semaphore(max(THREADS[work] // 2, 1)))
+        async with share:
+            return await anyio.to_thread.run_sync(function, *args, limiter=self._limiters[work])
 
 
-def in_threads(work: Work, endpoint: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+def in_threads(work: Work, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that runs in the threads of a kind of work."""
 
     async def run(request: Request) -> Response:
-        threads: Threads = request.app.state.threads
-        return await threads.run(work, endpoint, request)
+        return await run_endpoint(work, endpoint, request)
 
     return run
+
+
+async def run_endpoint(work: Work, endpoint: Endpoint, request: Request) -> Response:
+    """Return the answer of an endpoint, which runs in a thread as soon as one of its kind is free.
+
+    Raises:
+        RefusedError: the credentials of the request have ended while it waited.
+    """
+    threads: Threads = request.app.state.threads
+    return await threads.run(work, _answer, endpoint, request, person=_person(request))
+
+
+def _person(request: Request) -> str | None:
+    """Return the name of the caller, the address of one who has not logged in, or None if there is only one user."""
+    if not site_of(request).has_users:
+        return None
+    return request.state.principal.name if hasattr(request.state, "principal") else str(request.state.address)
+
+
+def _answer(endpoint: Endpoint, request: Request) -> Response:
+    waited = time.monotonic() - request.state.admitted_at > WAITING_SECONDS
+    if waited and hasattr(request.state, "is_admitted"):
+        require_admission(request)
+    return endpoint(request)

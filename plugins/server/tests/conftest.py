@@ -1,9 +1,13 @@
-"""Fixtures for a site over a tracking store, with and without users."""
+"""Fixtures for a site over a tracking store, with and without users.
+
+Tests that take `store` run on SQLite, and in ``make test-more`` also on a private PostgreSQL server, except for those
+in `SQLITE_ONLY`, with one case each.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,16 +18,35 @@ from det_core.interfaces.account_records import Role
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.tracking import open_store
+from tests.postgresql import PostgreSQL, delete_all_rows, running_postgresql
 
 from .serving import ServedSite, account_access, local_access, served, site_without_server
 
 KEPT = ("DET_HOME", "DET_SLOTS_DIR", "DET_SOAK")
 """Variables of the tests themselves."""
+SQLITE_ONLY: Mapping[str, str] = {
+    "test_load": "its servers open the store in DET_HOME",
+    "test_runner_keeper": "its servers open the store in DET_HOME",
+    "test_server_command": "the command opens the store in DET_HOME",
+    "test_user_command": "the command opens the store in DET_HOME",
+}
+"""Modules that do not run on PostgreSQL, with the reasons."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests in the browser last, because an event loop runs in this thread from its start to its end."""
+    """Run the tests in the browser last, because an event loop runs in this thread from its start to its end.
+
+    On PostgreSQL, leave all but one case of each test to the soak.
+    """
     items.sort(key=lambda item: "browser" in item.path.parts)
+    seen: set[str] = set()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if hasattr(item, "callspec") and item.callspec.params.get("backend") == "postgresql":
+            if name in seen:
+                item.add_marker(pytest.mark.soak)
+            seen.add(name)
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +60,45 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames and metafunc.definition.path.stem not in SQLITE_ONLY:
+        on_postgresql = pytest.param("postgresql", marks=pytest.mark.slow)
+        on_sqlite = pytest.param("sqlite", id=pytest.HIDDEN_PARAM)
+        metafunc.parametrize("backend", [on_sqlite, on_postgresql], indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> str:
+    """Return ``sqlite`` or ``postgresql``."""
+    return str(getattr(request, "param", "sqlite"))
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    with running_postgresql() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_database(postgresql: PostgreSQL) -> str:
+    """Return the URL of the database that tests use in turn."""
+    return postgresql.create_database()
+
+
 @pytest.fixture
-def store(det_home: Path) -> Iterator[TrackingStore]:
-    """Return the embedded tracking store."""
+def store(
+    request: pytest.FixtureRequest, backend: str, det_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TrackingStore]:
+    """Return the tracking store that commands use."""
+    if backend == "sqlite":
+        with open_store() as opened:
+            yield opened
+        return
+    url: str = request.getfixturevalue("shared_database")
+    monkeypatch.setenv("DET_MASTER", url)
     with open_store() as opened:
         yield opened
+    delete_all_rows(url)
 
 
 @pytest.fixture

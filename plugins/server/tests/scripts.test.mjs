@@ -70,6 +70,8 @@ test("a picture is SVG whose names are text", () => {
   assert.ok(!svg.includes("<circle"), "what a log scale cannot show is left out");
   const point = curves.toSvg([{ id: 1, label: "trial 1", x: [3], y: [2] }], { ...look, log: false });
   assert.match(point, /<circle cx="[\d.]+" cy="[\d.]+"/);
+  const ended = curves.toSvg([{ id: 1, label: "trial 1", note: "NaN since batch 3", x: [1, 2], y: [1, 2] }], { ...look, log: false });
+  assert.match(ended, /<title>trial 1, NaN since batch 3<\/title><\/polyline><path d="M[\d.,]+m-4-4l8 8m0-8l-8 8"/);
 });
 
 test("axes place numbers and names between 0 and 1", () => {

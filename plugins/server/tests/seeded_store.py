@@ -213,6 +213,7 @@ def _failed(store: TrackingStore) -> int:
     for number in (1, 2):
         run = store.start_run(trial.id, allocation_id=f"f{number}").run_id
         report_curve(store, trial, run, range(10, 120 * number, 10), 0.1)
+        store.report_metrics([_report(trial, run, "validation", 120 * number, {"val_loss": math.nan})])
         _logs(
             store,
             trial,

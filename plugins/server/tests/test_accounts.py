@@ -8,12 +8,13 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from det_server import _access, _guard, _passwords
+from det_server import _access, _passwords, _threads
 from det_server._access import AccountAccess, LocalAccess, role_of_scope
 from det_server._passwords import hash_password
 from det_server._principal import Principal
 from det_server._request_bodies import BodyReader
 from det_server._signatures import Signer, load_signing_key
+from det_server._threads import Threads, Work
 
 from det_core.errors import RecordNotFound
 from det_core.home import user_name
@@ -77,6 +78,7 @@ def test_a_logout_of_a_program_ends_its_token(team: ServedSite) -> None:
     assert ann.get("/api/info").json["user"] == "ann"
     assert ann.call("/api/logout").status == 200
     assert ann.get("/api/info").status == 401
+    assert (team.store.actions()[0].user, team.store.actions()[0].action) == ("ann", "logout")
 
 
 def test_a_program_logs_in_with_whatever_token_it_had_before(team: ServedSite, local: ServedSite) -> None:
@@ -96,23 +98,33 @@ def test_a_new_password_and_a_deactivation_end_everything(team: ServedSite, chan
     assert program.get("/api/info").status == 401
 
 
+@pytest.mark.parametrize("waits_for", ["body", "thread"])
 @pytest.mark.parametrize("kind", ["browser", "program"])
 @pytest.mark.parametrize("change", [{"password": ""}, {"active": False}, {"role": Role.USER}], ids=str)
 def test_a_request_that_was_begun_before_its_sender_lost_rights_changes_nothing(
-    team: ServedSite, monkeypatch: pytest.MonkeyPatch, kind: str, change: dict[str, Any]
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch, kind: str, change: dict[str, Any], waits_for: str
 ) -> None:
-    """Its body takes hours if the sender likes."""
+    """Its body takes hours if the sender likes, and hundreds of other requests of the sender may be before it."""
     team.add_user("boss", Role.ADMIN)
-    root, read = team.log_in("root") if kind == "browser" else team.program("root"), BodyReader.read
+    root = team.log_in("root") if kind == "browser" else team.program("root")
+    read, run = BodyReader.read, Threads.run
 
     async def read_slowly(self: BodyReader, receive: Any, length: int) -> bytes:
         team.store.edit_user("root", **change)
         return await read(self, receive, length)
 
-    monkeypatch.setattr(_guard, "_SLOW_SECONDS", 0)
-    monkeypatch.setattr(BodyReader, "read", read_slowly)
-    send = root.post if kind == "browser" else root.call
-    assert send("/models" if kind == "browser" else "/api/store/create_model", {"name": "m"}).status == 401
+    async def run_late(self: Threads, work: Work, *called: Any, **options: Any) -> Any:
+        if work is not Work.CREDENTIALS:
+            team.store.edit_user("root", **change)
+        return await run(self, work, *called, **options)
+
+    monkeypatch.setattr(_threads, "WAITING_SECONDS", 0)
+    if waits_for == "body":
+        monkeypatch.setattr(BodyReader, "read", read_slowly)
+    else:
+        monkeypatch.setattr(Threads, "run", run_late)
+    send, path = (root.post, "/models") if kind == "browser" else (root.call, "/api/store/create_model")
+    assert send(path, {"name": "m"}).status == 401
     assert team.store.models() == []
 
 

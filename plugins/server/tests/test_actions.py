@@ -68,7 +68,7 @@ def test_archive_labels_and_notes(local: ServedSite) -> None:
     local.store.edit_experiment(experiment_id, add_labels=["old", "kept"])
     assert owner.post(f"/experiments/{experiment_id}/labels", {"labels": "kept, <b>new</b>,, kept "}).status == 303
     assert list(local.store.experiment(experiment_id).labels) == ["kept", "<b>new</b>"]
-    assert owner.post(f"/experiments/{experiment_id}/labels", {"labels": "x" * 101}).status == 400
+    assert owner.post(f"/experiments/{experiment_id}/labels", {"labels": "x" * 201}).status == 409
     assert owner.post(f"/experiments/{experiment_id}/notes", {"notes": "one\r\ntwo "}).status == 303
     assert local.store.experiment(experiment_id).notes == "one\ntwo"
     assert [entry.action for entry in reversed(local.store.actions())] == ["archive", "unarchive", "labels", "notes"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_server._threads import Threads, Work
 from det_server.api import _deletions
 from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
 
@@ -219,9 +220,37 @@ def test_what_is_no_file_is_not_found(local: ServedSite, stored: Path) -> None:
     os.mkfifo(directory / "pipe")
     (directory / "nowhere").symlink_to("nothing")
     (directory / "outside").symlink_to("/etc")
+    (directory / "same").symlink_to("sub/empty")
     names = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json)
     for name in ("empty/", "pipe", "nowhere", "outside"):
         assert ask(local.commands, names.index(name))[0] == 404
+    assert ask(local.commands, names.index("same")) == (200, b"")
+
+
+@pytest.mark.parametrize("replaced", ["model.pth", "sub"])
+def test_a_link_that_takes_the_place_of_a_checked_file_is_not_followed(
+    local: ServedSite, stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: str
+) -> None:
+    """Workers on other hosts may write to the storage, and read nothing else of the server."""
+    path, run = stored / UUID / replaced, Threads.run
+    name = "sub/empty" if path.is_dir() else replaced
+    content, secret = (path.parent / name).read_bytes(), tmp_path / "secret"
+    if path.is_dir():
+        secret.mkdir()
+    (secret / "empty" if path.is_dir() else secret).write_bytes(b"of the server")
+
+    async def replace_meanwhile(self: Threads, work: Work, *called: Any, **options: Any) -> Any:
+        answer = await run(self, work, *called, **options)
+        if work is Work.DOWNLOADS:
+            path.rename(tmp_path / "original")
+            path.symlink_to(secret)
+        return answer
+
+    number = sorted(local.commands.get(f"/api/checkpoints/{UUID}/files").json).index(name)
+    monkeypatch.setattr(Threads, "run", replace_meanwhile)
+    assert ask(local.commands, number) == (200, content)
+    monkeypatch.undo()
+    assert ask(local.commands, number)[0] == 404
 
 
 def test_only_complete_checkpoints_are_served(local: ServedSite, stored: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import anyio.to_thread
 import pytest
 from det_server import (
     _credentials,
@@ -20,12 +19,10 @@ from det_server import (
 )
 from det_server.api import _checkpoint_files, _deletions
 
+from det_core.interfaces.records import LONGEST_LABEL, MAX_LABELS
+
 MIB, KIB = 1 << 20, 1 << 10
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
-
-
-async def _pages() -> int:
-    return int(anyio.to_thread.current_default_thread_limiter().total_tokens)
 
 
 LIMITS = {
@@ -36,18 +33,21 @@ LIMITS = {
     "bodies in memory together": [
         _request_bodies._BUFFERED_BYTES // MIB,
         _request_bodies._DEFAULT_BYTES // MIB,
-        _request_bodies._SMALL_BUFFERED_BYTES // MIB,
         _request_bodies.MAX_BODY_BYTES // MIB,
+        _request_bodies._SMALL_BUFFERED_BYTES // MIB,
+        _request_bodies._SMALL_BUFFERED_BYTES_PER_PERSON // MIB,
+        _request_bodies._BUFFERED_BYTES_PER_RUN // MIB,
     ],
     "answers over 1 MiB in memory together": [
         _large_answers.MAX_ANSWERS_BYTES // MIB,
         _large_answers.MAX_BODY_BYTES // MIB,
     ],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
+    "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
     "deletions that are waited for": [_deletions.MAX_DELETIONS_PER_PERSON],
-    "work at a time": [anyio.run(_pages), *_threads.THREADS.values()],
+    "work at a time": list(_threads.THREADS.values()),
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],
         _login_limits._LIMITS["address"],

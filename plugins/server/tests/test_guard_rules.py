@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 from weakref import WeakSet
 
@@ -174,13 +175,16 @@ def test_large_bodies_leave_memory_for_small_ones() -> None:
             pass
 
 
-def test_one_caller_leaves_memory_to_others() -> None:
+@pytest.mark.parametrize(("length", "number"), [(MAX_BODY_BYTES, 1), (1 << 20, 32)])
+def test_one_person_leaves_memory_to_others(length: int, number: int) -> None:
     reader = BodyReader(buffered=3 * MAX_BODY_BYTES)
     for _ in range(2):  # the memory is free again afterwards
-        with reader.reserve(MAX_BODY_BYTES, "ann"):
-            with pytest.raises(RefusedError, match="try again"), reader.reserve(1, "ann"):
+        with ExitStack() as held:
+            for _ in range(number):
+                held.enter_context(reader.reserve(length, "ann"))
+            with pytest.raises(RefusedError, match="try again"), reader.reserve(length, "ann"):
                 pass
-            with reader.reserve(MAX_BODY_BYTES, "bob"):
+            with reader.reserve(length, "bob"):
                 pass
 
 

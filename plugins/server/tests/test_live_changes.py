@@ -7,16 +7,17 @@ import http.client
 import json
 import math
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from det_server import _live_changes
 from det_server._live_changes import Event, LiveChanges, Subscription, Viewer
-from det_server._live_rows import Topics
-from det_server.pages import live
+from det_server._live_rows import LiveRows, Topics
 
 from det_core.errors import StoreBusy
 from det_core.interfaces.account_records import Role
@@ -137,6 +138,30 @@ def test_a_report_arrives_with_the_next_poll_and_only_what_changed_is_sent(store
     reading(store, body)
 
 
+def test_failures_and_divergences_arrive_without_a_reload(store: TrackingStore) -> None:
+    experiment, run = new_run(store)
+    topics = Topics(experiments=frozenset({experiment}), trials=frozenset({run.trial_id}))
+
+    async def body(changes: CountedChanges) -> None:
+        reader = Reader(changes.events(ANN, topics))
+        await reader.next("rows")
+        await changes.next_poll()
+        report(store, run, 1, 0.5)
+        await reader.next("rows")
+        report(store, run, 2, math.nan)
+        rows = await reader.next("rows")
+        assert rows[f"trial/{run.trial_id}"] == {"batches": "2", "diverged": "NaN since batch 2"}
+        assert rows[f"experiment/{experiment}"] == {"best_diverged": "NaN since batch 2"}
+        store.set_trial_state(run.trial_id, State.ERROR)
+        row = (await reader.next("rows"))[f"experiment/{experiment}"]
+        assert row == {"failed": "1 of 1 failed", "best_failed": "failed trial"}
+        store.set_experiment_state(experiment, State.ERROR, error="trial 1 failed")
+        assert (await reader.next("rows"))[f"experiment/{experiment}"]["error"] == "trial 1 failed"
+        await reader.close()
+
+    reading(store, body)
+
+
 def test_pages_hear_only_of_their_own_topics(store: TrackingStore) -> None:
     (_, run), (_, other) = new_run(store), new_run(store)
 
@@ -185,11 +210,6 @@ def test_a_page_carries_the_cursor_that_it_was_rendered_at(local: ServedSite, pa
     (cursor,) = re.findall(r'<body[^>]* data-cursor="([^"]+)">', local.owner.get(path).text)
     report(local.store, run, 1, 1.0)
     assert list(local.store.changes(cursor).metrics) == [run.trial_id]
-
-
-def test_the_cursors_of_all_databases_are_accepted() -> None:
-    longest = ";".join((",".join(["9" * 19] * 6), ",".join(["9" * 19] * 7)))
-    assert live._CURSOR.fullmatch(longest)
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "9.9.9.9", "-1", "1,2,3"])
@@ -368,6 +388,50 @@ def test_updates_continue_after_the_store_was_unavailable(
         await reader.close()
 
     reading(store, body)
+
+
+def test_pages_of_a_person_that_connect_read_one_after_the_other(store: TrackingStore) -> None:
+    """Otherwise a viewer whose pages connect again and again would keep those of others from reading."""
+    vic, ann = Topics(experiments=frozenset({1})), Topics(experiments=frozenset({2}))
+    begun, may_end = list[Any](), threading.Event()
+
+    def read(pages: Any) -> dict[str, Any]:
+        begun.append(pages)
+        assert may_end.wait(LIMIT)
+        return {}
+
+    async def body(changes: CountedChanges) -> None:
+        vars(changes)["_rows"] = SimpleNamespace(read=read, keys=LiveRows.keys)
+        streams = [changes.events(Viewer("vic", lambda: True), vic) for _ in range(3)] + [changes.events(ANN, ann)]
+        for stream in streams:
+            await anext(stream)
+        waiting = [asyncio.create_task(anext(stream)) for stream in streams]
+        while [ann] not in begun:
+            await asyncio.sleep(0.01)
+        assert begun.count([vic]) == 1
+        may_end.set()
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    reading(store, body)
+
+
+def test_trials_are_read_by_experiment(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking each of many experiments for all trials would take minutes for the pages of a single viewer."""
+    (one, run), (other, following) = new_run(store), new_run(store)
+    asked, trial_results = list[Any](), store.trial_results
+
+    def ask(experiment_id: int, *, trial_ids: Any) -> Any:
+        asked.append((experiment_id, trial_ids))
+        return trial_results(experiment_id, trial_ids=trial_ids)
+
+    monkeypatch.setattr(store, "trial_results", ask)
+    trials = [run.trial_id, following.trial_id]
+    assert LiveRows(store).read([Topics(trials=frozenset(trials))]).keys() == {f"trial/{each}" for each in trials}
+    assert sorted(asked) == [(one, [run.trial_id]), (other, [following.trial_id])]
 
 
 def test_a_browser_that_goes_away_ends_its_stream(served_local: ServedSite) -> None:

@@ -33,10 +33,15 @@ from .serving import Client, ServedSite, local_access, site_without_server
 
 
 @pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Seeded, Client]]:
+def seeded(
+    request: pytest.FixtureRequest, backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Seeded, Client]]:
     """Return a seeded store to all tests of the module, which only read."""
-    directory = tmp_path_factory.mktemp("seeded")
-    with open_store(f"sqlite:///{directory}/det.db") as store:
+    if backend == "postgresql":
+        url = request.getfixturevalue("postgresql").create_database()
+    else:
+        url = f"sqlite:///{tmp_path_factory.mktemp('seeded')}/det.db"
+    with open_store(url) as store:
         ids = seed_store(store, trials=8, batches=640)
         yield ids, site_without_server(store, local_access).owner
 
@@ -353,13 +358,41 @@ def test_failures_are_visible_in_all_tables(local: ServedSite) -> None:
         r"<tr>\s*<td class=.n. data-label=.id.>.*?</tr>", local.owner.get("/experiments").text, re.DOTALL
     )
     assert "trial 1 failed" in row
-    assert re.search(r">3</span>\s*<span class=.note.>2 failed<", row)
-    assert re.search(r">0\.0+</span>\s*<span class=.note.>failed trial<", row)
+    assert re.search(r">3</span>\s*<span class=.note. data-live=[^>]+>2 of 3 failed<", row)
+    assert re.search(r">0\.0+</span>\s*<span class=.note. data-live=[^>]+>failed trial<", row)
     page = local.owner.get(f"/experiments/{experiment}").text
     assert "by trial 1, which failed" in page
     assert "3, 2 failed" in page
     assert "ValueError: bad &lt;batch&gt; 1" in page
     assert "<strong>Failed.</strong> ValueError: bad &lt;batch&gt; 0" in local.owner.get("/trials/1").text
+
+
+def test_all_tables_and_charts_say_since_when_a_metric_is_no_number(local: ServedSite) -> None:
+    store = local.store
+    experiment = store.create_experiment(config={"name": "x", "searcher": {"metric": "loss"}}).id
+    for seed, values in enumerate(({600: 1.0, 1200: math.nan, 1800: math.nan}, {600: 2.0, 1200: 3.0})):
+        trial = store.create_trial(experiment, hparams={}, seed=seed).id
+        run = store.start_run(trial, allocation_id=f"a{seed}").run_id
+        store.report_metrics(
+            [
+                MetricsReport(
+                    trial_id=trial, run_id=run, group="validation", steps_completed=step, metrics={"loss": loss}
+                )
+                for step, loss in values.items()
+            ]
+        )
+    client, note = local.owner, r"NaN since batch 1200"
+    for path, before in {
+        "/experiments": "best_failed.></span>",
+        f"/experiments/{experiment}": "1.000</span>",
+        "/trials/1": "600</span>",
+        "/compare?trials=1,2": "loss</span>",
+    }.items():
+        assert re.search(rf"{before}\s*<span class=.note. data-live=[^>]+>{note}<", client.get(path).text), path
+        assert client.get(path).text.count(f">{note}<") == 1
+    assert f"1.000 by trial 1, {note}" in client.get(f"/experiments/{experiment}").text
+    series = client.get("/data/curves?trials=1,2&group=validation&metric=loss&after=700").json["series"]
+    assert [one["note"] for one in series] == [note, ""]
 
 
 def test_viewers_see_no_actions(team: ServedSite) -> None:
@@ -378,8 +411,17 @@ def test_viewers_see_no_actions(team: ServedSite) -> None:
     assert user.get("/users").status == user.get("/audit").status == 403
 
 
-def test_the_account_page_shows_sessions(team: ServedSite) -> None:
-    assert "browser session" in team.log_in("ann").get("/account").text
+def test_the_account_page_shows_all_tokens(team: ServedSite) -> None:
+    """Whoever has a token of a user may have made one for a run with it, which goes on if only the first is deleted."""
+    trial = team.store.create_trial(team.store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+    team.store.start_run(trial.id, allocation_id="a")
+    token = team.program("ann").call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
+    page = team.log_in("ann").get("/account").text
+    for shown in ("browser session", "API token", f'run 1 of <a href="/trials/{trial.id}">'):
+        assert shown in page
+    (of_run,) = (one.id for one in team.store.access_tokens("ann") if one.trial_id)
+    assert team.log_in("ann").post(f"/account/tokens/{of_run}/delete").status == 303
+    assert team.client.with_headers(Authorization=f"Bearer {token}").get("/api/info").status == 401
 
 
 def test_secrets_are_masked(local: ServedSite) -> None:

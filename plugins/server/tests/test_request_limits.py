@@ -19,9 +19,7 @@ from det_server._listener import MAX_CONNECTIONS_PER_NETWORK
 from det_server._threads import THREADS, Work
 from starlette.routing import Route
 
-from det_core.interfaces.tracking import TrackingStore
-
-from .serving import LIMIT, Client, ServedSite, account_access, served, wait_for
+from .serving import LIMIT, Client, ServedSite, wait_for
 
 
 def test_large_bodies_are_refused_before_they_are_read(local: ServedSite) -> None:
@@ -39,22 +37,35 @@ def test_nobody_can_upload_without_credentials(served_local: ServedSite) -> None
         assert connection.recv(100).startswith(b"HTTP/1.1 401")
 
 
-def test_a_run_that_has_ended_keeps_nobody_from_sending(store: TrackingStore, quick_passwords: None) -> None:
-    """Otherwise the token of a run, even one that has ended, could keep everybody from writing with two slow bodies."""
-    with served(store, account_access) as site, contextlib.ExitStack() as stack:
-        ann = site.program(site.add_user("ann"))
-        trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
-        store.start_run(trial.id, allocation_id="a")
-        token = ann.call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
-        store.end_run(trial.id, 1)
-        host = f"Host: 127.0.0.1:{site.client.address[1]}\r\nAuthorization: Bearer {token}\r\n"
-        slow = [stack.enter_context(socket.create_connection(site.client.address)) for _ in range(2)]
-        for connection in slow:
-            head = f"POST /api/store/create_experiment HTTP/1.1\r\n{host}Content-Length: {256 << 20}\r\n\r\n{{"
-            connection.sendall(head.encode())
-        (refused,), _, _ = select.select(slow, [], [], LIMIT)
-        assert refused.recv(100).startswith(b"HTTP/1.1 503")
-        assert ann.call("/api/store/create_model", {"name": "m", "notes": "x" * (2 << 20)}).status == 200
+def begin_body(site: ServedSite, program: Client, length: int) -> socket.socket:
+    """Send the beginning of a large call, and return its connection."""
+    connection = socket.create_connection(site.client.address, timeout=LIMIT)
+    host = f"Host: 127.0.0.1:{site.client.address[1]}\r\nAuthorization: {program.headers['Authorization']}\r\n"
+    connection.sendall(f"POST /api/store/create_model HTTP/1.1\r\n{host}Content-Length: {length}\r\n\r\n{{".encode())
+    return connection
+
+
+def test_slow_bodies_of_the_runs_of_a_user_keep_nobody_from_sending(served_team: ServedSite) -> None:
+    """Otherwise tokens of runs, even ended ones, could keep everybody from writing with slow bodies."""
+    store, ann, length = served_team.site.store, served_team.program("ann"), 32 << 20
+    with contextlib.ExitStack() as stack:
+        slow = []
+        for _ in range(5):
+            trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+            store.start_run(trial.id, allocation_id="a")
+            token = ann.call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
+            store.end_run(trial.id, 1)
+            worker = served_team.client.with_headers(Authorization=f"Bearer {token}")
+            slow += [stack.enter_context(begin_body(served_team, worker, length)) for _ in range(3)]
+            if len(slow) == 3:
+                (refused,), _, _ = select.select(slow, [], [], LIMIT)
+                assert refused.recv(100).startswith(b"HTTP/1.1 503")
+                assert ann.call("/api/store/create_model", {"name": "a", "notes": "x" * (2 << 20)}).status == 200
+        wait_for(lambda: len(select.select(slow, [], [], 0)[0]) == len(slow) - (288 << 20) // length)
+        assert (
+            served_team.program("root").call("/api/store/create_model", {"name": "m", "notes": "x" * (2 << 20)}).status
+            == 200
+        )
 
 
 @pytest.mark.parametrize(
@@ -177,10 +188,11 @@ def test_work_that_waits_for_the_database_leaves_pages_their_threads(
 
 
 @pytest.mark.integration
-def test_calls_that_read_for_long_leave_the_database_to_others(
+def test_calls_that_read_for_long_leave_threads_and_the_database_to_others(
     served_team: ServedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, ann, vic = served_team.site.store, served_team.log_in("ann"), served_team.program("vic")
+    root, vic_page = served_team.program("root"), served_team.log_in("vic")
     ended, reading = threading.Event(), list[object]()
 
     def read_for_long() -> dict[int, str]:
@@ -190,21 +202,28 @@ def test_calls_that_read_for_long_leave_the_database_to_others(
         return {}
 
     monkeypatch.setattr(store, "lease_holders", read_for_long)
-    with ThreadPoolExecutor(20) as pool:
-        calls = [pool.submit(vic.call, "/api/store/lease_holders") for _ in range(16)]
-        wait_for(lambda: len(reading) >= THREADS[Work.READING_CALLS])
-        page = pool.submit(ann.get, "/account")
-        is_served = page in wait([page], 5).done
+    halves = (THREADS[Work.READING_CALLS] + THREADS[Work.PAGES]) // 2
+    with ThreadPoolExecutor(40) as pool, contextlib.ExitStack() as stack:
+        stack.callback(ended.set)
+        calls = [pool.submit(vic.call, "/api/store/lease_holders") for _ in range(9)]
+        calls += [pool.submit(vic_page.get, "/experiments") for _ in range(9)]
+        wait_for(lambda: len(reading) == halves)
+        others = [pool.submit(root.call, "/api/store/models"), pool.submit(ann.get, "/account")]
+        assert not wait(others, 5).not_done
+        calls += [pool.submit(root.call, "/api/store/lease_holders") for _ in range(3)]
+        wait_for(lambda: len(reading) == vars(store)["_database"].most_readers)
+        others += [pool.submit(root.get, "/api/info")]
+        assert not wait(others, 5).not_done, "the check of a token waits for nothing"
         ended.set()
-        assert is_served and page.result().status == 200
-        assert {call.result().status for call in calls} == {200}
+        assert {call.result().status for call in (*others, *calls)} == {200}
 
 
-def test_changes_and_code_have_other_threads_than_pages() -> None:
-    """Endpoints that are no coroutines run in the threads of pages."""
+def test_endpoints_run_in_threads_of_which_one_person_leaves_half_to_others() -> None:
+    """Those that are no coroutines run in the threads of the framework."""
+    free = {"/login", "/api/info"}
     for route in (*actions.ROUTES, *api.ROUTES, *pages.ROUTES):
         assert isinstance(route, Route)
-        if "POST" in (route.methods or ()) or route.path.endswith("/code"):
+        if "POST" in (route.methods or ()) or route.path not in free:
             assert inspect.iscoroutinefunction(route.endpoint), route.path
 
 

@@ -193,6 +193,11 @@ def test_a_renewed_certificate_is_used(
         certificate[0].write_text("nonsense")
         wait_for(lambda: "cannot be used" in caplog.text)
         assert ssl.get_server_certificate(site.client.address) == before
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "exists", lambda _: True)  # as if the key were removed right after that
+            certificate[1].unlink()
+            caplog.clear()
+            wait_for(lambda: "cannot be used" in caplog.text)
         write_certificate(*certificate, days=3)
         wait_for(lambda: ssl.get_server_certificate(site.client.address) != before)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 
 from det_core.core import single_process
 from det_core.core.rank_agreement import all_ranks_group
-from det_core.interfaces.framework import SCHEDULE_END, Metrics, TrialAdapter
+from det_core.interfaces.framework import SCHEDULE_END, Metrics, OnAllWorkers, TrialAdapter
 from det_core.trial import trial_description
 from det_core.trial.random_generators import derive_seed
 from det_torch._batch_reduction import reduce_metrics
@@ -50,6 +50,7 @@ from det_torch._metrics import (
 )
 from det_torch._module_flags import collect_flags, evaluation_mode, list_frozen_modules, restore_flags
 from det_torch._random import forked, set_rng_state
+from det_torch._rehearsal import count_state_bytes, has_lazy_parameters, restored_state
 from det_torch._trial import PyTorchTrial
 from det_torch._trial_steps import build_trial_steps
 from det_torch.backend import TorchBackend
@@ -151,6 +152,35 @@ class PyTorchAdapter(TrialAdapter):
             set_rng_state(self._rng_state)
         if self._context._profiler is not None:
             self._ending.enter_context(self._context._profiler)
+
+    def write_initial_state(self, path: Path, *, most: int) -> int:
+        if has_lazy_parameters(self._context):
+            return 0
+        size = count_state_bytes(self._context)
+        if size <= most:
+            state = {
+                **_training_state.collect_training_state(self._context),
+                **_training_state.collect_slot_state(self._context),
+                "reducers": self._context._reducers.state_dict(),
+            }
+            packed = dict(pack_state(state, "checkpoint"))
+            _training_state.write_training_state(packed, path, safetensors=self._trial.safetensors)
+        return size
+
+    def rehearse(self, together: OnAllWorkers) -> Metrics | None:
+        context = self._context
+        if self._steps.full_dataset or has_lazy_parameters(context):
+            return None
+        with (
+            restored_state(context, self._validation, self._staging.copy),
+            evaluation_mode(context.models),
+            forked(self._seed("validation")),
+            context._reducers.validating(),
+        ):
+            metrics = self._reduced_rows(interleave_rows(together(lambda: self._rows(_never, most=1) or [])))
+        if self._left_out:
+            self._left_out.note_values()
+        return None if self._callbacks.may_add_metrics() else metrics
 
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
         context, train_batch, profiler = self._context, self._train_batch(), self._context._profiler
@@ -343,8 +373,13 @@ class PyTorchAdapter(TrialAdapter):
             if self._callbacks.has("on_validation_epoch_end"):
                 rows = list(map(to_numpy_metrics, rows))
                 self._callbacks.call("on_validation_epoch_end", rows)
-            metrics = reduce_metrics(rows, self._trial.evaluation_reducer())
-            return {**metrics, **reducers.reduce(distributed, training=False, taken=metrics)}
+            return self._reduced_rows(rows)
+
+    def _reduced_rows(self, rows: Sequence[Metrics]) -> dict[str, Any]:
+        """Return the validation metrics of all slots, given the rows of all batches."""
+        metrics = reduce_metrics(rows, self._trial.evaluation_reducer())
+        reduced = self._context._reducers.reduce(self._context.distributed, training=False, taken=metrics)
+        return {**metrics, **reduced}
 
     def _validated_whole(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
         """Run ``evaluate_full_dataset``, which happens on the chief only. Return None if it was stopped."""
@@ -353,10 +388,15 @@ class PyTorchAdapter(TrialAdapter):
             return None
         return {**rows[0], **self._context._reducers.reduce(single_process(), training=False, taken=rows[0])}
 
-    def _rows(self, stop: Callable[[], bool]) -> list[dict[str, Any]] | None:
-        """Return the metrics of every evaluation call as plain values, or None if the validation was stopped."""
+    def _rows(self, stop: Callable[[], bool], most: int | None = None) -> list[dict[str, Any]] | None:
+        """Return the metrics of every evaluation call as plain values, or None if the validation was stopped.
+
+        Args:
+            stop: function that is called after each batch, and returns whether to stop.
+            most: maximum number of batches.
+        """
         with self._context.backend.evaluation(), torch.no_grad(), self._context._autocast():
-            rows = list(takewhile(lambda _: not stop(), self._evaluate()))
+            rows = list(takewhile(lambda _: not stop(), islice(self._evaluate(), most)))
         if stop():
             return None
         materialize_metrics(rows)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import logging
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
@@ -168,6 +170,8 @@ _HOOKS = {
 }
 """Name of each hook -> names of its arguments."""
 _OLD_NAMES = {"on_checkpoint_end": "on_checkpoint_write_end"}
+_ON_METRICS = ("on_validation_epoch_end", "on_validation_end")
+"""Hooks whose last argument is reported next, so that they may add metrics."""
 
 
 class PyTorchCallbackList:
@@ -200,6 +204,14 @@ class PyTorchCallbackList:
     def have_state(self) -> bool:
         """Return whether any callback has a state."""
         return any(_overrides(callback, "state_dict") for callback in self._callbacks.values())
+
+    def may_add_metrics(self) -> bool:
+        """Return whether a callback may add validation metrics, unless its code visibly does not."""
+        return any(
+            _overrides(callback, hook) and not _only_reads(getattr(callback, hook))
+            for callback in self._callbacks.values()
+            for hook in _ON_METRICS
+        )
 
     def call(self, hook: str, *args: Any) -> None:
         """Run a hook of all callbacks that override it.
@@ -305,6 +317,19 @@ def _warn_of_unknown_hooks(name: str, callback: PyTorchCallback) -> None:
 
 def _overrides(callback: PyTorchCallback, method: str) -> bool:
     return getattr(getattr(callback, method), "__func__", None) is not getattr(PyTorchCallback, method)
+
+
+def _only_reads(method: Callable[..., Any]) -> bool:
+    """Return whether a method visibly uses its last argument only for ``argument[name]`` and ``argument.get(name)``."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+    except (OSError, TypeError, SyntaxError):  # the source is not a file, or only a part of a statement
+        return False
+    nodes = list(ast.walk(tree))
+    reads = {id(node.value) for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)}
+    reads |= {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "get"}
+    [argument] = list(inspect.signature(method).parameters)[-1:] or [""]
+    return all(id(node) in reads for node in nodes if isinstance(node, ast.Name) and node.id == argument)
 
 
 def _fitted(function: Callable[..., Any], names: tuple[str, ...], what: str) -> Callable[..., Any]:

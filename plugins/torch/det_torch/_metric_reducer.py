@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from det_core.core import DistributedContext
+from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import InvalidTrial
 from det_torch._checkpoints._packing import mark_accelerated, pack_state, unpack_state
 from det_torch._metrics import metric_to_json
@@ -194,8 +195,10 @@ class ReducerSet:
         serving = [one for one in self._wrapped if one.serves(training=training)]
         if not serving:
             return {}
-        mine = [_map_leaves(_on_cpu, one.reducer.per_slot_reduce()) for one in serving]
-        by_reducer = zip(*distributed.allgather(mine), strict=True)
+        by_slot = all_ranks_group(distributed).together(
+            lambda: [_map_leaves(_on_cpu, one.reducer.per_slot_reduce()) for one in serving]
+        )
+        by_reducer = zip(*by_slot, strict=True)
         owners = dict.fromkeys(taken, "train_batch()" if training else "the trial's evaluation")
         metrics: dict[str, Any] = {}
         for one, per_slot in zip(serving, by_reducer, strict=True):

@@ -26,6 +26,6 @@ def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
             context,
             description=trial_description.describe_trial(trial_class, core_context),
             first_batch=core_context.trial.steps_completed,
-            latest=core_context.info.latest_checkpoint if core_context.info else None,
+            latest=core_context.latest_checkpoint,
         )
         TrialLoop(adapter, core_context, context).run()

@@ -55,6 +55,7 @@ def init(
     aggregation_frequency: int = 1,
     enable_tensorboard_logging: bool = True,
     quiet: bool = False,
+    resume: int | None = None,
 ) -> Iterator[ScriptContext]:
     """Join the experiment that started this script, or begin a new experiment if the script runs by itself.
 
@@ -71,6 +72,9 @@ def init(
         aggregation_frequency: number of batches per optimizer step, >= 1. 1 means the value of the config.
         enable_tensorboard_logging: whether to write metrics for TensorBoard and to store its files.
         quiet: as in `det_core.core.init`.
+        resume: id of the experiment that a script continues when it runs by itself, as in `det_core.core.init`. Its
+            hyperparameters take precedence over those of the script, and `Trainer.fit` starts from its latest
+            checkpoint.
 
     Yields:
         The context to make the trial with.
@@ -78,6 +82,7 @@ def init(
     Raises:
         ValueError: an argument is not as described, or there are several workers but no backend.
         ConfigError: ``exp_conf`` is invalid.
+        DetError: the experiment ``resume`` cannot be continued.
     """
     if type(aggregation_frequency) is not int or aggregation_frequency < 1:
         raise ValueError(f"aggregation_frequency is {aggregation_frequency!r}; expected an integer of at least 1")
@@ -86,7 +91,7 @@ def init(
     config = _config(given, hparams or {}, aggregation_frequency)
     distributed = join_script_workers(distributed)
     with (
-        core.init(distributed=distributed, tensorboard_mode=mode, config=config, quiet=quiet) as run,
+        core.init(distributed=distributed, tensorboard_mode=mode, config=config, quiet=quiet, resume=resume) as run,
         closing(TrialTensorboard(run.train)) as tensorboard,
     ):
         seed_all(run.trial.trial_seed)
@@ -175,15 +180,15 @@ class Trainer:
 
         Args:
             checkpoint_period: when to save additional checkpoints, as `Batch`, `Epoch` or `Record` with a period or
-                with points.
+                with points. Without it, one is saved after every 15 minutes of training (``checkpoint_interval``).
             validation_period: when to run additional validations, in the same form.
             max_length: total length of training, from the start of the trial. In an experiment the length that the
                 searcher orders takes precedence. A script that runs by itself must set a length here or in its config.
             reporting_period: length of training over which reported training metrics are averaged.
             checkpoint_policy: validations after which to checkpoint, one of ``best``, ``all`` or ``none``. In a script
                 that runs by itself without a ``searcher.metric`` in ``exp_conf``, ``all`` replaces ``best``.
-            latest_checkpoint: storage id of a checkpoint to continue from, written by det or by an earlier system. In
-                an experiment, the trial's own latest checkpoint takes precedence.
+            latest_checkpoint: storage id of a checkpoint to continue from, written by det or by an earlier system. The
+                latest one of the trial itself takes precedence, in an experiment and in a script that resumes.
             step_zero_validation: whether to validate before the first batch.
             test_mode: whether to train one batch, validate one batch (or the whole validation set, with
                 ``evaluate_full_dataset``), checkpoint, and return.
@@ -202,12 +207,15 @@ class Trainer:
             reporting=_reporting(reporting_period, run.config),
             validation=_period("validation_period", validation_period) or run.config.min_validation_period,
             checkpoint=_period("checkpoint_period", checkpoint_period) or run.config.min_checkpoint_period,
+            checkpoint_interval=run.config.checkpoint_interval,
             checkpoint_policy=self._policy(checkpoint_policy, run.config),
             initial_validation=step_zero_validation or run.config.perform_initial_validation,
+            rehearsal=run.config.rehearsal,
+            stop_on_nan=run.config.stop_on_nan,
             metric=self._context._metric,
             smaller_is_better=run.config.searcher.smaller_is_better,
         )
-        latest = (run.info and run.info.latest_checkpoint) or latest_checkpoint
+        latest = run.latest_checkpoint or latest_checkpoint
         first_batch = self._find_beginning(run, latest, trust=trust)
         if test_mode:
             plan = _shortest(plan, beyond=0 if run.info else first_batch)
@@ -313,4 +321,5 @@ def _period(name: str, given: TrainUnit | None) -> Period | None:
 
 
 def _shortest(plan: TrainingPlan, *, beyond: int) -> TrainingPlan:
-    return replace(plan, length=Length(beyond + 1, Unit.BATCHES), initial_validation=False, checkpoint_policy="none")
+    length = Length(beyond + 1, Unit.BATCHES)
+    return replace(plan, length=length, initial_validation=False, rehearsal=False, checkpoint_policy="none")

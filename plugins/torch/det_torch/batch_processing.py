@@ -223,7 +223,7 @@ class _Inference:
         self._run = run
         self._ranks = all_ranks_group(run.distributed)
         self._rank, self._size = run.distributed.rank, run.distributed.size
-        latest = run.info.latest_checkpoint if run.info else None
+        latest = run.latest_checkpoint
         found = self._ranks.by_chief(lambda: run.checkpoint.get_metadata(latest) if latest else {})
         if found and found.get("slots") != self._size:
             raise InvalidTrial(

@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 
-from det_core.launch.processes import process_has_ended
+from det_core.processes import process_has_ended
 from det_core.testing import campaign_seeds, is_soak
 from det_core.tracking import open_store
 

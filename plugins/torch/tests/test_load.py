@@ -63,6 +63,22 @@ class FrameworkDrives(det_torch.PyTorchTrial):
     build_validation_data_loader = build_training_data_loader
 
 
+class Holds(det_torch.PyTorchCallback):
+    def __init__(self, value):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": [self.value]}
+
+    def load_state_dict(self, state_dict):
+        pass
+
+
+class Averages(FrameworkDrives):
+    def build_callbacks(self):
+        return {"average": Holds(torch.ones(2)), "count": Holds(3)}
+
+
 class UserDrives(FrameworkDrives):
     def __init__(self, context, bias=True):
         self.context = context
@@ -126,6 +142,14 @@ def change(path: Path, **description: Any) -> None:
     changed = {**json.loads(file.read_text()), **description}
     file.chmod(0o644)
     file.write_text(json.dumps({key: value for key, value in changed.items() if value is not None}))
+
+
+def test_tensors_of_callbacks_that_are_not_loaded_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    load(train("FrameworkDrives")[1])
+    assert not [message for message in caplog.messages if "are not loaded" in message]
+    load(train("Averages")[1])
+    [warning] = [message for message in caplog.messages if "are not loaded" in message]
+    assert "the states of the callbacks 'average' hold tensors" in warning
 
 
 @pytest.mark.parametrize("name", ["FrameworkDrives", "UserDrives"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import det_torch
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from det_core import get_cluster_info
 from det_core.errors import InvalidTrial
@@ -60,6 +62,7 @@ class UserDrives(FrameworkDrives):
     def evaluate_batch(self, batch):
         return {"size": self.model(batch[0]).pow(2).mean()}
 """
+DOCS = Path(__file__).parents[3] / "docs"
 CONFIG = {
     "hyperparameters": {"global_batch_size": 2, "width": 3},
     "searcher": {"name": "single", "metric": "size", "max_length": {"batches": 5}},
@@ -151,10 +154,13 @@ def test_a_trial_instance_trains_a_batch() -> None:
     assert not torch.equal(trial.model.weight, before)
 
 
+def snippets_of(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
 @pytest.mark.integration
 def test_the_code_in_the_document_runs(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = (Path(__file__).parents[3] / "docs" / "sdk.md").read_text()
-    module, *snippets = re.findall(r"^```python\n(.*?)^```", document, re.DOTALL | re.MULTILINE)
+    module, *snippets = snippets_of("sdk.md")
     (work / "model_def.py").write_text(module)
     names: dict[str, Any] = {}
     for snippet in snippets:
@@ -164,3 +170,26 @@ def test_the_code_in_the_document_runs(work: Path, capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert "trial 1: batch 200 validation validation_loss=" in out
     assert "det: experiment 2 (by hand)" in err and "det:   best accuracy=0.6667 at batch 3" in err
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning")
+def test_the_guide_to_exports_runs(work: Path) -> None:
+    data, module, _ = snippets_of("start.md")
+    exec(data, {})
+    (work / "model_def.py").write_text(module)
+    hparams = {"global_batch_size": 32, "hidden": 4, "lr": 0.01}
+    searcher = {"metric": "validation_error"}
+    with det_torch.init(hparams=hparams, exp_conf={"searcher": searcher}, quiet=True) as context:
+        trial = load_trial_class("model_def:TableTrial")(context)
+        det_torch.Trainer(trial, context).fit(max_length=det_torch.Batch(1))
+    has_onnx = find_spec("onnxscript")  # not beside TensorFlow 2.15; make versions installs it
+    names: dict[str, Any] = {}
+    for snippet in snippets_of("guides/export.md"):
+        if has_onnx or "onnx" not in snippet:
+            exec(compile(snippet, "docs/guides/export.md", "exec"), names)
+    trained = trial.context.get_model().state_dict()
+    for exported in (names["weights"], torch.load("weights.pth"), load_file("model.safetensors")):
+        assert exported.keys() == trained.keys() and all(torch.equal(exported[name], trained[name]) for name in trained)
+    if has_onnx:
+        expected = names["model"](names["houses"][:1]).detach().numpy()
+        assert names["prices"] == pytest.approx(expected, rel=1e-5)

@@ -217,6 +217,30 @@ def test_a_killed_script_continues_from_its_latest_checkpoint(
     assert fingerprint(continued[20]) == fingerprint(calm[20])
     assert history(store, 3) == history(store, 1, after=latest)
     assert store.trial(3).state is State.COMPLETED
+    assert run_script(tmp_path, DET_RESUME="2") == 0
+    assert fingerprint(checkpoints(store, 2)[20]) == fingerprint(calm[20])
+    assert history(store, 2) == history(store, 1)
+
+
+def test_a_script_continues_its_experiment_exactly(
+    store: TrackingStore, fingerprint: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hparams, exp_conf = {"global_batch_size": 4}, {"reproducibility": {"experiment_seed": 5}}
+    options: dict[str, Any] = {"max_length": Batch(6), "checkpoint_policy": "none", "validation_period": Batch(2)}
+    train(exp_conf=exp_conf, **options)
+
+    def stop(trial: Linear, batch: Any, model: nn.Module, epoch_idx: int, batch_idx: int) -> Any:
+        if batch_idx == 3:
+            signal.raise_signal(signal.SIGINT)
+        return Linear.train_batch(trial, batch, model, epoch_idx, batch_idx)
+
+    train(type("Stopped", (Linear,), {"train_batch": stop}), exp_conf=exp_conf, **options)
+    assert (store.experiment(2).state, list(checkpoints(store, 2))) == (State.CANCELED, [4])
+    with det_torch.init(hparams=hparams, resume=2) as context:
+        assert (context.get_experiment_id(), context.get_trial_id()) == (2, 2)
+        Trainer(Linear(context), context).fit(**options)
+    assert history(store, 2) == history(store, 1)
+    assert fingerprint(checkpoints(store, 2)[6]) == fingerprint(checkpoints(store, 1)[6])
 
 
 @pytest.mark.integration

@@ -17,9 +17,6 @@ from det_server._site import site_of
 from det_server.actions._record_changes import Change
 from det_server.pages._store_values import require_uuid
 
-_LONGEST_LABEL = 100
-_MOST_LABELS = 50
-
 
 def resume(request: Request) -> Response:
     """Start the runner of an experiment that stopped."""
@@ -43,20 +40,13 @@ def delete_checkpoint(request: Request) -> Response:
     return RedirectResponse(f"/trials/{checkpoint.trial_id}", 303)
 
 
-def read_labels(text: str) -> list[str]:
-    """Return the labels in a text that commas separate.
-
-    Raises:
-        ValueError: there are too many, or one is too long.
-    """
-    labels = list(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
-    if len(labels) > _MOST_LABELS or any(len(label) > _LONGEST_LABEL for label in labels):
-        raise ValueError(f"expected at most {_MOST_LABELS} labels of at most {_LONGEST_LABEL} characters")
-    return labels
+def _read_labels(text: str) -> list[str]:
+    """Return the labels in a text that commas separate."""
+    return list(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
 
 
 def _set_labels(request: Request, store: TrackingStore, experiment_id: int) -> None:
-    labels = read_labels(read_form(request).get("labels"))
+    labels = _read_labels(read_form(request).get("labels"))
     present = store.experiment(experiment_id).labels
     store.edit_experiment(
         experiment_id,

@@ -7,7 +7,7 @@ import re
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from det_server._accounts import accounts_of, make_change
+from det_server._accounts import accounts_of, end_token, make_change
 from det_server._credentials import LONGEST_COOKIE, set_cookie
 from det_server._forms import read_form
 from det_server._refusal import RefusedError
@@ -35,7 +35,7 @@ def log_in(request: Request) -> Response:
         answer = render_page(request, "login.html", status_code=error.status, error=str(error), next=target)
         answer.headers.update(error.headers or {})
         return answer
-    _end_session(request)
+    end_token(request)
     response = RedirectResponse(target, 303)
     start_session(request, response, user, hashed)
     return response
@@ -43,7 +43,7 @@ def log_in(request: Request) -> Response:
 
 def log_out(request: Request) -> Response:
     """End the session."""
-    make_change(request, "logout", "", lambda: _end_session(request))
+    make_change(request, "logout", "", lambda: end_token(request))
     response = RedirectResponse("/login" if site_of(request).has_users else "/", 303)
     response.delete_cookie(request.app.state.cookie, path="/", httponly=True, samesite="strict")
     response.headers["clear-site-data"] = '"cache", "storage"'
@@ -73,9 +73,3 @@ def _device_cookie(request: Request) -> str:
 def local_target(url: str) -> str:
     """Return a URL if it is one of this server, else that of the start page."""
     return url if _LOCAL.fullmatch(url) else "/"
-
-
-def _end_session(request: Request) -> None:
-    principal = getattr(request.state, "principal", None)
-    if principal is not None and principal.token_id is not None:
-        site_of(request).store.delete_access_token(principal.token_id)

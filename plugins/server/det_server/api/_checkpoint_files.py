@@ -5,8 +5,9 @@ Clients name files by their number in the order of their paths, so that no path 
 
 from __future__ import annotations
 
+import os
+import stat
 from contextlib import AbstractContextManager, ExitStack, suppress
-from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from det_core.core import open_storage_block
 from det_core.errors import RecordNotFound
 from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.storage import StorageManager
+from det_core.local_files.below import open_below
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE
 from det_server._accounts import record_action
@@ -32,10 +34,11 @@ MAX_DOWNLOADS_PER_PERSON = 8
 
 
 class _SentFile(FileResponse):
-    """File that is sent, in whole or in part, and what ends with the answer."""
+    """Open file that is sent, in whole or in part, and what ends with the answer."""
 
-    def __init__(self, path: Path, ending: ExitStack) -> None:
-        super().__init__(path, media_type="application/octet-stream")
+    def __init__(self, descriptor: int, ending: ExitStack) -> None:
+        path, status = f"/dev/fd/{descriptor}", os.fstat(descriptor)
+        super().__init__(path, media_type="application/octet-stream", stat_result=status)
         self._ending = ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,8 +65,8 @@ def send_file(request: Request) -> Response:
             raise RecordNotFound(f"checkpoint {checkpoint.uuid} has {len(sizes)} files; expected a number below that")
         name = sorted(sizes)[number]
         record_action(request, "download", f"{name} of checkpoint {checkpoint.uuid}")
-        path = _local_copy(manager, checkpoint.uuid, name, stack)
-        return _SentFile(path, stack.pop_all())
+        descriptor = _open_file(manager, checkpoint.uuid, name, stack)
+        return _SentFile(descriptor, stack.pop_all())
 
 
 def _reserve(request: Request) -> AbstractContextManager[None]:
@@ -100,19 +103,25 @@ def _stored(request: Request) -> tuple[CheckpointRecord, StorageManager, dict[st
     )
 
 
-def _local_copy(manager: StorageManager, uuid: str, name: str, stack: ExitStack) -> Path:
-    """Return a file of a checkpoint in place, or a copy of it that is removed with the stack.
+def _open_file(manager: StorageManager, uuid: str, name: str, stack: ExitStack) -> int:
+    """Open a file of a checkpoint in place, or a copy of it that is removed with the stack, and return the descriptor.
 
     Raises:
-        RecordNotFound: it is a directory, a link to nowhere or gone.
+        RecordNotFound: it is a directory, a link out of the checkpoint or gone.
     """
-    directory = manager.local_path(uuid)
-    if directory is not None and (directory / name).resolve().is_relative_to(directory.resolve()):
-        path = directory / name
-    else:
-        path = stack.enter_context(scratch_directory("download")) / "file"
+    directory, path = manager.local_path(uuid), name
+    if directory is None:
+        directory, path = stack.enter_context(scratch_directory("download")), "file"
         with suppress(FileNotFoundError):
-            manager.get(uuid, name, path)
-    if not path.is_file():
+            manager.get(uuid, name, directory / path)
+    real, place = (directory / path).resolve(), directory.resolve()
+    if real.is_relative_to(place):
+        path = str(real.relative_to(place))
+    try:
+        descriptor = open_below(directory, path)  # a worker may put another link there at any moment
+    except OSError as error:
+        raise RecordNotFound(f"{name} of checkpoint {uuid} cannot be read: {error.strerror}") from None
+    stack.callback(os.close, descriptor)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise RecordNotFound(f"{name} of checkpoint {uuid} is no file")
-    return path
+    return descriptor

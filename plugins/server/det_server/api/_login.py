@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from det_core.interfaces.account_records import TokenScope
 from det_server._access import LocalAccess, now
-from det_server._accounts import accounts_of, make_change, require_ownership, require_writer
+from det_server._accounts import accounts_of, end_token, make_change, require_ownership, require_writer
 from det_server._credentials import bearer_token
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
@@ -43,9 +43,7 @@ def log_in(request: Request) -> Response:
 
 def log_out(request: Request) -> Response:
     """Delete the token that the request carries."""
-    principal = principal_of(request)
-    if principal.token_id is not None and principal.run is None:
-        site_of(request).store.delete_access_token(principal.token_id)
+    make_change(request, "logout", "", lambda: end_token(request))
     return JsonResponse({})
 
 

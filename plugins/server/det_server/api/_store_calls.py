@@ -12,7 +12,7 @@ from det_core.tracking.remote import Caller, answer_call, find_method, is_writin
 from det_server._accounts import caller_of
 from det_server._refusal import RefusedError
 from det_server._site import site_of
-from det_server._threads import Threads, Work
+from det_server._threads import Work, run_endpoint
 
 CALL_ID = "det-call-id"
 """Header with the id of a call, by which a repeated one takes effect once."""
@@ -20,9 +20,8 @@ CALL_ID = "det-call-id"
 
 async def call_store(request: Request) -> Response:
     """Answer with the result or the error of a call, in the encoding of `det_core.tracking.remote`."""
-    threads: Threads = request.app.state.threads
     work = Work.WRITING_CALLS if is_writing(request.path_params["method"]) else Work.READING_CALLS
-    return await threads.run(work, _answer, request)
+    return await run_endpoint(work, _answer, request)
 
 
 def _answer(request: Request) -> Response:

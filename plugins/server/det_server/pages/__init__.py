@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import chain
+import inspect
+from collections.abc import Iterable, Iterator
 
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
+from det_server._threads import Work, in_threads
 from det_server.pages import (
     _actions,
     accounts,
@@ -26,5 +28,14 @@ _MODULES = (
     *(experiments, experiment, search, code, trial, compare, models, plugins, accounts, _actions),
     *(curves, utilization, live),
 )
-ROUTES: list[BaseRoute] = list(chain.from_iterable(one.ROUTES for one in _MODULES))
+
+
+def _in_threads(routes: Iterable[Route]) -> Iterator[Route]:
+    """Yield routes whose endpoints run in the threads of pages, unless they have chosen others themselves."""
+    for route in routes:
+        has_own = inspect.iscoroutinefunction(route.endpoint)
+        yield route if has_own else Route(route.path, in_threads(Work.PAGES, route.endpoint))
+
+
+ROUTES: list[BaseRoute] = [route for one in _MODULES for route in _in_threads(one.ROUTES)]
 """Routes of all pages."""

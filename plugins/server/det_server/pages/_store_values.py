@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from det_core.errors import RecordNotFound
-from det_core.interfaces.records import (
-    CHECKPOINT_ID,
-    ExperimentRecord,
-    ExperimentSummary,
-    State,
-    TrialRecord,
-    searcher_metric,
-)
+from det_core.interfaces.records import CHECKPOINT_ID, ExperimentRecord, TrialRecord, searcher_metric
 from det_server._refusal import RefusedError
 from det_server._site import site_of
 
@@ -73,17 +66,6 @@ def require_uuid(uuid: str, status: int = 404) -> str:
     if not CHECKPOINT_ID.fullmatch(uuid):
         raise RefusedError(status, "there is no such checkpoint; expected letters, digits, - and _ as its id")
     return uuid
-
-
-def failed_bests(store: TrackingStore, summaries: Mapping[int, ExperimentSummary]) -> set[int]:
-    """Return the ids of the experiments whose best trial has failed.
-
-    Args:
-        store: the tracking store.
-        summaries: summaries of the experiments by id.
-    """
-    bests = {one.best_trial_id: each for each, one in summaries.items() if one.best_trial_id is not None}
-    return {bests[trial.id] for trial in store.trials_by_id(list(bests)) if trial.state is State.ERROR}
 
 
 def parse_ids(text: str, most: int) -> list[int]:

@@ -27,9 +27,8 @@ def show_users(request: Request) -> Response:
 def show_account(request: Request) -> Response:
     """Show the caller's access tokens."""
     accounts_of(request)
-    name = principal_of(request).name
-    tokens = [one for one in store_of(request).access_tokens(name) if one.kind is not TokenKind.RUN]
-    return render_page(request, "account.html", tokens=tokens, sessions=TokenKind.SESSION)
+    tokens = store_of(request).access_tokens(principal_of(request).name)
+    return render_page(request, "account.html", tokens=tokens, kinds=TokenKind)
 
 
 def show_audit(request: Request) -> Response:

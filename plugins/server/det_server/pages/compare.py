@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import TrialRecord
-from det_server._live_rows import results_of_trials
+from det_server._live_rows import results_of_trials, trial_values
 from det_server._rendering import query_string, render_page
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._live_page import live
@@ -40,10 +40,8 @@ def show_compare(request: Request) -> Response:
         missing=[identity for identity in wanted if identity not in ids],
         experiments=experiments,
         colors=ranked_colors(ids),
-        bests={
-            trial_id: (metric_of(experiments[one.trial.experiment_id]), one.best.value if one.best else None)
-            for trial_id, one in results_of_trials(store, trials).items()
-        },
+        metrics={trial.id: metric_of(experiments[trial.experiment_id]) for trial in trials},
+        live=trial_values(store, results_of_trials(store, trials)),
         series=drawn.choices,
         chosen=drawn.key,
         chart_title=f"{drawn.metric}, {drawn.group}",

@@ -14,6 +14,7 @@ from det_server._csv_export import csv_response
 from det_server._curve_cache import Points
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
+from det_server._rendering import format_divergence
 from det_server._site import site_of
 from det_server.pages._series import series_keys, sorted_groups
 from det_server.pages._store_values import parse_ids, parse_number, store_of
@@ -26,11 +27,19 @@ _LONGEST_NAME = 4000
 def send_curves(request: Request) -> Response:
     """Return one metric of several trials as JSON, downsampled so that minima and maxima stay.
 
-    A query with ``after`` receives the values of later steps only, and one with ``until`` those up to that step.
+    A query with ``after`` receives the values of later steps only, and one with ``until`` those up to that step. The
+    note of a curve says since when the metric is NaN or infinite.
     """
-    _, _, curves = _curves(request)
+    group, metric, curves = _curves(request)
+    diverged = store_of(request).divergences(list(curves), metric, group=group)
     series = [
-        {"id": trial_id, "label": f"trial {trial_id}", "x": [x for x, _ in curve], "y": [y for _, y in curve]}
+        {
+            "id": trial_id,
+            "label": f"trial {trial_id}",
+            "note": format_divergence(*diverged[trial_id]) if trial_id in diverged else "",
+            "x": [x for x, _ in curve],
+            "y": [y for _, y in curve],
+        }
         for trial_id, curve in curves.items()
     ]
     return JsonResponse({"series": series})

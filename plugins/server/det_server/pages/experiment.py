@@ -16,17 +16,18 @@ from det_core.interfaces.records import (
     TrialOrder,
     TrialRecord,
     TrialResult,
+    is_stopped_early,
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.control import lacks_runner
 from det_server._csv_export import csv_response
-from det_server._rendering import format_record_time, query_string, render_page
+from det_server._live_rows import experiment_values, trial_values
+from det_server._rendering import query_string, render_page
 from det_server.pages._actions import possible_actions
 from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values, sort_by_hyperparameter
 from det_server.pages._live_page import live
 from det_server.pages._series import DrawnSeries, find_series
-from det_server.pages._store_values import experiment_of, failed_bests, metric_of, ranked_colors, store_of
+from det_server.pages._store_values import experiment_of, metric_of, ranked_colors, store_of
 from det_server.pages._view import ListView
 from det_server.pages.trial import reason_of_failure
 
@@ -54,7 +55,7 @@ def show_experiment(request: Request) -> Response:
         view=view,
         results=bool(results),
         total=len(results),
-        rows=_rows(store, shown, ranked_colors(best)),
+        rows=_rows(store, experiment, shown, ranked_colors(best)),
         hyperparameters=_columns(results),
         rungs=_rungs([result.trial for result in results]),
         length_unit=_length_unit(experiment),
@@ -67,15 +68,14 @@ def show_experiment(request: Request) -> Response:
 def experiment_head(request: Request, experiment: ExperimentRecord) -> dict[str, Any]:
     """Return the values for the head that all pages of an experiment share."""
     store = store_of(request)
-    orphaned = lacks_runner(experiment, store.lease_holder(experiment.id))
-    summary = store.experiment_summaries([experiment.id])[experiment.id]
+    summaries = store.experiment_summaries([experiment.id])
+    live_values = experiment_values(store, [experiment], summaries)[experiment.id]
     return {
         "experiment": experiment,
         "metric": metric_of(experiment),
-        "orphaned": orphaned,
-        "summary": summary,
-        "best_failed": experiment.id in failed_bests(store, {experiment.id: summary}),
-        "actions": possible_actions(experiment, orphaned),
+        "summary": summaries[experiment.id],
+        "live": live_values,
+        "actions": possible_actions(experiment, bool(live_values["orphaned"])),
     }
 
 
@@ -127,25 +127,27 @@ def _columns(results: Sequence[TrialResult]) -> dict[str, bool]:
     }
 
 
-def _rows(store: TrackingStore, results: Sequence[TrialResult], colors: dict[int, int]) -> list[dict[str, Any]]:
+def _rows(
+    store: TrackingStore, experiment: ExperimentRecord, results: Sequence[TrialResult], colors: dict[int, int]
+) -> list[dict[str, Any]]:
+    live_values = trial_values(store, results)
     return [
         {
-            "id": result.trial.id,
-            "state": result.trial.state,
-            "note": _note(store, result.trial),
-            "batches": result.trial.steps_completed,
-            "best": result.best.value if result.best else None,
-            "best_at": result.best.steps_completed if result.best else None,
-            "took": format_record_time(result.trial),
-            "color": colors.get(result.trial.id),
-            "hyperparameters": hyperparameter_values(result.trial),
+            "id": trial.id,
+            "state": trial.state,
+            "note": _note(store, trial, experiment),
+            "live": live_values[trial.id],
+            "color": colors.get(trial.id),
+            "hyperparameters": hyperparameter_values(trial),
         }
-        for result in results
+        for trial in (result.trial for result in results)
     ]
 
 
-def _note(store: TrackingStore, trial: TrialRecord) -> str:
-    """Return why a trial failed, or how often it was started again."""
+def _note(store: TrackingStore, trial: TrialRecord, experiment: ExperimentRecord) -> str:
+    """Return why a trial failed, whether its search stopped it early, or how often it was started again."""
+    if is_stopped_early(trial, experiment.config):
+        return "stopped early"
     if trial.state is State.ERROR and (reason := reason_of_failure(trial, store.runs(trial.id))):
         return reason
     return f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}" if trial.restarts else ""

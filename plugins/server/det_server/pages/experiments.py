@@ -11,11 +11,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, State
-from det_core.tracking.control import lacks_runner
 from det_server._csv_export import csv_response
-from det_server._rendering import format_record_time, render_page, state_word
+from det_server._live_rows import experiment_values
+from det_server._rendering import render_page, state_word
 from det_server.pages._live_page import live
-from det_server.pages._store_values import failed_bests, metric_of, sparklines, store_of
+from det_server.pages._store_values import metric_of, sparklines, store_of
 from det_server.pages._view import ListView
 
 _ORDERS = ("id", "name", "state", "progress", "start_time", "owner")
@@ -91,24 +91,17 @@ def _matching(request: Request, view: ListView, limit: int, offset: int = 0) -> 
 
 def _rows(request: Request, experiments: Sequence[ExperimentRecord]) -> list[dict[str, Any]]:
     store = store_of(request)
-    runners = store.lease_holders()
     summaries = store.experiment_summaries([one.id for one in experiments])
     curves = sparklines(store, _best_trials(experiments, summaries))
-    failed = failed_bests(store, summaries)
+    live_values = experiment_values(store, experiments, summaries)
     return [
         {
-            **{name: getattr(one, name) for name in (*_COLUMNS, "labels")},
-            "orphaned": lacks_runner(one, runners.get(one.id)),
-            "best": summary.best.value if summary.best else None,
-            "best_failed": one.id in failed,
+            **{name: getattr(one, name) for name in _COLUMNS},
             "metric": metric_of(one),
-            "spark": curves.get(summary.best_trial_id or 0, ""),
-            "trials": summary.trials,
-            "failed_trials": summary.failed_trials,
-            "took": format_record_time(one),
+            "spark": curves.get(summaries[one.id].best_trial_id or 0, ""),
+            "live": live_values[one.id],
         }
         for one in experiments
-        for summary in [summaries[one.id]]
     ]
 
 

@@ -10,16 +10,17 @@ from starlette.routing import Route
 
 from det_core.cli.render.formats import flatten_mapping
 from det_core.cli.render.records import CHECKPOINT_STATES, current_placement
-from det_core.interfaces.records import CheckpointState, LogLine, Run, State, TrialRecord, searcher_metric
+from det_core.interfaces.records import CheckpointState, LogLine, Run, State, TrialRecord
 from det_server._ansi_text import colored_segments
 from det_server._csv_export import csv_response
 from det_server._json_response import JsonResponse
+from det_server._live_rows import results_of_trials, trial_values
 from det_server._rendering import format_elapsed, query_string, render_page
 from det_server.pages._actions import KILL_TRIAL
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._live_page import live
 from det_server.pages._series import series_keys, sorted_groups
-from det_server.pages._store_values import parse_number, store_of, trial_of
+from det_server.pages._store_values import metric_of, parse_number, store_of, trial_of
 from det_server.pages.utilization import utilization_charts
 
 _FIRST_LINES = 500
@@ -33,8 +34,6 @@ def show_trial(request: Request) -> Response:
     """Show everything about a trial."""
     trial, store = trial_of(request), store_of(request)
     experiment = store.experiment(trial.experiment_id)
-    metric, smaller_is_better = searcher_metric(experiment.config)
-    best = store.best_validation(experiment.id, metric, smaller_is_better=smaller_is_better, trial_id=trial.id)
     scored = store.scored_checkpoints(
         experiment.id, trial_id=trial.id, states=CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS
     )
@@ -46,8 +45,8 @@ def show_trial(request: Request) -> Response:
         "trial.html",
         trial=trial,
         experiment=experiment,
-        metric=metric,
-        best=best,
+        metric=metric_of(experiment),
+        live=trial_values(store, results_of_trials(store, [trial]))[trial.id],
         placement=current_placement(trial),
         hyperparameters=hyperparameter_values(trial),
         charts=_charts(trial.id, names),

@@ -104,9 +104,9 @@ class Chart {
     const { log, weight } = switches();
     this.drawn = this.series.filter((one) => one.x.length).map((one) => ({ ...one, y: smooth(one.y, weight) }));
     this.figure.dataset.state = this.drawn.length ? "drawn" : "empty";
+    showLegend(this.figure, this.series.filter((one) => one.x.length || one.note));
     if (!this.drawn.length) return this.say("No finite values yet.", "note");
     this.plot.querySelector(":scope > p")?.remove();
-    showLegend(this.figure, this.drawn);
     if (!this.u || this.log !== log) this.build(log);
     else if (this.zoomed) {
       const { min, max } = this.u.scales.x;
@@ -216,7 +216,8 @@ class Chart {
     this.tip.hidden = !one;
     if (one) {
       const at = this.unit === "time" ? new Date(one.x[index] * 1000).toLocaleTimeString() : `${format(one.x[index])} ${this.unit}`;
-      this.tip.textContent = `${one.label}: ${format(one.y[index])} at ${at}`;
+      const then = one.note && index === one.x.length - 1 ? `, ${one.note}` : "";
+      this.tip.textContent = `${one.label}: ${format(one.y[index])} at ${at}${then}`;
     }
     this.u?.redraw(false, false);
   }

@@ -1,6 +1,6 @@
 // @ts-check
 /** Drawing of curves on the canvas of a chart. */
-import { DASHES, RANKED } from "./curves.js";
+import { CROSS, DASHES, RANKED } from "./curves.js";
 
 /** @typedef {import("./curves.js").Series} Series */
 
@@ -43,7 +43,23 @@ export function drawCurves(u, curves, active, log) {
     }
     ctx.stroke();
     if (one.x.length === 1) drawPoint(u, one, 0, 3);
+    if (one.note) drawCross(u, one);
   }
+}
+
+/** Mark the end of a curve after which there are no numbers. @param {any} u the uPlot @param {Series} curve */
+function drawCross({ ctx, valToPos }, { x, y }) {
+  const half = CROSS * (devicePixelRatio || 1);
+  const left = valToPos(x[x.length - 1], "x", true);
+  const top = valToPos(y[y.length - 1], "y", true);
+  ctx.setLineDash([]);
+  ctx.lineWidth = half / 2;
+  ctx.beginPath();
+  for (const side of [half, -half]) {
+    ctx.moveTo(left - side, top - half);
+    ctx.lineTo(left + side, top + half);
+  }
+  ctx.stroke();
 }
 
 /**

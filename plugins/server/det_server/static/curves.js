@@ -1,10 +1,12 @@
 // @ts-check
 /** Pure functions about curves: smoothing, ranges, nearest points, ticks, and their picture as SVG. */
 
-/** @typedef {{id: number | string, label: string, x: number[], y: number[], rank?: number}} Series */
+/** @typedef {{id: number | string, label: string, note?: string, x: number[], y: number[], rank?: number}} Series A note says since when there are no numbers. */
 /** @typedef {{min: number, max: number}} Range */
 
 export const RANKED = 10;
+/** Half the size of the cross at the end of a curve after which there are no numbers, in pixels. */
+export const CROSS = 4;
 /** Dashes that distinguish the colours of the palette's second half, in pixels. */
 export const DASHES = [[], [], [], [], [], [6, 3], [6, 3], [6, 3], [2, 3], [2, 3]];
 
@@ -23,6 +25,9 @@ export function smooth(values, weight) {
     return sum / share;
   });
 }
+
+/** Return the name of a curve, and since when it has no numbers. @param {Series} curve */
+export const fullLabel = ({ label, note }) => (note ? `${label}, ${note}` : label);
 
 /**
  * Replace the points of a curve after one step and until another.
@@ -109,10 +114,12 @@ export function toSvg(series, look) {
   const px = (/** @type {number} */ v) => left + ((v - x.min) / (x.max - x.min || 1)) * (width - left - right);
   const py = (/** @type {number} */ v) =>
     height - bottom - ((scaled(v) - scaled(y.min)) / (scaled(y.max) - scaled(y.min) || 1)) * (height - bottom - top);
+  const cross = (/** @type {Series} */ { note, rank }, /** @type {string[]} */ points) =>
+    note && points.length ? `<path d="M${points[points.length - 1]}m-${CROSS}-${CROSS}l${2 * CROSS} ${2 * CROSS}m0-${2 * CROSS}l-${2 * CROSS} ${2 * CROSS}" stroke="${look.color(rank)}" stroke-width="2"/>` : "";
   const lines = [...series].reverse().map((one) => {
     const points = one.x.flatMap((v, i) => (look.log && one.y[i] <= 0 ? [] : [`${px(v).toFixed(1)},${py(one.y[i]).toFixed(1)}`]));
     const dash = DASHES[one.rank ?? 0].join(" ");
-    return `<polyline points="${points.join(" ")}" fill="none" stroke="${look.color(one.rank)}" stroke-width="${one.rank === 0 ? 2.5 : 1.25}"${dash && ` stroke-dasharray="${dash}"`}><title>${escape(one.label)}</title></polyline>${points.length === 1 ? `<circle cx="${points[0].replace(",", '" cy="')}" r="3" fill="${look.color(one.rank)}"/>` : ""}`;
+    return `<polyline points="${points.join(" ")}" fill="none" stroke="${look.color(one.rank)}" stroke-width="${one.rank === 0 ? 2.5 : 1.25}"${dash && ` stroke-dasharray="${dash}"`}><title>${escape(fullLabel(one))}</title></polyline>${points.length === 1 ? `<circle cx="${points[0].replace(",", '" cy="')}" r="3" fill="${look.color(one.rank)}"/>` : ""}${cross(one, points)}`;
   });
   const across = ticks(x, 8).map((v) => `<text x="${px(v)}" y="${height - bottom + 18}" text-anchor="middle">${format(v)}</text><path d="M${px(v)} ${height - bottom}v5"/>`);
   const up = ticks(y, 6, look.log).map((v) => `<text x="${left - 8}" y="${py(v) + 4}" text-anchor="end">${format(v)}</text><path d="M${left} ${py(v)}h-5"/>`);

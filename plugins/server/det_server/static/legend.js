@@ -1,6 +1,8 @@
 // @ts-check
 /** Legend of a chart with several curves, and the swatches that tables share with it. */
 
+import { fullLabel } from "./curves.js";
+
 /** @typedef {import("./curves.js").Series} Series */
 
 /** Make a piece of the line of a rank, or of a curve without a rank. @param {number} [rank] */
@@ -17,14 +19,15 @@ function entry(text, rank) {
   return item;
 }
 
-/** Name the curves below the chart, those without a colour of their own together. @param {HTMLElement} figure @param {Series[]} curves */
+/** Name the curves below the chart, those without a colour of their own together, unless there is nothing to say. @param {HTMLElement} figure @param {Series[]} curves */
 export function showLegend(figure, curves) {
   const ranked = curves.filter((one) => one.rank !== undefined);
-  const others = curves.length - ranked.length;
-  const entries = ranked.map((one) => entry(one.label, one.rank));
-  if (others) entries.push(entry(`${others} more`));
+  const others = curves.filter((one) => one.rank === undefined);
+  const ended = others.filter((one) => one.note).length;
+  const entries = ranked.map((one) => entry(fullLabel(one), one.rank));
+  if (others.length) entries.push(entry(`${others.length} more${ended ? `, ${ended} of which diverged` : ""}`));
   const legend = figure.querySelector(".legend") ?? document.createElement("ul");
   legend.className = "legend";
-  legend.replaceChildren(...(curves.length > 1 ? entries : []));
+  legend.replaceChildren(...(curves.length > 1 || curves.some((one) => one.note) ? entries : []));
   figure.querySelector(".values")?.before(legend);
 }

@@ -5,6 +5,9 @@
  * The connection is closed while the page is hidden, because a browser has only six per server.
  */
 
+/** Milliseconds until the page looks again at a checkpoint that is being saved. */
+const SAVING_MS = 2000;
+
 /** @typedef {Record<string, Record<string, string>>} Rows Keys of rows mapped to names and texts of values. */
 
 /** @param {string} key @param {string} name @returns {NodeListOf<HTMLElement>} */
@@ -75,6 +78,14 @@ async function refresh() {
     open();
   }
   document.dispatchEvent(new CustomEvent("det:refreshed"));
+  watchSaving();
+}
+
+let watching = 0;
+/** Look again at a checkpoint that is being saved. No event says that it is complete if an older one is deleted at once. */
+function watchSaving() {
+  const isSaving = ["#head", "#checkpoints"].every((region) => document.querySelector(`${region} [data-state=ACTIVE]`));
+  if (isSaving && !document.hidden) watching ||= window.setTimeout(() => ((watching = 0), refreshSoon("checkpoints")), SAVING_MS);
 }
 
 /** Whether the reader neither selects nor types anything in a region. @param {string} id */
@@ -126,6 +137,7 @@ function open() {
     });
   }
   source.addEventListener("open", () => notify(""));
+  watchSaving();
   source.addEventListener("error", () => {
     notify("The server does not answer. This page continues when it is back.");
     if (source?.readyState === EventSource.CLOSED) window.setTimeout(open, 5000);

@@ -1,6 +1,6 @@
 // @ts-check
 /** Table that says in numbers what a chart shows. */
-import { findRange, format } from "./curves.js";
+import { findRange, format, fullLabel } from "./curves.js";
 
 const COLUMNS = ["curve", "points", "first", "least", "greatest", "last"];
 
@@ -24,9 +24,10 @@ function row(texts, isHead) {
 export function tableOfValues(series, title) {
   const [table, head, body, box] = ["table", "thead", "tbody", "div"].map((name) => document.createElement(name));
   head.append(row(COLUMNS, true));
-  for (const { label, x, y } of series.filter((one) => one.x.length)) {
-    const { min, max } = findRange(y, false, 0);
-    body.append(row([label, String(x.length), ...[y[0], min, max, y[y.length - 1]].map(format)], false));
+  for (const one of series.filter(({ x, note }) => x.length || note)) {
+    const [{ x, y }, { min, max }] = [one, findRange(one.y, false, 0)];
+    const values = x.length ? [y[0], min, max, y[y.length - 1]] : [null, null, null, null];
+    body.append(row([fullLabel(one), String(x.length), ...values.map(format)], false));
   }
   table.append(head, body);
   box.append(table);

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
@@ -77,6 +77,8 @@ def test_the_curve_and_the_list_follow(windows: Windows, served_seed: tuple[Serv
             site.store.edit_experiment(made, name="renamed")
             newest = site.store.create_experiment(config={"name": "came while looking"}).id
             other.get_by_role("link", name="came while looking").wait_for()
+            site.store.set_trial_state(site.store.create_trial(made, hparams={}, seed=0).id, State.ERROR)
+            other.locator(f'[data-live="experiment/{made}/failed"]', has_text="1 of 1 failed").wait_for()
         finally:
             site.store.delete_experiment(made)
             site.store.delete_experiment(newest)
@@ -387,6 +389,8 @@ def test_the_legend_names_the_coloured_curves(windows: Windows, seeded: Seeded) 
         entries = page.locator("#curves .legend li").all_inner_texts()
         assert entries[0] == f"trial {seeded.best_trial}"
         assert len(entries) == 11 and entries[-1] == "6 more"
+        (entry,) = visit.open(f"/experiments/{seeded.failed}").locator("#curves .legend li").all_inner_texts()
+        assert entry.endswith(", NaN since batch 240")
 
 
 def test_trials_are_compared_from_the_table(windows: Windows, seeded: Seeded) -> None:
@@ -456,6 +460,31 @@ def test_updates_lose_nothing_that_the_reader_types_or_selects(
         boxes.first.blur()
         page.locator(f"#trials tr[data-trial='{trial}']").wait_for()
     site.store.delete_experiment(made)
+
+
+def test_a_checkpoint_that_replaces_another_is_completed(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded]
+) -> None:
+    """Retention deletes the older one at once, so that their number stays the same."""
+    site, _ = served_seed
+    store = site.store
+    made = store.create_experiment(config={"name": "saving"}).id
+    trial = store.create_trial(made, hparams={}, seed=0).id
+    store.start_run(trial, allocation_id="a")
+    store.set_trial_state(trial, State.ACTIVE)
+    complete: dict[str, Any] = {"run_id": 1, "steps_completed": 1, "resources": {}, "metadata": {}}
+    store.begin_checkpoint("older", trial_id=trial, run_id=1, storage={})
+    store.complete_checkpoint("older", **complete)
+    store.begin_checkpoint("newer", trial_id=trial, run_id=1, storage={})
+    with windows.visit() as visit:
+        page = visit.open(f"/trials/{trial}")
+        visit.wait_until_live()
+        page.locator("#checkpoints tr", has_text="newer").get_by_text("being saved").wait_for()
+        store.complete_checkpoint("newer", **complete)
+        store.delete_checkpoint("older")
+        page.locator("#checkpoints tr", has_text="newer").get_by_text("completed").wait_for()
+        assert page.locator("#checkpoints tr", has_text="older").count() == 0
+    store.delete_experiment(made)
 
 
 def test_the_head_of_an_experiment_follows_its_state(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:

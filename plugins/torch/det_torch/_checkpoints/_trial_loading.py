@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from det_torch._context import PyTorchTrialContext
 from det_torch._random import forked
 from det_torch._trial import PyTorchTrial
 from det_torch._trial_steps import takes_model
+
+_log = logging.getLogger("det.torch")
 
 
 def load(
@@ -183,6 +186,24 @@ def _load(
         if trial_class.build_model is not PyTorchTrial.build_model and not context.models:
             context.wrap_model(trial.build_model())
     _training_state.restore_models(context, state)
+    _name_left_out_callbacks(state.get("callbacks", {}))
     for model in context.models:
         model.eval()
     return trial
+
+
+def _name_left_out_callbacks(states: Mapping[str, Any]) -> None:
+    """Name the callbacks that may have validated with other weights than those of the models, such as an average."""
+    if names := [name for name, state in states.items() if _has_tensor(state)]:
+        _log.warning(
+            "the models have the weights of the training; the states of the callbacks %s hold tensors, which are not "
+            "loaded, such as averaged weights that were validated: they are in torch.load('state_dict.pth', "
+            "weights_only=True)['callbacks'] of the checkpoint",
+            ", ".join(map(repr, names)),
+        )
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        value = [*value.values()]
+    return isinstance(value, torch.Tensor) or (isinstance(value, (list, tuple)) and any(map(_has_tensor, value)))

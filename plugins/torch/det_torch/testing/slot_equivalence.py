@@ -32,6 +32,26 @@ class SlotEquivalenceSuite(AdapterSuite):
         self.assert_close(four.ended(), one)
 
     @pytest.mark.integration
+    @pytest.mark.slow
+    @EACH_TRIAL
+    def test_a_rehearsal_changes_nothing(self, jobs: Jobs, trial: str) -> None:
+        """Evaluate a batch on each slot before the first batch, and train as without it."""
+        config = {"perform_initial_validation": False}
+        two = [jobs.make(trial, **config, rehearsal=on).start(2) for on in (True, False)]
+        self.assert_same(*(job.ended() for job in two))
+        assert "the rehearsal" not in two[0].output(), "a warning"
+
+    @pytest.mark.integration
+    @pytest.mark.slow
+    def test_a_rehearsal_ends_all_slots(self, jobs: Jobs) -> None:
+        """End before the first batch if the searcher's metric does not exist."""
+        searcher = {"name": "single", "metric": "validation_los", "max_length": {"batches": BATCHES}}
+        job = jobs.make(ONE_MODEL, perform_initial_validation=False, searcher=searcher).start(2)
+        with pytest.raises(AssertionError, match="did you mean 'validation_loss'"):
+            job.ended()
+        assert job.steps() == 0
+
+    @pytest.mark.integration
     @EACH_TRIAL
     def test_validation_is_of_all_data_once(self, jobs: Jobs, trial: str) -> None:
         """Validate each record once. The metrics before training are bitwise equal for one and two slots."""

@@ -1,7 +1,4 @@
-"""Reference of the command ``det``, generated from its argument parsers.
-
-On the page ``reference/cli``, the line ``<!-- commands -->`` is replaced by a section per command.
-"""
+"""Reference of the command ``det``, made of its argument parsers: a section per command."""
 
 from __future__ import annotations
 
@@ -11,11 +8,10 @@ import re
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from sphinx.application import Sphinx
+from api_reference import escaped
 
 from det_core.cli._program import complete_parser
 
-_PAGE, _MARK = "reference/cli", "<!-- commands -->"
 _WIDTH = "88"
 
 
@@ -51,7 +47,9 @@ def _command(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
         for place, action in enumerate(actions):
             if place == 0 and group.title not in ("positional arguments", "options"):
                 yield from (f"**{group.title}**", "")
-            yield from _argument(action)
+            yield _argument(action)
+        if actions:
+            yield ""
     if parser.epilog:
         yield from ("```text", parser.epilog.rstrip(), "```", "")
     for child in inner.values():
@@ -63,12 +61,10 @@ def _is_shown(action: argparse.Action) -> bool:
     return not isinstance(action, hidden) and action.help != argparse.SUPPRESS
 
 
-def _argument(action: argparse.Action) -> Iterator[str]:
+def _argument(action: argparse.Action) -> str:
     names = ", ".join(f"`{name}`" for name in action.option_strings)
-    value = _value(action)
-    separator = " " if names and value else ""
-    yield f"{names}{separator}{value}"
-    yield from (f": {_prose(_help(action))}", "") if action.help else ("",)
+    described = " ".join(filter(None, (names, _value(action))))
+    return f"- {described}: {_prose(_help(action))}" if action.help else f"- {described}"
 
 
 def _value(action: argparse.Action) -> str:
@@ -87,17 +83,5 @@ def _help(action: argparse.Action) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a text of a parser as Markdown, with options such as --limit as code and other characters escaped."""
-    escaped = re.sub(r"([\\*_<>\[\]{}])", r"\\\1", text)
-    return re.sub(r"(?<![\w-])(--[a-z][\w-]*)", r"`\1`", escaped)
-
-
-def _replace_mark(app: Sphinx, page: str, content: list[str]) -> None:
-    if page == _PAGE:
-        content[0] = content[0].replace(_MARK, render_commands())
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the extension."""
-    app.connect("source-read", _replace_mark)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    """Return a text of a parser as Markdown, with options such as --limit as code."""
+    return re.sub(r"(?<![\w-])(--[a-z][\w-]*)", r"`\1`", escaped(text))

@@ -1,4 +1,4 @@
-"""Lease that admits at most one living runner per experiment."""
+"""Lease that admits at most one living runner per experiment. Scripts that run by themselves hold one, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing_extensions import Self
 from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch.processes import pid_namespace_name, process_has_ended, process_start_time
+from det_core.processes import pid_namespace_name, process_has_ended, process_start_time
 
 _SECONDS = 30.0
 """Seconds after which a lease expires unless it is renewed."""
@@ -42,7 +42,7 @@ class Lease:
         self._error: Exception | None = None
         self._released = threading.Event()
         previous = store.lease_holder(experiment_id)
-        if previous and _is_dead(previous):
+        if previous and is_dead(previous):
             store.release_lease(experiment_id, previous)
         self._acquire(state)
         self._thread = threading.Thread(target=self._renew, name="det-lease", daemon=True)
@@ -89,7 +89,10 @@ class Lease:
             ) from error
 
 
-def _is_dead(holder: str) -> bool:
-    """Return whether the holder is certainly gone. A process that is not visible from here counts as alive."""
-    place, pid, start, _ = holder.rsplit(":", 3)
-    return place == pid_namespace_name() and process_has_ended(int(pid), start)
+def is_dead(holder: str) -> bool:
+    """Return whether the holder of a lease is certainly gone.
+
+    A process that is not visible from here counts as alive.
+    """
+    place, *process = holder.rsplit(":", 3)
+    return place == pid_namespace_name() and process_has_ended(int(process[0]), process[1])

@@ -1,7 +1,4 @@
-"""Reference of the experiment config, generated from its JSON schema.
-
-On the page ``reference/config``, the line ``<!-- keys -->`` is replaced by a section per block and an entry per key.
-"""
+"""Reference of the experiment config, made of its JSON schema: a section per block, and an entry per key."""
 
 from __future__ import annotations
 
@@ -10,12 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
-from sphinx.application import Sphinx
 
-from det_core.config import config_schema
 from det_core.config._plugin_blocks import PLUGIN_BLOCKS
 
-_PAGE, _MARK = "reference/config", "<!-- keys -->"
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 _NAMES = {"string": "text", "boolean": "true or false", "object": "mapping", "number": "number", "integer": "integer"}
 _FORMATS = {"path": "path", "password": "secret text"}
@@ -208,7 +202,9 @@ def _all(sections: list[Section]) -> Iterator[Section]:
 
 
 def _section(reader: SchemaReader, section: Section, level: int) -> Iterator[str]:
-    yield from (f"{'#' * level} {section.title}", "", section.text, "")
+    yield from (f"{'#' * level} {section.title}", "")
+    if section.text:
+        yield from (section.text, "")
     for key in section.keys:
         if not is_ignored(key):
             yield from _entry(reader, key, level + 1)
@@ -219,10 +215,10 @@ def _section(reader: SchemaReader, section: Section, level: int) -> Iterator[str
 def _entry(reader: SchemaReader, key: Key, level: int) -> Iterator[str]:
     yield from (f"{'#' * level} `{key.path}`", "", key.schema["description"], "")
     unit = reader.unit(key.schema)
-    yield f":Type: {reader.type_text(key.schema)}"
+    yield f"- Type: {reader.type_text(key.schema)}"
     if unit:
-        yield f":Unit: {unit}"
-    yield f":Default: {_default(key)}"
+        yield f"- Unit: {unit}"
+    yield f"- Default: {_default(key)}"
     blocks = [_example(key, value) for value in reader.examples(key.schema)]
     yield from ("", "```yaml", "# or\n".join(blocks).rstrip(), "```", "")
 
@@ -250,14 +246,3 @@ def _example(key: Key, value: Any) -> str:
 def _depth(value: Any) -> int:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max((_depth(part) for part in inner), default=0)
-
-
-def _replace_mark(app: Sphinx, page: str, content: list[str]) -> None:
-    if page == _PAGE:
-        content[0] = content[0].replace(_MARK, render_reference(config_schema()))
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the extension."""
-    app.connect("source-read", _replace_mark)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,83 @@
+"""Metrics that are NaN or infinite, for which each trial is looked up in an index."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BindParameter, bindparam, false, func, or_, select
+
+from det_core.errors import UnwritableText
+from det_core.interfaces.records import require_writable
+from det_core.json_values import NON_FINITE
+from det_core.tracking._rows import StoreMixin
+from det_core.tracking._schema import metrics, trials
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sqlalchemy import Select
+
+_AT_ONCE = 1000
+"""Maximum number of trials in a query, because databases limit the number of parameters."""
+_LAST_REPORTS = 100
+"""Number of reports among which the newest value of a metric is looked for."""
+_ids: BindParameter[Any] = bindparam("ids", expanding=True)
+
+
+class DivergencesMixin(StoreMixin):
+    """Methods of the tracking store for metrics that are no finite numbers any more."""
+
+    def divergences(self, trial_ids: Collection[int], metric: str, *, group: str) -> dict[int, tuple[int, float]]:
+        try:
+            require_writable(metric)
+        except UnwritableText:  # a name that no report has
+            return {}
+        begun = self._first_after_numbers(metric)
+        c = metrics.c
+        of_rows = select(c.trial_id, c.steps_completed, self._database.non_finite(metrics, metric)).where(
+            c.id.in_(_ids)
+        )
+        found: dict[int, tuple[int, float]] = {}
+        remaining = iter(trial_ids)
+        with self._database.read() as connection:
+            while some := list(islice(remaining, _AT_ONCE)):
+                rows = connection.scalars(begun, {"ids": some, "of_group": group}).all()
+                # A join of both queries would let PostgreSQL read all metrics.
+                for trial_id, step, name in connection.execute(of_rows, {"ids": rows}) if rows else ():
+                    found[trial_id] = (step, NON_FINITE[name])
+        return found
+
+    def _first_after_numbers(self, metric: str) -> Select[Any]:
+        """Select the id of the first row after the last finite number, for trials whose newest value is none.
+
+        Args:
+            metric: name of the metric, which may be missing in some rows.
+        """
+        number, non_finite = self._database.number, self._database.non_finite
+        newest, last, first = (metrics.alias(name) for name in ("newest", "last", "first"))
+
+        backwards = _rows_of_trial(newest).order_by(newest.c.steps_completed.desc()).limit(1)
+        before = backwards.with_only_columns(newest.c.steps_completed).offset(_LAST_REPORTS).scalar_subquery()
+        name = non_finite(newest, metric)
+        has_it = or_(name.is_not(None), number(newest, metric).is_not(None))
+        newest_name = backwards.with_only_columns(name).where(
+            newest.c.steps_completed > func.coalesce(before, -1), has_it
+        )
+
+        step = last.c.steps_completed
+        numbers = _rows_of_trial(last).where(number(last, metric).is_not(None))
+        last_number = numbers.with_only_columns(step).order_by(step.desc()).limit(1).scalar_subquery()
+
+        step = first.c.steps_completed
+        after = _rows_of_trial(first).where(
+            step > func.coalesce(last_number, -1), non_finite(first, metric).is_not(None)
+        )
+        query = select(after.order_by(step).limit(1).scalar_subquery())
+        return query.where(trials.c.id.in_(_ids), newest_name.scalar_subquery().is_not(None))
+
+
+def _rows_of_trial(of: Any) -> Select[Any]:
+    """Select the ids of the rows of a trial in a group."""
+    wanted = (of.c.trial_id == trials.c.id, of.c.archived == false(), of.c.group == bindparam("of_group"))
+    return select(of.c.id).where(*wanted).correlate(trials)
