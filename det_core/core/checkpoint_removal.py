@@ -17,7 +17,6 @@ from det_core.core.recorded_storage import (
     describe_storage,
     experiment_config,
     find_other_storage,
-    is_bucket,
     open_checkpoint_storage,
 )
 from det_core.errors import CheckpointCorrupt, PluginError, SecretMissing, StorageError, TrackingError
@@ -101,7 +100,7 @@ def remove_tensorboard_files(store: TrackingStore, experiment: ExperimentRecord)
         manager = open_storage_block(block)
         manager = manager.with_few_retries() if is_served else manager
         storage.delete_stored_files(manager, store.cluster_id, [f"/tensorboard/experiment/{experiment.id}/"])
-        is_done = not is_served or is_bucket(manager)
+        is_done = not is_served or storage.is_bucket(manager)
     except _UNREACHABLE as error:
         if not is_served:
             raise
@@ -116,7 +115,7 @@ def _require_files(manager: StorageManager, checkpoint: CheckpointRecord) -> Non
     Raises:
         StorageError: it does not.
     """
-    if not manager.list(checkpoint.uuid) and not is_bucket(manager):
+    if not manager.list(checkpoint.uuid) and not storage.is_bucket(manager):
         raise StorageError(f"checkpoint {checkpoint.uuid} has no files here in {describe_storage(checkpoint.storage)}")
 
 

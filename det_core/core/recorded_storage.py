@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from det_core.core._storage_block import open_storage_block
 from det_core.errors import StorageError
@@ -18,8 +17,6 @@ from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.secrets import SECRET_REFERENCE, hide_secrets, iter_texts
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
-
-_ANY_ID = "any"
 
 _log = logging.getLogger("det.core")
 
@@ -72,11 +69,6 @@ def experiment_config(store: TrackingStore, checkpoint: CheckpointRecord) -> Map
 def describe_storage(block: Mapping[str, Any]) -> str:
     """Return a recorded ``checkpoint_storage`` block in one line, without secrets."""
     return ", ".join(f"{key} {value}" for key, value in hide_secrets(without_numbers(block)).items()) or "no storage"
-
-
-def is_bucket(manager: StorageManager) -> bool:
-    """Return whether a storage is the same for all machines, unlike a path, which each has for itself."""
-    return urlsplit(manager.location(_ANY_ID)).scheme not in ("", "file")
 
 
 def without_numbers(block: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the tracking store, so another runner can take over after it was killed.
 
 from __future__ import annotations
 
+from det_core.core.checkpoint_removal import remove_checkpoint, remove_tensorboard_files
 from det_core.runner._background import continue_in_background, resume_in_background, train_in_background
 from det_core.runner._checkpoint_deletion import check_deletable, delete_checkpoints, is_latest_checkpoint
 from det_core.runner._code_checks import check_code
@@ -25,6 +26,8 @@ __all__ = [
     "explain_storage",
     "fork_experiment",
     "is_latest_checkpoint",
+    "remove_checkpoint",
+    "remove_tensorboard_files",
     "resume_in_background",
     "start_detached",
     "submit_experiment",

@@ -7,11 +7,11 @@ from contextlib import closing
 
 from det_core.config import ExperimentConfig, parse_config
 from det_core.core import open_storage_block
-from det_core.core.recorded_storage import describe_storage, is_bucket
+from det_core.core.recorded_storage import describe_storage
 from det_core.errors import DetError
 from det_core.home import default_storage
 from det_core.runner._background import without_own_directory
-from det_core.storage import check_storage
+from det_core.storage import check_storage, is_bucket
 from det_core.tracking.remote import ServerConnection
 
 _log = logging.getLogger("det.runner")

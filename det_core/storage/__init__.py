@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from det_core.storage._manifest import copied_from as copied_from
     from det_core.storage._manifest import read_object as read_object
     from det_core.storage._manifest import sign_copy as sign_copy
+    from det_core.storage._open import is_bucket as is_bucket
     from det_core.storage._open import open_storage as open_storage
     from det_core.storage._restore import StoredCheckpoint as StoredCheckpoint
     from det_core.storage._restore import find_checkpoint as find_checkpoint
@@ -53,6 +54,7 @@ _EXPORTS = {
     "copied_from": "det_core.storage._manifest",
     "delete_stored_files": "det_core.storage._delete",
     "find_checkpoint": "det_core.storage._restore",
+    "is_bucket": "det_core.storage._open",
     "is_inside": "det_core.storage._directory_tree",
     "read_checkpoint_metadata": "det_core.storage._restore",
     "open_storage": "det_core.storage._open",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
 
 from det_core.plugins import plugin_registry
 
@@ -24,3 +25,8 @@ def open_storage(name: str, options: BaseModel | None) -> StorageManager:
     """
     plugins = plugin_registry()
     return cast("StorageManager", plugins.call_target(plugins.find("storage", name), options))
+
+
+def is_bucket(manager: StorageManager) -> bool:
+    """Return whether a storage is the same for all machines, unlike a path, which each has for itself."""
+    return urlsplit(manager.location("any")).scheme not in ("", "file")

@@ -20,7 +20,6 @@ from det_core.core.recorded_storage import (
     describe_storage,
     experiment_config,
     find_other_storage,
-    is_bucket,
     open_checkpoint_storage,
     without_numbers,
 )
@@ -78,7 +77,7 @@ def find_orphans(store: TrackingStore, older_than: timedelta) -> Orphans:
         with _noted(orphans, f"storage {describe_storage(block)}"):
             manager = open_storage_block(block)
             orphans.found += _unrecorded(store, manager, before)
-            if is_served and not is_bucket(manager):
+            if is_served and not storage.is_bucket(manager):
                 raise StorageError("on another machine, only a command there finds files without a record")
     return orphans
 

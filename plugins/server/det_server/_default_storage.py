@@ -10,10 +10,9 @@ import yaml
 
 from det_core.config import parse_config
 from det_core.core import open_storage_block
-from det_core.core.recorded_storage import is_bucket
 from det_core.errors import DetError
 from det_core.interfaces.secrets import Secret, iter_texts
-from det_core.storage import check_storage
+from det_core.storage import check_storage, is_bucket
 
 _KEY = "checkpoint_storage"
 

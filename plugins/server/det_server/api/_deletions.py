@@ -1,7 +1,7 @@
 """Deletion of files in the storage of the server, for clients that do not have it.
 
 Only the storage of an experiment's config is opened. A request is answered within seconds: its client repeats it until
-the files are gone.
+the files are gone. The runner is imported when it is used, because that takes half a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from det_core.core.checkpoint_removal import remove_checkpoint, remove_tensorboard_files
 from det_server._accounts import record_action, require_ownership, require_writer
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
@@ -74,6 +73,8 @@ async def delete_checkpoint(request: Request) -> Response:
     store = site_of(request).store
 
     def delete() -> Mapping[str, int]:
+        from det_core.runner import remove_checkpoint
+
         record_action(request, "delete", f"checkpoint {uuid}")
         checkpoint = store.checkpoint(uuid)
         return remove_checkpoint(store, checkpoint, globs, is_shared=True, on_deleted=lambda _: None)
@@ -87,6 +88,8 @@ async def delete_tensorboard_files(request: Request) -> Response:
     store = site_of(request).store
 
     def delete() -> Mapping[str, int]:
+        from det_core.runner import remove_tensorboard_files
+
         record_action(request, "delete", f"TensorBoard files of experiment {experiment_id}")
         remove_tensorboard_files(store, store.experiment(experiment_id))
         return {}
