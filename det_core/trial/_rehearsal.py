@@ -138,7 +138,7 @@ def _warn(what: str, error: BaseException) -> None:
         "the rehearsal before the first batch could not %s, and training starts anyway: %s: %s (%s:%d)",
         what,
         type(error).__name__,
-        error,
+        str(error).partition("\n")[0],
         frames[-1].filename,
         frames[-1].lineno,
     )

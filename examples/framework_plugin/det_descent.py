@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import det_core
-from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.interfaces.framework import Metrics, OnAllWorkers, TrialAdapter
 from det_core.specs import FrameworkSpec
 from det_core.trial import TrialContext, TrialLoop
 
@@ -114,6 +114,15 @@ class DescentAdapter(TrialAdapter):
 
     def metadata(self) -> Metrics:
         return {"framework": "descent-1.0.0", "format": "json", "trial_framework": "descent"}
+
+    def write_initial_state(self, path: Path, *, most: int) -> int:
+        self.snapshot()(path)
+        return (path / "descent.json").stat().st_size
+
+    def rehearse(self, together: OnAllWorkers) -> Metrics | None:
+        record, random = self.validation[0], self.generator("validation")
+        losses = together(lambda: self.trial.evaluate(self.weights, record, random))
+        return {"validation_loss": losses[0]}
 
 
 def run_trial(trial_class: type[DescentTrial], core: det_core.core.Context) -> None:

@@ -30,6 +30,7 @@ OWN_TESTS = {
     "docs/searching.md": "tests/testing/test_search_method_docs.py",
     "docs/storage.md": "tests/testing/test_storage_docs.py",
     "docs/start.md": "tests/documents/test_start_page.py",
+    "docs/guides/averages.md": "tests/documents/test_guides.py",
     "docs/guides/data.md": "tests/documents/test_guides.py",
     "docs/guides/debug.md": "tests/documents/test_guides.py",
     "docs/guides/distribute.md": "tests/documents/test_guides.py",

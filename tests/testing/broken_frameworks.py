@@ -15,15 +15,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import det_core
 from det_core.core import Context
 from det_core.errors import CheckpointCorrupt
-from det_core.interfaces.framework import Metrics
+from det_core.interfaces.framework import Metrics, OnAllWorkers
 from det_core.specs import FrameworkSpec
-from det_core.trial import TrialContext, TrialLoop
+from det_core.trial import TrainingPlan, TrialContext, TrialLoop
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "framework_plugin"))
 
@@ -153,6 +154,24 @@ class ValidatesWithAverages(Sound):
         if metrics is not None:
             self.weights = kept
         return metrics
+
+
+class RehearsesOnward(Sound):
+    """Framework whose rehearsal draws from the generator of the training."""
+
+    def rehearse(self, together: OnAllWorkers) -> Metrics | None:
+        together(self.random.random)
+        return super().rehearse(together)
+
+
+class RehearsesWithoutNames(Sound):
+    def rehearse(self, together: OnAllWorkers) -> Metrics | None:
+        super().rehearse(together)
+        return None
+
+
+class RehearsesNothing(Sound):
+    """The defect is in `run_trial`."""
 
 
 class StaysUntilTheReport(Sound):
@@ -439,6 +458,9 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     ValidatesOnward: ["validation_does_not_change_training"],
     ValidatesWithItsGenerator: ["validation_does_not_change_training"],
     ValidatesWithAverages: ["a_validation_cut_short_does_not_change_training"],
+    RehearsesOnward: ["a_rehearsal_changes_nothing"],
+    RehearsesWithoutNames: ["a_rehearsal_finds_a_wrong_metric"],
+    RehearsesNothing: ["a_rehearsal_finds_an_unusable_storage"],
     StaysUntilTheReport: ["leaves_after_the_batch"],
     DropsTheLastBatch: ["leaves_after_the_batch", "resumed_is_as_if_undisturbed[once]"],
     LeavesTheStep: ["a_stop_request_finishes_the_step[at once]"],
@@ -508,8 +530,11 @@ def det_choose_framework(mro: Sequence[str]) -> str:
 def run_trial(trial_class: type[Line], core: Context) -> None:
     context = TrialContext.from_core(core)
     adapter = globals()[trial_class.__name__.removesuffix("Trial")]
+    plan = TrainingPlan.of(core.config, core.searcher.ordered())
+    if adapter is RehearsesNothing:
+        plan = replace(plan, rehearsal=False)
     with suppress(CheckpointCorrupt) if adapter is PassesOverDamage else nullcontext():
-        TrialLoop(adapter(trial_class(context)), core, context).run()
+        TrialLoop(adapter(trial_class(context)), core, context, plan=plan).run()
 
 
 NAMES = [adapter.__name__ for adapter in (*CAUGHT_BY, SharesBatches)]

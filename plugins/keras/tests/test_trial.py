@@ -113,12 +113,13 @@ def test_metrics_of_slots_are_merged_into_those_of_the_whole_set(make_context: M
 
         def allgather(own: Any) -> list[Any]:
             sent.append(own)
-            return [*others, (0, [[], {}]), own] if len(sent) == 1 else [{}, own]
+            return [*others, (0, [[], {}]), own] if len(sent) == 1 else [({}, None), own]
 
         data = X[part], Y[part, None]
         logs = model.evaluate(*data, sample_weight=WEIGHTS[part], batch_size=4, verbose=0, return_dict=True)
         mine = {"mine": len(data[0]), "both": [1.0, len(data[0])]}
-        merged = reduce_over_slots(model, {**logs, **mine}, 2, SimpleNamespace(size=3, allgather=allgather))
+        slots: Any = SimpleNamespace(size=3, rank=2, allgather=allgather, broadcast=None)
+        merged = reduce_over_slots(model, {**logs, **mine}, 2, slots)
         return sent[0], merged
 
     first, _ = share(slice(0, 13), [])

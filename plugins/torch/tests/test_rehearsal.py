@@ -207,6 +207,15 @@ def test_a_rehearsal_restores_what_a_reckless_evaluation_changes(
     compare(train, store, fingerprint, {**example_config, "data": data})
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_rehearsal_restores_what_is_on_a_gpu(
+    train: Train, store: TrackingStore, fingerprint: Any, example_config: dict[str, Any]
+) -> None:
+    data = {"workers": 0, "data": "shuffle", "swap": True, "reckless": True, "slower": 5}
+    compare(train, store, fingerprint, {**example_config, "data": data, "resources": {"slots_per_trial": 1}})
+
+
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.campaign
