@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from det_core.disk_errors import free_bytes
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 
@@ -43,7 +43,8 @@ class FreeSpaceCheck:
             directory = self._storage.local_path(storage_id)
             if directory is None or not needed:
                 return
-            free = free_bytes(directory)
+            place = next(parent for parent in directory.parents if parent.exists())
+            free = shutil.disk_usage(place).free
         except (OSError, StorageError):  # saving the checkpoint will report it
             return
         if free < needed:
@@ -51,7 +52,7 @@ class FreeSpaceCheck:
             _log.warning(
                 "%s has %d MB free, but the checkpoint needs about %d MB; free space, remove checkpoints with "
                 "`det checkpoint gc`, or lower checkpoint_storage.save_*",
-                directory.parent,
+                place,
                 free // 10**6,
                 -(-needed // 10**6),
             )
