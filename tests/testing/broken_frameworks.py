@@ -284,6 +284,19 @@ class PassesOverFullDisks(Sound):
         return careless
 
 
+class HidesFullDisks(Sound):
+    def snapshot(self) -> Callable[[Path], None]:
+        write = super().snapshot()
+
+        def hide(path: Path) -> None:
+            with suppress(OSError):
+                write(path)
+                return
+            raise ValueError("the checkpoint could not be written")
+
+        return hide
+
+
 class PassesOverDamage(Sound):
     """The defect is in `run_trial`."""
 
@@ -458,10 +471,14 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     ValidatesOnward: ["validation_does_not_change_training"],
     ValidatesWithItsGenerator: ["validation_does_not_change_training"],
     ValidatesWithAverages: ["a_validation_cut_short_does_not_change_training"],
+<<<<<<< HEAD
     RehearsesOnward: ["a_rehearsal_changes_nothing"],
     RehearsesWithoutNames: ["a_rehearsal_finds_a_wrong_metric"],
     RehearsesNothing: ["a_rehearsal_finds_an_unusable_storage"],
     StaysUntilTheReport: ["leaves_after_the_batch"],
+=======
+    StaysUntilTheReport: ["leaves_after_the_batch", "the_timer_saves_a_checkpoint_and_changes_nothing"],
+>>>>>>> n36b
     DropsTheLastBatch: ["leaves_after_the_batch", "resumed_is_as_if_undisturbed[once]"],
     LeavesTheStep: ["a_stop_request_finishes_the_step[at once]"],
     ValidatesToTheEnd: ["leaves_between_two_batches_of_a_validation"],
@@ -478,6 +495,7 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     RoundsWeights: ["resumed_is_as_if_undisturbed[once]"],
     RefersToItself: ["a_snapshot_stays_as_it_was_taken"],
     PassesOverFullDisks: ["a_failed_write_makes_no_checkpoint"],
+    HidesFullDisks: ["a_full_disk_is_named[at once]"],
     PassesOverDamage: ["a_damaged_checkpoint_is_passed_over"],
     StartsCold: ["a_warm_start_takes_the_weights"],
     ContinuesTheOther: ["a_warm_start_takes_only_the_weights"],
