@@ -471,14 +471,10 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     ValidatesOnward: ["validation_does_not_change_training"],
     ValidatesWithItsGenerator: ["validation_does_not_change_training"],
     ValidatesWithAverages: ["a_validation_cut_short_does_not_change_training"],
-<<<<<<< HEAD
     RehearsesOnward: ["a_rehearsal_changes_nothing"],
     RehearsesWithoutNames: ["a_rehearsal_finds_a_wrong_metric"],
     RehearsesNothing: ["a_rehearsal_finds_an_unusable_storage"],
-    StaysUntilTheReport: ["leaves_after_the_batch"],
-=======
     StaysUntilTheReport: ["leaves_after_the_batch", "the_timer_saves_a_checkpoint_and_changes_nothing"],
->>>>>>> n36b
     DropsTheLastBatch: ["leaves_after_the_batch", "resumed_is_as_if_undisturbed[once]"],
     LeavesTheStep: ["a_stop_request_finishes_the_step[at once]"],
     ValidatesToTheEnd: ["leaves_between_two_batches_of_a_validation"],

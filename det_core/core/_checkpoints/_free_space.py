@@ -63,27 +63,9 @@ class FreeSpaceCheck:
             return
         try:
             needed = self._last if files is None else sum(path.stat().st_size for path in files if path.is_file())
-<<<<<<< HEAD
             lack = describe_lack_of_space(self._storage, storage_id, needed or 0)
-=======
-            directory = self._storage.local_path(storage_id)
-            if directory is None or not needed:
-                return
-            place = next(parent for parent in directory.parents if parent.exists())
-            free = shutil.disk_usage(place).free
->>>>>>> n36b
         except (OSError, StorageError):  # saving the checkpoint will report it
             return
         if lack:
             self._warned = True
-<<<<<<< HEAD
             _log.warning("%s", lack)
-=======
-            _log.warning(
-                "%s has %d MB free, but the checkpoint needs about %d MB; free space, remove checkpoints with "
-                "`det checkpoint gc`, or lower checkpoint_storage.save_*",
-                place,
-                free // 10**6,
-                -(-needed // 10**6),
-            )
->>>>>>> n36b
