@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from det_core.disk_errors import free_bytes
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
 
