@@ -69,9 +69,8 @@ def main(entrypoint: str | None = None) -> int:
         batch = context.train._batches_trained if context and not disk_error else None
         failure = _failure_notes.describe_failure(disk_error or error, batch, directory)
         leave_note(1, failure)
-        if (
-            owner.is_here and _failure_notes.NOTES_VARIABLE not in os.environ
-        ):  # the process that started the workers prints those
+        # The process that started the workers prints their notes.
+        if owner.is_here and _failure_notes.NOTES_VARIABLE not in os.environ:
             print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201
         if _failure_notes.is_known_failure(failure):
             print("det: the run before failed like this, and its log has the traceback", file=sys.stderr)  # noqa: T201
