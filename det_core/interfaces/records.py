@@ -444,9 +444,12 @@ def is_stopped_early(trial: TrialRecord, config: Mapping[str, Any]) -> bool:
         trial: the trial.
         config: config of its experiment.
     """
-    searcher = config.get("searcher") or {}
-    length = searcher.get("max_length") or searcher.get("length_per_round")
-    whole = next(iter(length.values()), 0) if isinstance(length, Mapping) else length
-    if not whole or trial.state is not State.COMPLETED:
+    searcher = config.get("searcher")
+    if trial.state is not State.COMPLETED or not isinstance(searcher, Mapping):
         return False
-    return bool((trial.searcher_length or whole) < whole * searcher.get("num_rounds", 1))
+    length = searcher.get("max_length") or searcher.get("length_per_round")
+    whole = next(iter(length.values()), None) if isinstance(length, Mapping) else length
+    rounds = searcher.get("num_rounds", 1)
+    if not (isinstance(whole, (int, float)) and isinstance(rounds, (int, float))):
+        return False  # no command makes such a config
+    return (trial.searcher_length or whole) < whole * rounds

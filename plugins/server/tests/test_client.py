@@ -142,7 +142,7 @@ def test_the_sdk_starts_stops_and_resumes_on_the_server(
     config = {**CONFIG, "hyperparameters": {"steps": 10_000, "seconds": 0.2}}
     experiment = client.create_experiment(config, code)
     assert experiment.state is State.ACTIVE
-    with pytest.raises(ExperimentBusy, match="is being run by"):
+    with pytest.raises(ExperimentBusy, match="is running already"):
         experiment.activate()
     wait_for(lambda: there.trials(1) and list(there.metrics(1)))
     experiment.pause()
