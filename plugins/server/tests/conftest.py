@@ -33,13 +33,12 @@ SQLITE_ONLY: Mapping[str, str] = {
 """Modules that do not run on PostgreSQL, with the reasons."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Run the tests in the browser last, because an event loop runs in this thread from its start to its end.
 
     On PostgreSQL, leave all but one case of each test to the soak.
     """
-    items.sort(key=lambda item: "browser" in item.path.parts)
     seen: set[str] = set()
     for item in items:
         name = item.nodeid.partition("[")[0]
@@ -47,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if name in seen:
                 item.add_marker(pytest.mark.soak)
             seen.add(name)
+    yield  # pytest groups the tests by their backends
+    items.sort(key=lambda item: "browser" in item.path.parts)
 
 
 @pytest.fixture(autouse=True)
