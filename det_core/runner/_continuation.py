@@ -38,9 +38,11 @@ _CHANGEABLE = (
     "perform_initial_validation",
     "preemption_timeout",
     "profiling",
+    "rehearsal",
     "resources",
     "restart_repeated_failures",
     "scheduling_unit",
+    "stop_on_nan",
 )
 """Keys that may change while the trials stay the same."""
 _INDEPENDENT = ("single", "random", "grid")

@@ -51,6 +51,15 @@ class AdapterCompliance(ComplianceSuite):
 
     @pytest.mark.integration
     @pytest.mark.slow
+    @EACH_FRAMEWORK
+    def test_a_rehearsal_changes_nothing(self, jobs: Jobs, framework: str) -> None:
+        """Each slot evaluates a batch before the first batch, even if that fails, and both train as without it."""
+        config = {"perform_initial_validation": False}
+        with_one, without = (jobs.make(framework, **config, rehearsal=on).start(2).ended() for on in (True, False))
+        assert bitwise_form(with_one.outcome()) == bitwise_form(without.outcome())
+
+    @pytest.mark.integration
+    @pytest.mark.slow
     def test_four_slots_train_what_one_does(self, jobs: Jobs) -> None:
         one, four = (jobs.undisturbed("keras", slots).ended() for slots in (1, 4))
         self.assert_close(four, one)
