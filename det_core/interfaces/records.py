@@ -439,9 +439,10 @@ def is_stopped_early(trial: TrialRecord, config: Mapping[str, Any]) -> bool:
         trial: the trial.
         config: config of its experiment.
     """
-    searcher = config.get("searcher") or {}
+    searcher = config.get("searcher")
+    if trial.state is not State.COMPLETED or trial.searcher_length is None or not isinstance(searcher, Mapping):
+        return False
     length = searcher.get("max_length") or searcher.get("length_per_round")
     whole = next(iter(length.values()), 0) if isinstance(length, Mapping) else length
-    if not whole or trial.state is not State.COMPLETED:
-        return False
-    return bool((trial.searcher_length or whole) < whole * searcher.get("num_rounds", 1))
+    rounds = searcher.get("num_rounds", 1)
+    return isinstance(whole, int) and isinstance(rounds, int) and trial.searcher_length < whole * rounds
