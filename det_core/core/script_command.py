@@ -40,7 +40,8 @@ def resume_command(experiment_id: int, config: Mapping[str, Any]) -> str:
         experiment_id: id of the experiment.
         config: its config.
     """
-    command, directory = config.get("entrypoint"), (config.get("internal") or {}).get("directory")
+    command, internal = config.get("entrypoint"), config.get("internal")
+    directory = internal.get("directory") if isinstance(internal, Mapping) else None
     if not isinstance(command, list) or not any(command):
         return f"core.init(resume={experiment_id})"
     with suppress(FileNotFoundError):

@@ -445,11 +445,9 @@ def is_stopped_early(trial: TrialRecord, config: Mapping[str, Any]) -> bool:
         config: config of its experiment.
     """
     searcher = config.get("searcher")
-    if trial.state is not State.COMPLETED or not isinstance(searcher, Mapping):
+    if trial.state is not State.COMPLETED or trial.searcher_length is None or not isinstance(searcher, Mapping):
         return False
     length = searcher.get("max_length") or searcher.get("length_per_round")
-    whole = next(iter(length.values()), None) if isinstance(length, Mapping) else length
+    whole = next(iter(length.values()), 0) if isinstance(length, Mapping) else length
     rounds = searcher.get("num_rounds", 1)
-    if not (isinstance(whole, (int, float)) and isinstance(rounds, (int, float))):
-        return False  # no command makes such a config
-    return (trial.searcher_length or whole) < whole * rounds
+    return isinstance(whole, int) and isinstance(rounds, int) and trial.searcher_length < whole * rounds

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from det_core.errors import TrackingError
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, LogLine, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking._lease import is_dead
 
 POLL_SECONDS = 0.2
 """Number of seconds between two polls of the tracking store."""
@@ -76,7 +75,11 @@ def living_runner(holder: str | None) -> str | None:
 
     A runner that died on this host counts as none at once, although its lease has not expired.
     """
-    return None if holder is None or is_dead(holder) else holder
+    if holder is None:
+        return None
+    from det_core.tracking._lease import is_dead  # lists of experiments that have ended do not need it
+
+    return None if is_dead(holder) else holder
 
 
 def lacks_runner(experiment: ExperimentRecord, runner: str | None) -> bool:

@@ -146,7 +146,7 @@ def test_uploaded_files_are_in_the_storage_of_checkpoints(tmp_path: Path, caplog
 
 def test_another_number_of_slots_is_refused() -> None:
     run = SimpleNamespace(
-        info=SimpleNamespace(latest_checkpoint="abc"),
+        latest_checkpoint="abc",
         checkpoint=SimpleNamespace(get_metadata=lambda storage_id: {"steps_completed": 2, "slots": 3}),
         distributed=core.single_process(),
     )
