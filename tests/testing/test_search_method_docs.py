@@ -19,7 +19,7 @@ from tests.testing.documents import declared_attributes, first_column, require_e
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "search_method_plugin"
 DOCUMENT = ROOT / "docs" / "searching.md"
-(SPACE,) = snippets(ROOT / "docs" / "guides" / "search.md", "yaml")
+SPACE, *_ = snippets(ROOT / "docs" / "guides" / "search.md", "yaml")
 _, DERIVED, SEARCHER = snippets(DOCUMENT, "yaml")
 
 
