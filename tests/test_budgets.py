@@ -28,7 +28,7 @@ USES = {
     (DET, "--help"): (160, LIBRARIES | RECORDS),
     (DET, "plugins", "list"): (170, LIBRARIES | RECORDS),
     (DET, "experiment", "list"): (
-        400,
+        405,
         HEAVY | {"pydantic", "yaml", "sqlalchemy.dialects.postgresql", "email.parser"},
     ),
     (DET, "checkpoint", "list"): (None, HEAVY | {"pydantic"}),
