@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,19 +17,23 @@ from det_core.testing import is_soak
 from det_core.tracking import _sqlite, open_store
 from det_core.tracking._wal_sync import WalSync
 
+# Background jobs of shells and of nohup ignore these signals, and their children would inherit this.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
     "tests": 135,
     "tests/cli": 75,
     "tests/comm": 12,
-    "tests/runner": 105,
+    "tests/runner": 120,
     "tests/testing": 70,
     "tests/tracking": 50,
     "plugins/torch/tests": 80,
     "plugins/torch_distributed/tests": 65,
     "plugins/horovod/tests": 6,
     "plugins/deepspeed/tests": 20,
-    "plugins/slurm/tests": 10,
+    "plugins/slurm/tests": 12,
     "plugins/tensorflow/tests": 8,
     "plugins/estimator/tests": 16,
     "plugins/keras/tests": 28,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,10 +27,6 @@ FORKED_MODULES = (
     "det_core.tracking._sqlite",
 )
 """Modules that forks need not import."""
-
-# Background jobs of shells and of nohup ignore these signals, and their children would inherit this.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -43,16 +43,25 @@ class Runner:
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         """Exit codes of the program."""
         self._messages = messages.read_messages(self._lines)
+        self._early: list[dict[str, Any]] = []
 
     def message(self, *kinds: str) -> Mapping[str, Any]:
-        """Return the next message of the agent, which has one of these kinds. Signs of life do not count."""
-        found = self._next()
-        while found["kind"] == "alive" and "alive" not in kinds:
-            found = self._next()
+        """Return the next message of the agent, which has one of these kinds. Signs of life do not count.
+
+        Lines that precede "started" count later.
+        """
+        skipped = {"alive", "log"} if kinds == ("started",) else {"alive"}
+        early = []
+        while (found := self._next())["kind"] in skipped - {*kinds}:
+            if found["kind"] == "log":
+                early.append(found)
+        self._early += early
         assert found["kind"] in kinds, found
         return found
 
     def _next(self) -> dict[str, Any]:
+        if self._early:
+            return self._early.pop(0)
         found = next(self._messages)
         assert isinstance(found, dict)
         return found

@@ -16,13 +16,13 @@ from det_core.runner import ExperimentRunner
 from det_core.testing.search_method._search_player import SCENARIOS, play_search
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDE = (DOCS / "guides" / "search.md").read_text()
+METHODS = (DOCS / "guides" / "search.md").read_text().partition("## Choose a method")[2].partition("\n## ")[0]
 PAGE = (DOCS / "searching.md").read_text().partition("## Publish a search method")[0]
 (BLOCK,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 (METHOD,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize("name", re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
+@pytest.mark.parametrize("name", re.findall(r"^\| `(\w+)` \|", METHODS, re.MULTILINE))
 def test_the_search_methods_of_the_document_exist(name: str) -> None:
     from det_core.plugins import plugin_registry
 
