@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_server import _admitted_sending
 from det_server._threads import Threads, Work
-from det_server.api import _checkpoint_files, _deletions
+from det_server.api import _deletions
 from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
 
 from det_core import storage
@@ -317,7 +318,7 @@ def test_a_person_who_reads_slowly_leaves_downloads_to_others(served_team: Serve
 def test_a_download_ends_with_the_rights_of_its_person(
     served_team: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_checkpoint_files, "ADMISSION_SECONDS", 0)
+    monkeypatch.setattr(_admitted_sending, "ADMISSION_SECONDS", 0)
     with (stored / UUID / "large").open("wb") as file:
         file.truncate(1 << 30)  # more than the buffers of a connection hold
     vic = served_team.program("vic")
