@@ -16,6 +16,8 @@ MAX_CONTEXT_BYTES = 96 << 20
 """Maximum total size of the files of a context directory in bytes."""
 _ARCHIVE_LIMIT = 2 * MAX_CONTEXT_BYTES
 """Maximum size of the uncompressed tar file in bytes, headers included."""
+_MAX_LEVELS = 100
+"""Maximum number of directories of a name. Many more could be neither unpacked nor removed recursively."""
 _CHUNK = 1 << 20
 _YAML = (".yaml", ".yml", ".json")
 
@@ -31,11 +33,16 @@ def pack_context_dir(directory: Path, hide: Callable[[str], str] = str) -> bytes
         The content of the archive.
 
     Raises:
-        DetError: the directory does not exist or is ``DET_HOME``, or its files exceed the limit.
+        DetError: the directory does not exist or is ``DET_HOME``, or its files exceed the limits.
     """
     if not directory.is_dir():
         raise DetError(f"the context directory {str(directory)!r} does not exist; give the directory with your code")
     files = list(context_files(directory))
+    if deep := next(filter(_is_deep, files), None):
+        raise DetError(
+            f"{deep:.100} in the context directory {str(directory)!r} is nested more than {_MAX_LEVELS} levels deep; "
+            f"list it in its file {IGNORE_FILE}"
+        )
     total = sum((directory / name).stat().st_size for name in files)
     if total > MAX_CONTEXT_BYTES:
         raise DetError(
@@ -99,13 +106,19 @@ def unpack_context_dir(content: bytes, directory: Path) -> None:
                     raise tarfile.TarError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
         plain.seek(0)
         with tarfile.open(fileobj=plain, mode="r:") as archive:
-            _refuse_links(archive.getmembers())
+            _check_members(archive.getmembers())
             archive.extractall(directory, filter="data")
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
         raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error
 
 
-def _refuse_links(members: Iterable[tarfile.TarInfo]) -> None:
+def _check_members(members: Iterable[tarfile.TarInfo]) -> None:
     for member in members:
+        if _is_deep(member.name):
+            raise tarfile.TarError(f"{member.name:.100} is nested more than {_MAX_LEVELS} levels deep")
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
             raise tarfile.TarError(f"{member.name!r} is neither a file nor a directory")
+
+
+def _is_deep(name: str) -> bool:
+    return name.count("/") > _MAX_LEVELS

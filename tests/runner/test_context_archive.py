@@ -79,6 +79,14 @@ def test_links_to_directories_become_directories(code: Path, tmp_path: Path) -> 
     assert unpacked(code, tmp_path) == {"train.py": "train", "library/part/a.py": "a", "part/a.py": "a"}
 
 
+def test_code_that_could_not_be_unpacked_is_not_packed(code: Path) -> None:
+    write(code / ("a/" * 100 + "x"), "")
+    unpack_context_dir(pack_context_dir(code), code)
+    write(code / ("a/" * 101 + "x"), "")
+    with pytest.raises(DetError, match="a/a/.* is nested more than 100 levels deep; list it in its file .detignore"):
+        pack_context_dir(code)
+
+
 def test_circular_links_are_not_followed_forever(code: Path, tmp_path: Path) -> None:
     write(tmp_path / "library" / "a.py", "a")
     link(code / "here", ".")
@@ -220,6 +228,7 @@ SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
         (archive(member("evil", kind=tarfile.FIFOTYPE)), "'evil' is neither a file nor"),
         (archive(member("evil", kind=tarfile.CHRTYPE)), "'evil' is neither a file nor"),
         (archive(member("evil", **SPARSE)), "'evil' is neither a file nor"),
+        (archive(member("evil/" * 1500)), "evil/evil/.* is nested more than 100 levels deep"),
     ],
 )
 def test_foreign_archives_write_nothing_outside_the_target(content: bytes, message: str | None, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from det_core import errors
-from det_core.errors import MetricsConflict, RecordNotFound, StoreBusy, TrackingError, UnwritableText
+from det_core.errors import CallTooLarge, MetricsConflict, RecordNotFound, StoreBusy, TrackingError, UnwritableText
 from det_core.interfaces.model_records import ModelSort
 from det_core.interfaces.records import CheckpointState, MetricsReport, Run, State
 from det_core.interfaces.tracking import TrackingStore
@@ -253,6 +253,14 @@ def test_long_calls_and_answers_are_refused(
     with pytest.raises(TrackingError, match="the answer of model_definition has more than 1 MiB"):
         remote.model_definition(experiment.id)
     assert [found.id for found in direct.experiments()] == [experiment.id]
+
+
+def test_a_call_is_long_because_of_code_only(remote: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_calls, "_MAX_WRITING_BYTES", 1 << 20)
+    code = bytes(2 << 20)
+    remote.create_experiment(config={}, model_definition=code)
+    with pytest.raises(CallTooLarge, match="the call of create_experiment has more than 1 MiB without code"):
+        remote.create_experiment(config={"name": "x" * (1 << 20)}, model_definition=code)
 
 
 def test_an_endless_iterator_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

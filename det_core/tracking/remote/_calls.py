@@ -27,7 +27,7 @@ _log = logging.getLogger("det.tracking")
 MAX_READING_BYTES = 1 << 20
 """Maximum size of a call that reads. A hundred thousand ids take less."""
 _MAX_WRITING_BYTES = 32 << 20
-"""Maximum size of a call that writes no code. A report of a million numbers takes less."""
+"""Maximum size of a call that writes, except its code. A report of a million numbers takes less."""
 _MAX_VALUES = 2_000_000
 """Maximum number of values in a call."""
 _MAX_LEVELS = 100
@@ -73,7 +73,7 @@ class StoreMethod:
         """Statement of the method on its calls."""
         hints = get_type_hints(function)
         self._result = codec_of(hints.pop("return"))
-        self._takes_bytes = bytes in hints.values()
+        self._codes = [parameter for parameter, hint in hints.items() if hint is bytes]
         self._arguments = {parameter: codec_of(hint) for parameter, hint in hints.items()}
         _, *parameters = inspect.signature(function).parameters.values()  # without self
         self._signature = inspect.Signature(parameters)
@@ -83,7 +83,7 @@ class StoreMethod:
         """Maximum size of a call before compression, and as sent."""
         if not self.rights.writes:
             return MAX_READING_BYTES
-        return MAX_BODY_BYTES if self._takes_bytes else _MAX_WRITING_BYTES
+        return MAX_BODY_BYTES if self._codes else _MAX_WRITING_BYTES
 
     def takes(self, argument: str) -> bool:
         """Return whether the method has an argument."""
@@ -115,7 +115,12 @@ class StoreMethod:
             TrackingError: the body is not a call of this method.
         """
         try:
-            given = _unpack(body, self.max_bytes, is_call=True)
+            body = _decompress(body, self.max_bytes)
+            check_values(body)
+            given = _decode(body)
+            code = sum(len(given[name]) for name in self._codes if isinstance(given.get(name), str))
+            if len(body) - code > _MAX_WRITING_BYTES:
+                raise CallTooLarge(f"the call of {self.name} has more than {_MAX_WRITING_BYTES >> 20} MiB without code")
             unknown = given.keys() - self._arguments.keys()
             if unknown:
                 raise CodecMismatch(f"there is no argument {min(unknown)!r}")
@@ -141,7 +146,7 @@ class StoreMethod:
             TrackingError: the answer is malformed, or the error had an unknown class.
         """
         try:
-            answer = _unpack(body, MAX_BODY_BYTES)
+            answer = _decode(_decompress(body, MAX_BODY_BYTES))
             if "raised" not in answer:
                 return self._result.load(answer["returned"])
             kind, message = map(str, answer["raised"])
@@ -234,16 +239,15 @@ def check_values(body: bytes) -> None:
         raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
 
 
-def _unpack(body: bytes, limit: int, *, is_call: bool = False) -> dict[str, Any]:
-    """Return the JSON object in a body.
+def _decompress(body: bytes, limit: int) -> bytes:
+    """Return the JSON text of a body, which may be compressed.
 
     Args:
-        body: JSON text, which may be compressed.
+        body: the body.
         limit: maximum number of bytes before compression.
-        is_call: whether anybody may have sent it. The number and nesting of its values are then limited.
 
     Raises:
-        TypeError, ValueError, RecursionError: the body is malformed or too large.
+        ValueError: the body is malformed or too large.
     """
     if body.startswith(_GZIP):
         stream = zlib.decompressobj(wbits=31)
@@ -255,8 +259,15 @@ def _unpack(body: bytes, limit: int, *, is_call: bool = False) -> dict[str, Any]
             raise ValueError("the compressed data are truncated")
     if len(body) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB")
-    if is_call:
-        check_values(body)
+    return body
+
+
+def _decode(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a text.
+
+    Raises:
+        TypeError, ValueError, RecursionError: the text is malformed.
+    """
     found = json.loads(body.decode(errors="surrogatepass"))
     if not isinstance(found, dict):
         raise TypeError("expected a JSON object")

@@ -9,10 +9,19 @@ from enum import Enum
 from io import StringIO
 
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from det_core.cli.render.formats import escape_csv_cell, mask_references
+from det_server._admitted_sending import send_while_admitted
 
 _ROWS_AT_ONCE = 500
+
+
+class _Export(StreamingResponse):
+    """Table that is read while it is sent."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_while_admitted(super().__call__, scope, receive, send)
 
 
 def csv_response(file_name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Response:
@@ -24,7 +33,7 @@ def csv_response(file_name: str, columns: Sequence[str], rows: Iterable[Iterable
         rows: values of each row.
     """
     headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
-    return StreamingResponse(_csv_text(columns, rows), media_type="text/csv; charset=utf-8", headers=headers)
+    return _Export(_csv_text(columns, rows), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[bytes]:

@@ -86,7 +86,7 @@ class LoginLimits:
 
 
 def _keys(user: str, address: str, device: str) -> dict[str, Hashable]:
-    user, place = user[:100].casefold(), client_network(address)
+    user, place = user[:100], client_network(address)
     if device:
         return {"user and device": (user, device)}
     # An address that is refused adds no users, so that it alone cannot make the limits forget others.

@@ -33,6 +33,7 @@ class Work(Enum):
     LOGINS = "checks of passwords"
     READING_CALLS = "calls that read"
     WRITING_CALLS = "calls that write"
+    CODE_CALLS = "calls that write code"
     CHANGES = "changes on pages, and starts of runners"
     DOWNLOADS = "reads of the files of checkpoints"
     DELETIONS = "deletions of files"
@@ -46,6 +47,7 @@ THREADS = {
     Work.LOGINS: 4,
     Work.READING_CALLS: 6,
     Work.WRITING_CALLS: 16,
+    Work.CODE_CALLS: 2,  # decoding one takes up to 1.5 gigabytes of memory, however small its body is
     Work.CHANGES: 8,
     Work.DOWNLOADS: 16,
     Work.DELETIONS: 4,

@@ -316,10 +316,19 @@ def test_who_writes_sends_at_most_millions_of_values(team: ServedSite) -> None:
     assert answer.json["raised"] == ["CallTooLarge", "the call has more than 2000000 values; send less in one call"]
 
 
-@pytest.mark.parametrize("body", [b"[]," * 2_000_001, b"[" * 101 + b"]" * 101 + b","], ids=["many values", "deep"])
-def test_a_submission_has_as_few_values_as_a_call(team: ServedSite, body: bytes) -> None:
-    answer = team.program("ann").request("POST", "/api/experiments", b'{"config":[' + body + b"1]}")
-    assert answer.status == 400 and "more than" in answer.json["error"]
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"config":[' + b"[]," * 2_000_001 + b"1]}", "more than 2000000 values"),
+        (b'{"config":' + b"[" * 101 + b"]" * 101 + b"}", "more than 100 levels"),
+        # Half of a character looks like a quotation mark, so that the brackets look like text.
+        (f'{{"":"\u2200","config":{"[" * 101}{"]" * 101},"x":"\u2200"}}'.encode("utf-16-le"), "cannot be read as JSON"),
+    ],
+    ids=["many values", "deep", "deep in UTF-16"],
+)
+def test_a_submission_has_as_few_values_as_a_call(team: ServedSite, body: bytes, reason: str) -> None:
+    answer = team.program("ann").request("POST", "/api/experiments", body)
+    assert answer.status == 400 and reason in answer.json["error"]
 
 
 def test_a_call_that_is_nested_too_deep_is_not_recorded(team: ServedSite) -> None:

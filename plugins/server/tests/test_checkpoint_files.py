@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_server import _admitted_sending
 from det_server._threads import Threads, Work
-from det_server.api import _checkpoint_files, _deletions
+from det_server.api import _deletions
 from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
 
 from det_core import storage
@@ -159,6 +160,24 @@ def test_a_deletion_needs_its_owner_and_no_version_of_a_model(team: ServedSite, 
     assert team.program("ann").call("/api/checkpoints/unknown/delete").status == 404
 
 
+@pytest.mark.parametrize("path", [f"/api/checkpoints/{UUID}/delete", "/api/experiments/1/tensorboard/delete"])
+def test_a_deletion_that_waited_while_its_sender_lost_rights_deletes_nothing(
+    team: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    (events := stored / team.store.cluster_id / "tensorboard" / "experiment" / "1").mkdir(parents=True)
+    ann, run = team.program("ann"), Threads.run
+
+    async def run_late(self: Threads, work: Work, *called: Any, **options: Any) -> Any:
+        if work is Work.DELETIONS:
+            team.store.edit_user("ann", active=False)
+        return await run(self, work, *called, **options)
+
+    monkeypatch.setattr(Threads, "run", run_late)
+    assert ann.call(path).status == 401
+    assert (stored / UUID / "model.pth").exists() and events.exists()
+    assert [action.action for action in team.store.actions()] == ["login"]
+
+
 def test_a_deletion_that_fails_says_what_is_left_and_can_be_repeated(
     local: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +318,7 @@ def test_a_person_who_reads_slowly_leaves_downloads_to_others(served_team: Serve
 def test_a_download_ends_with_the_rights_of_its_person(
     served_team: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_checkpoint_files, "ADMISSION_SECONDS", 0)
+    monkeypatch.setattr(_admitted_sending, "ADMISSION_SECONDS", 0)
     with (stored / UUID / "large").open("wb") as file:
         file.truncate(1 << 30)  # more than the buffers of a connection hold
     vic = served_team.program("vic")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+from collections.abc import Iterator
 from datetime import datetime, timezone
 
 import pytest
+from det_server import _admitted_sending
 from det_server._csv_export import csv_response
 from starlette.responses import StreamingResponse
 
@@ -101,3 +103,19 @@ def test_metrics_are_exported_as_recorded(local: ServedSite) -> None:
     assert [float(row[3]) for row in rows[1:]] == values
     curve = _rows(local.owner.get(f"/data/curves.csv?trials={trial.id}&group=training&metric=x").text)
     assert [row[:2] for row in curve[1:]] == [[str(trial.id), str(step)] for step in (1, 2, 3)]
+
+
+def test_an_export_ends_with_the_rights_of_its_person(team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read while it is sent, for as long as its client likes."""
+    monkeypatch.setattr(_admitted_sending, "ADMISSION_SECONDS", 0)
+    trial = team.store.create_trial(team.store.create_experiment(config={}).id, hparams={}, seed=1).id
+
+    def read_reports(trial_id: int) -> Iterator[MetricsReport]:
+        for step in range(2000):
+            if step == 1000:
+                team.store.edit_user("vic", active=False)
+            yield MetricsReport(trial_id=trial_id, run_id=1, group="training", steps_completed=step, metrics={"x": 0.5})
+
+    vic = team.program("vic")
+    monkeypatch.setattr(team.store, "metrics", read_reports)
+    assert _rows(vic.get(f"/trials/{trial}/metrics.csv").text)[-1][1] == "999"

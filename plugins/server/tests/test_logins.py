@@ -74,12 +74,21 @@ def test_failures_of_one_user_at_one_address_are_limited_and_a_success_forgets_t
     for _ in range(5):
         limits.count_attempt("ann", "10.0.0.1")
     with pytest.raises(RefusedError, match="too many") as refused:
-        limits.count_attempt("Ann", "10.0.0.1")
+        limits.count_attempt("ann", "10.0.0.1")
     assert refused.value.status == 429
     limits.count_attempt("ann", "10.0.0.2")
     limits.count_attempt("bob", "10.0.0.1")
     time[0] = 15 * 60
     limits.count_attempt("ann", "10.0.0.1")
+
+
+def test_a_success_forgets_no_failures_of_a_user_whose_name_differs_in_case() -> None:
+    limits = LoginLimits(lambda: 0.0)
+    for _ in range(5):
+        limits.count_attempt("ann", "10.0.0.1")
+    limits.count_attempt("ANN", "10.0.0.1")
+    limits.forgive("ANN", "10.0.0.1")
+    assert _refused(limits, "ann", "10.0.0.1")
 
 
 def test_a_refusal_says_when_to_try_again() -> None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from contextlib import AbstractContextManager, ExitStack, suppress
 
-import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from det_core.core import open_storage_block
 from det_core.errors import RecordNotFound
@@ -23,6 +21,7 @@ from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE, open_below
 from det_server._accounts import record_action
+from det_server._admitted_sending import send_while_admitted
 from det_server._json_response import JsonResponse
 from det_server._shares import Shares
 from det_server._site import principal_of, site_of
@@ -32,8 +31,6 @@ MAX_DOWNLOADS = 32
 """Maximum number of files of checkpoints that are read and sent at a time, some of which are copies on this disk."""
 MAX_DOWNLOADS_PER_PERSON = 8
 """Maximum number of files of checkpoints that are read and sent to one person at a time. One program takes 4."""
-ADMISSION_SECONDS = 1.0
-"""Time after which the credentials of a download, which lasts as long as its client likes, are checked again."""
 
 
 class _SentFile(FileResponse):
@@ -45,19 +42,8 @@ class _SentFile(FileResponse):
         self._ending = ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        checked_at = time.monotonic()
-
-        async def send_while_admitted(message: Message) -> None:
-            nonlocal checked_at
-            if time.monotonic() - checked_at > ADMISSION_SECONDS:
-                checked_at = time.monotonic()
-                if not await run_in_threadpool(scope["state"]["is_admitted"]):
-                    whole.cancel()
-            await send(message)
-
         try:
-            with anyio.CancelScope() as whole:
-                await super().__call__(scope, receive, send_while_admitted)
+            await send_while_admitted(super().__call__, scope, receive, send)
         finally:
             await run_in_threadpool(self._ending.close)
 

@@ -14,7 +14,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from det_server._accounts import record_action, require_ownership, require_writer
+from det_server._accounts import record_action, require_admission, require_ownership, require_writer
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
 from det_server._shares import Shares
@@ -107,11 +107,17 @@ async def _answer(request: Request, delete: Callable[[], Mapping[str, int]], **r
     """
     threads: Threads = request.app.state.threads
     deletions: Deletions = request.app.state.deletions
-    person = principal_of(request).name
-    refusal = f"{MAX_DELETIONS_PER_PERSON} deletions of {person} are under way; try again in a moment"
-    with deletions.shares.reserve(person, each=MAX_DELETIONS_PER_PERSON, refusal=refusal):
+    principal = principal_of(request)
+    refusal = f"{MAX_DELETIONS_PER_PERSON} deletions of {principal.name} are under way; try again in a moment"
+
+    def delete_if_admitted() -> Mapping[str, int]:
+        require_admission(request)  # it may have waited for others
+        return delete()
+
+    with deletions.shares.reserve(principal.name, each=MAX_DELETIONS_PER_PERSON, refusal=refusal):
         await threads.run(Work.CHANGES, partial(_check_rights, request, **record))
-        left = await deletions.wait((request.url.path, request.state.body), delete)
+        # With the caller, or a person would get the refusal of another one.
+        left = await deletions.wait((principal, request.url.path, request.state.body), delete_if_admitted)
     return JsonResponse({"done": left is not None, "left": left or {}})
 
 

@@ -30,7 +30,7 @@ class JsonBody:
         body = request.state.body or b"{}"
         try:
             check_values(body)
-            found = json.loads(body)
+            found = json.loads(body.decode(errors="surrogatepass"))  # bytes may be UTF-16, which hides brackets
         except (CallTooLarge, ValueError, RecursionError) as error:
             raise RefusedError(400, f"the body cannot be read as JSON: {error}") from None
         if not isinstance(found, dict):

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from det_core.errors import TrackingError
-from det_core.tracking.remote import Caller, answer_call, find_method, is_writing
+from det_core.tracking.remote import MAX_BODY_BYTES, Caller, answer_call, find_method, is_writing, max_call_bytes
 from det_server._accounts import caller_of
 from det_server._refusal import RefusedError
 from det_server._site import site_of
@@ -20,8 +20,13 @@ CALL_ID = "det-call-id"
 
 async def call_store(request: Request) -> Response:
     """Answer with the result or the error of a call, in the encoding of `det_core.tracking.remote`."""
-    work = Work.WRITING_CALLS if is_writing(request.path_params["method"]) else Work.READING_CALLS
-    return await run_endpoint(work, _answer, request)
+    return await run_endpoint(_work(request.path_params["method"]), _answer, request)
+
+
+def _work(name: str) -> Work:
+    if max_call_bytes(name) == MAX_BODY_BYTES:
+        return Work.CODE_CALLS
+    return Work.WRITING_CALLS if is_writing(name) else Work.READING_CALLS
 
 
 def _answer(request: Request) -> Response:
