@@ -12,7 +12,7 @@ from det_core.errors import StoreCorrupt
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.records import CheckpointState, State
 from det_core.package_commands import package_command
-from det_core.tracking._column_types import Json, Labels, MetricsJson, PlainText, UtcTime
+from det_core.tracking._column_types import Config, Json, Labels, MetricsJson, PlainText, UtcTime
 from det_core.tracking._migrations import MIGRATIONS
 from det_core.version import __version__
 
@@ -77,7 +77,7 @@ experiments = sa.Table(
     _text("notes"),
     _text("owner"),
     _text("job_id"),
-    _json("config"),
+    sa.Column("config", Config, nullable=False, default=dict),
     _text("original_config"),
     _labels(),
     sa.Column("progress", sa.Double, nullable=False, default=0.0),

@@ -35,6 +35,12 @@ def test_text_that_no_database_can_store_is_rejected(store: TrackingStore, run: 
     assert list(store.metrics(run.trial_id)) == []
 
 
+def test_a_config_that_would_fill_every_list_is_rejected(store: TrackingStore) -> None:
+    with pytest.raises(TrackingError, match="expected at most 1048576: put data into files"):
+        store.create_experiment(config={"data": "x" * (1 << 20)})
+    assert store.experiments() == []
+
+
 @pytest.mark.parametrize("labels", [[f"{number}" for number in range(101)], ["x" * 201]], ids=["many", "long"])
 def test_labels_that_would_fill_every_list_are_rejected(store: TrackingStore, run: Run, labels: list[str]) -> None:
     experiment = store.trial(run.trial_id).experiment_id
