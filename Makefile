@@ -63,8 +63,9 @@ more-%:
 	$(build)
 	$(PYTEST) -m "$(MORE)" $(call tests_in,$*) || [ $$? = 5 ]
 
+# Without the suites whose tests take less time than the start of TensorFlow.
 unit: $(VENV)/.dev
-	$(SIDE_BY_SIDE) --jobs=4 $(SUITES:%=unit-%)
+	$(SIDE_BY_SIDE) --jobs=4 $(patsubst %,unit-%,$(filter-out $(TENSORFLOW),$(SUITES)))
 
 # A suite that passes prints two lines, so that the failures of others stand out.
 unit-%:

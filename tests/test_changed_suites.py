@@ -43,6 +43,7 @@ def test_a_change_concerns_its_suite_and_those_that_import_it(files: list[str], 
     assert affected_suites(files, IMPORTS, TESTS) == suites
 
 
+@pytest.mark.integration  # it reads all distributions
 def test_imports_are_read_from_packages_and_their_functions() -> None:
     imports = read_imports(ROOT)
     assert imports["deepspeed"] == {"torch", "core"}

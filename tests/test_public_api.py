@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAZY = (det_core, comm, core, plugins, storage, tracking, remote)
 
 
+@pytest.mark.integration  # it reads all distributions
 def test_the_public_names_are_the_recorded_ones_and_have_docstrings(capsys: pytest.CaptureFixture[str]) -> None:
     assert public_api.main(["--check"]) == 0, capsys.readouterr().out
 

@@ -15,6 +15,8 @@ from public_api import load_modules
 
 from det_core.plugins import plugin_registry
 
+pytestmark = pytest.mark.integration  # they read all distributions
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
@@ -44,7 +46,6 @@ def test_the_api_reference_has_all_public_names() -> None:
     assert "[`PreemptContext.should_preempt`](#preemptcontextshould_preempt)" in core
 
 
-@pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
