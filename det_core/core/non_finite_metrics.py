@@ -57,15 +57,14 @@ def find_non_finite_metrics(store: TrackingStore, trials: Sequence[TrialRecord],
         metric: the searcher's metric.
     """
     ids = [trial.id for trial in trials]
-    losses = store.curves(ids, LOSS, group="training", points=1)
-    metrics = store.curves(ids, metric, group="validation", points=1)
+    groups = {"training": LOSS, "validation": metric}
+    begun = {group: store.divergences(ids, name, group=group) for group, name in groups.items()}
     found: list[NonFiniteMetric] = []
     for trial in trials:
-        for group, name, finite in (("training", LOSS, losses), ("validation", metric, metrics)):
-            last = finite[trial.id][-1][0] if finite[trial.id] else -1
-            if last < trial.steps_completed:
-                reports = store.metrics(trial.id, group=group, after=last)
-                found += _first_non_finite(trial.id, name, reports)
+        for group, name in groups.items():
+            if trial.id in begun[group]:
+                step, _ = begun[group][trial.id]
+                found += _first_non_finite(trial.id, name, store.metrics(trial.id, group=group, after=step - 1))
     return found
 
 
