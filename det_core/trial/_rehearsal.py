@@ -17,8 +17,9 @@ from det_core.core import CheckpointContext
 from det_core.core.rank_agreement import RankGroup
 from det_core.errors import CommError, InvalidExperimentException, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
+from det_core.metric_directions import suggest_metric
 from det_core.scratch import scratch_directory
-from det_core.similar_names import suggest_name
+from det_core.trial._training_plan import TrainingPlan
 
 SECONDS = 60.0
 """Time limit of a rehearsal. Training starts after it, whatever is not proved by then."""
@@ -34,9 +35,7 @@ class TookTooLong(BaseException):
     """The time limit has passed. It is no Exception, so that the trial's code does not catch it."""
 
 
-def rehearse_trial(
-    adapter: TrialAdapter, checkpoint: CheckpointContext, ranks: RankGroup, metric: str | None, *, evaluates: bool
-) -> None:
+def rehearse_trial(adapter: TrialAdapter, checkpoint: CheckpointContext, ranks: RankGroup, plan: TrainingPlan) -> None:
     """Store a checkpoint of the initial state and remove it, and evaluate one batch without a trace.
 
     What else goes wrong is one warning, because it may concern this batch only.
@@ -45,8 +44,7 @@ def rehearse_trial(
         adapter: this worker's adapter of the framework.
         checkpoint: core context to store checkpoints with.
         ranks: all workers that train the trial.
-        metric: validation metric that the evaluation must return, or None.
-        evaluates: whether to evaluate a batch.
+        plan: the plan, with the metric that the evaluation must return. Without an evaluation if it begins with one.
 
     Raises:
         InvalidTrial: the evaluation does not return the metric.
@@ -54,7 +52,7 @@ def rehearse_trial(
     """
     end = time.monotonic() + SECONDS
     storing = _begin_storing(adapter, checkpoint) if ranks.is_chief else None
-    metrics = _evaluate_batch(adapter, ranks, end) if evaluates else None
+    metrics = None if plan.initial_validation else _evaluate_batch(adapter, ranks, end)
     if storing:
         wait([storing], max(end - time.monotonic(), 0))
 
@@ -66,12 +64,12 @@ def rehearse_trial(
             raise InvalidExperimentException(
                 f"the rehearsal before the first batch could not store a checkpoint: {error}"
             ) from error
-        if metrics is not None and metric is not None and metric not in metrics:
+        if metrics is not None and plan.metric is not None and plan.metric not in metrics:
             names = ", ".join(map(repr, metrics))
             raise InvalidTrial(
-                f"searcher.metric is {metric!r}, but the validation metrics are {names}; change it in the config, or "
-                "return a metric of this name from the trial's evaluation (rehearsal: false trains without this check)"
-                f"{suggest_name(metric, metrics)}"
+                f"searcher.metric is {plan.metric!r}, but the validation metrics are {names}; change it in the config, "
+                "or return one of this name from the trial's evaluation (rehearsal: false trains without this check)"
+                f"{suggest_metric(plan.metric, metrics, smaller_is_better=plan.smaller_is_better)}"
             )
 
     ranks.by_chief(conclude)

@@ -186,7 +186,7 @@ class TrialLoop:
         while progress.batches_trained < schedule.length:
             if self._stopped() or self._preempted():
                 return
-            if self._ranks.by_chief(self._timer.is_due):
+            if self._plan.longest_interval and self._ranks.by_chief(self._timer.is_due):
                 self._checkpoint_once(timed=True)
             yield schedule.next_boundary(progress.batches_trained) - progress.batches_trained
             self._saver.poll()
@@ -201,14 +201,8 @@ class TrialLoop:
             return
         if self._ranks.by_chief(self._core.train.get_experiment_best_validation) is not None:
             return
-        stops, plan = self._context.get_stop_requested(), self._plan
-        rehearse_trial(
-            self._adapter,
-            self._core.checkpoint,
-            self._ranks,
-            plan.metric,
-            evaluates=not plan.initial_validation,
-        )
+        stops = self._context.get_stop_requested()
+        rehearse_trial(self._adapter, self._core.checkpoint, self._ranks, self._plan)
         self._context.set_stop_requested(stops)
 
     def trained(self, batch_metrics: Sequence[Metrics]) -> None:

@@ -95,6 +95,12 @@ def test_a_metric_that_no_evaluation_has_ends_the_trial_before_its_first_batch(d
     assert adapter.count == 0
 
 
+def test_the_metric_that_is_suggested_has_its_direction(det_home: Path) -> None:
+    with det.core.init() as core, pytest.raises(InvalidTrial) as raised:
+        run(core, make(core), metric="validation_loss_", smaller_is_better=False)
+    assert str(raised.value).endswith("; did you mean 'validation_loss' with smaller_is_better: true?")
+
+
 def test_a_storage_that_cannot_be_written_ends_the_trial_before_its_first_batch(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with det.core.init(checkpoint_storage=tmp_path / "file" / "checkpoints") as core:
