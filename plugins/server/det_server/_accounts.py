@@ -16,6 +16,9 @@ from det_server._site import principal_of, site_of
 
 T = TypeVar("T")
 
+ADMISSION_SECONDS = 1.0
+"""Time after which the credentials of a request are checked again, if it waits or its answer is being sent."""
+
 
 def accounts_of(request: Request) -> AccountAccess:
     """Return the accounts of a server on which people log in.

@@ -8,8 +8,7 @@ import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-ADMISSION_SECONDS = 1.0
-"""Time after which the credentials of a request whose answer is being sent are checked again."""
+from det_server._accounts import ADMISSION_SECONDS
 
 
 async def send_while_admitted(answer: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

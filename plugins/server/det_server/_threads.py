@@ -15,14 +15,11 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from det_server._accounts import require_admission
+from det_server._accounts import ADMISSION_SECONDS, require_admission
 from det_server._site import site_of
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Response]
-
-WAITING_SECONDS = 1.0
-"""Time after which the credentials of a request that waits for its body or for a thread are checked again."""
 
 
 class Work(Enum):
@@ -107,7 +104,7 @@ def _person(request: Request) -> str | None:
 
 
 def _answer(endpoint: Endpoint, request: Request) -> Response:
-    waited = time.monotonic() - request.state.admitted_at > WAITING_SECONDS
+    waited = time.monotonic() - request.state.admitted_at > ADMISSION_SECONDS
     if waited and hasattr(request.state, "is_admitted"):
         require_admission(request)
     return endpoint(request)

@@ -118,7 +118,7 @@ def test_a_request_that_was_begun_before_its_sender_lost_rights_changes_nothing(
             team.store.edit_user("root", **change)
         return await run(self, work, *called, **options)
 
-    monkeypatch.setattr(_threads, "WAITING_SECONDS", 0)
+    monkeypatch.setattr(_threads, "ADMISSION_SECONDS", 0)
     if waits_for == "body":
         monkeypatch.setattr(BodyReader, "read", read_slowly)
     else:
