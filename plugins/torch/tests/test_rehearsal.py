@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from det_torch import DataLoader, LRScheduler, MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
+from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler
@@ -19,6 +19,8 @@ from det_core.errors import InvalidTrial
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing import campaign_seeds
 
+from .campaign_trial import Last
+from .test_random_trials import Average
 from .test_run import history
 
 Train = Callable[..., int]
@@ -69,46 +71,11 @@ class Rotating(Sampler[int]):
         return 21
 
 
-class Total(MetricReducer):
-    def reset(self) -> None:
-        self.values: list[float] = []
-
-    def update(self, value: float) -> None:
-        self.values.append(value)
-
-    def per_slot_reduce(self) -> list[float]:
-        return self.values
-
-    def cross_slot_reduce(self, per_slot_metrics: list[list[float]]) -> float:
-        return float(np.sum([np.sum(values) for values in per_slot_metrics]))
-
-
-class Swap(PyTorchCallback):
-    """Exponential moving average of the weights, which are swapped in for validations."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model, self.average = model, {name: value.clone() for name, value in model.state_dict().items()}
-
-    def swap(self) -> None:
-        weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-        self.model.load_state_dict(self.average)
-        self.average = weights
-
-    def on_validation_start(self) -> None:
-        self.swap()
-
-    def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        self.swap()
+class Swap(Average):
+    """Exponential moving average of the weights at the end of each epoch."""
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
-        for name, value in self.model.state_dict().items():
-            self.average[name] = self.average[name] * 0.5 + value * 0.5 if value.is_floating_point() else value.clone()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"average": self.average}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.average = state_dict["average"]
+        self.update()
 
 
 class Everything(PyTorchTrial):
@@ -124,7 +91,7 @@ class Everything(PyTorchTrial):
         self.group = self.sgd.param_groups[0]
         scheduler = torch.optim.lr_scheduler.ExponentialLR(self.sgd, 0.9)
         self.scheduler = context.wrap_lr_scheduler(scheduler, LRScheduler.StepMode.STEP_EVERY_BATCH)
-        self.total = context.wrap_reducer(Total(), "total")
+        self.total = context.wrap_reducer(Last(), "total")
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
         return {"swap": Swap(self.model)} if self.options["swap"] else {}
