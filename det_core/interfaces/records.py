@@ -20,8 +20,8 @@ MAX_LABELS = 100
 """Maximum number of labels of an experiment, a model or a version."""
 LONGEST_LABEL = 200
 """Maximum number of characters of a label."""
-LARGEST_CONFIG = 1 << 20
-"""Maximum number of characters of an experiment's config as JSON."""
+LARGEST_VALUE = 1 << 20
+"""Maximum number of characters of a text or JSON value that lists of experiments and models read, such as configs."""
 CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 """Pattern of the ids of checkpoints, which are directories in a storage."""
 

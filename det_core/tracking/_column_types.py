@@ -13,7 +13,7 @@ from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from det_core.errors import StoreCorrupt, TrackingError
-from det_core.interfaces.records import LARGEST_CONFIG, LONGEST_LABEL, MAX_LABELS, require_writable
+from det_core.interfaces.records import LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS, require_writable
 from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -143,18 +143,30 @@ class Json(TypeDecorator[Any]):
         return None if value is None else load_json_value(value)
 
 
-class Config(Json):
-    """Config of an experiment, which lists read. One that is too large raises TrackingError."""
+class ListedText(PlainText):
+    """Text that lists read. One that is too large raises TrackingError."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return _require_small(super().process_bind_param(value, dialect))
+
+
+class ListedJson(Json):
+    """JSON value that lists read. One that is too large raises TrackingError."""
 
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        text = super().process_bind_param(value, dialect)
-        if text is not None and len(text) > LARGEST_CONFIG:
-            raise TrackingError(
-                f"the config has {len(text)} characters as JSON; expected at most {LARGEST_CONFIG}: put data into files"
-            )
-        return text
+        return _require_small(super().process_bind_param(value, dialect))
+
+
+def _require_small(text: str | None) -> str | None:
+    if text is not None and len(text) > LARGEST_VALUE:
+        raise TrackingError(
+            f"{text[:40]!r}… has {len(text)} characters; expected at most {LARGEST_VALUE}: put data into files"
+        )
+    return text
 
 
 class Labels(Json):

@@ -12,7 +12,7 @@ from det_core.errors import StoreCorrupt
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.records import CheckpointState, State
 from det_core.package_commands import package_command
-from det_core.tracking._column_types import Config, Json, Labels, MetricsJson, PlainText, UtcTime
+from det_core.tracking._column_types import Json, Labels, ListedJson, ListedText, MetricsJson, PlainText, UtcTime
 from det_core.tracking._migrations import MIGRATIONS
 from det_core.version import __version__
 
@@ -51,6 +51,14 @@ def _json(name: str) -> sa.Column[Any]:
     return sa.Column(name, Json, nullable=False, default=dict)
 
 
+def _listed_text(name: str) -> sa.Column[str]:
+    return sa.Column(name, ListedText, nullable=False, default="")
+
+
+def _listed_json(name: str) -> sa.Column[Any]:
+    return sa.Column(name, ListedJson, nullable=False, default=dict)
+
+
 def _labels() -> sa.Column[Any]:
     return sa.Column("labels", Labels, nullable=False, default=list)
 
@@ -72,13 +80,13 @@ experiments = sa.Table(
     tables,
     _id(),
     _enum("state", State),
-    _text("name"),
-    _text("description"),
-    _text("notes"),
+    _listed_text("name"),
+    _listed_text("description"),
+    _listed_text("notes"),
     _text("owner"),
     _text("job_id"),
-    sa.Column("config", Config, nullable=False, default=dict),
-    _text("original_config"),
+    _listed_json("config"),
+    _listed_text("original_config"),
     _labels(),
     sa.Column("progress", sa.Double, nullable=False, default=0.0),
     sa.Column("error", PlainText),
@@ -246,10 +254,10 @@ models = sa.Table(
     tables,
     _id(),
     sa.Column("name", PlainText, nullable=False, unique=True),
-    _text("description"),
-    _text("notes"),
+    _listed_text("description"),
+    _listed_text("notes"),
     _text("owner"),
-    _json("metadata"),
+    _listed_json("metadata"),
     _labels(),
     _flag("archived"),
     _count("last_version"),
@@ -265,11 +273,11 @@ model_versions = sa.Table(
     _ref("models"),
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("checkpoint_uuid", PlainText, sa.ForeignKey("checkpoints.uuid"), nullable=False),
-    _text("name"),
-    _text("comment"),
-    _text("notes"),
+    _listed_text("name"),
+    _listed_text("comment"),
+    _listed_text("notes"),
     _text("owner"),
-    _json("metadata"),
+    _listed_json("metadata"),
     _labels(),
     sa.Column("creation_time", UtcTime, nullable=False),
     sa.Column("last_updated_time", UtcTime, nullable=False),

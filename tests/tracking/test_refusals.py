@@ -35,10 +35,22 @@ def test_text_that_no_database_can_store_is_rejected(store: TrackingStore, run: 
     assert list(store.metrics(run.trial_id)) == []
 
 
-def test_a_config_that_would_fill_every_list_is_rejected(store: TrackingStore) -> None:
-    with pytest.raises(TrackingError, match="expected at most 1048576: put data into files"):
-        store.create_experiment(config={"data": "x" * (1 << 20)})
-    assert store.experiments() == []
+def test_values_that_would_fill_every_list_are_rejected(store: TrackingStore, run: Run) -> None:
+    experiment, large = store.trial(run.trial_id).experiment_id, "x" * (1 << 20) + "x"
+    store.create_model("m")
+    calls: list[Callable[[], Any]] = [
+        lambda: store.create_experiment(config={"data": large}),
+        lambda: store.create_experiment(config={}, original_config=large),
+        lambda: store.create_experiment(config={"name": large}),
+        lambda: store.edit_experiment(experiment, notes=large),
+        lambda: store.create_model("n", metadata={"data": large}),
+        lambda: store.edit_model("m", notes=large),
+    ]
+    for call in calls:
+        with pytest.raises(TrackingError, match="expected at most 1048576: put data into files"):
+            call()
+    assert [(one.id, one.notes) for one in store.experiments()] == [(experiment, "")]
+    assert [(model.name, model.notes) for model in store.models()] == [("m", "")]
 
 
 @pytest.mark.parametrize("labels", [[f"{number}" for number in range(101)], ["x" * 201]], ids=["many", "long"])

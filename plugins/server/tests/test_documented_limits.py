@@ -19,7 +19,7 @@ from det_server import (
 )
 from det_server.api import _checkpoint_files, _deletions
 
-from det_core.interfaces.records import LARGEST_CONFIG, LONGEST_LABEL, MAX_LABELS
+from det_core.interfaces.records import LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS
 
 MIB, KIB = 1 << 20, 1 << 10
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
@@ -43,7 +43,7 @@ LIMITS = {
         _large_answers.MAX_BODY_BYTES // MIB,
     ],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
-    "config of an experiment as JSON": [LARGEST_CONFIG / MIB],
+    "config, notes, description or metadata of an experiment or a model": [LARGEST_VALUE / MIB],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
