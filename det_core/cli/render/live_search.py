@@ -13,8 +13,13 @@ from rich.text import Text
 
 from det_core.cli.render.formats import STATE_COLORS, format_value
 from det_core.cli.render.live_trial import LiveArea
-from det_core.cli.render.records import current_placement, format_hyperparameters, varying_hyperparameters
-from det_core.cli.render.search_watcher import STATES, STOPPED_EARLY, SearchWatcher
+from det_core.cli.render.records import (
+    STATE_WORDS,
+    current_placement,
+    format_hyperparameters,
+    varying_hyperparameters,
+)
+from det_core.cli.render.search_watcher import STOPPED_EARLY, SearchWatcher
 from det_core.core._progress_line import Pace
 from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import State, TrialResult
@@ -107,8 +112,8 @@ class LiveSearch(LiveArea):
 
     def _counts(self) -> Text:
         states = self._watcher.states
-        colours = {name: STATE_COLORS.get(state.value, "") for state, name in STATES.items()}
-        colours[STOPPED_EARLY] = colours[STATES[State.COMPLETED]]
+        colours = {name: STATE_COLORS.get(state.value, "") for state, name in STATE_WORDS.items()}
+        colours[STOPPED_EARLY] = colours[STATE_WORDS[State.COMPLETED]]
         shown = ((name, states[name]) for name in colours if name in states)
         return Text("  ").join(Text(f"{number} {name}", colours[name]) for name, number in shown)
 

@@ -37,6 +37,17 @@ from det_core.tracking.control import lacks_runner
 
 CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
 """States of the checkpoints that are shown, which are all except DELETED."""
+STATE_WORDS = {
+    State.ACTIVE: "running",
+    State.STOPPING_CANCELED: "stopping",
+    State.STOPPING_KILLED: "stopping",
+    State.QUEUED: "waiting",
+    State.PAUSED: "paused",
+    State.COMPLETED: "completed",
+    State.CANCELED: "canceled",
+    State.ERROR: "failed",
+}
+"""Words for the states of experiments and trials, in the order of live displays."""
 _LONG = ("config", "original_config")
 _PLACED = (State.QUEUED, State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)
 """States of trials that a launcher has not finished with."""

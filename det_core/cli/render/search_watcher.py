@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from det_core.cli.render.formats import format_count, format_value
+from det_core.cli.render.records import STATE_WORDS
 from det_core.interfaces.records import (
     ExperimentRecord,
     State,
@@ -19,17 +20,6 @@ from det_core.interfaces.records import (
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.printable import printable_text
 
-STATES = {
-    State.ACTIVE: "running",
-    State.STOPPING_CANCELED: "stopping",
-    State.STOPPING_KILLED: "stopping",
-    State.QUEUED: "waiting",
-    State.PAUSED: "paused",
-    State.COMPLETED: "completed",
-    State.CANCELED: "canceled",
-    State.ERROR: "failed",
-}
-"""Words for the states of trials, in the order of the display."""
 STOPPED_EARLY = "stopped early"
 """Word for a trial that its search has completed before the others."""
 
@@ -75,7 +65,7 @@ class SearchWatcher:
 
     @property
     def states(self) -> Mapping[str, int]:
-        """Number of trials in each state, by its word of `STATES` or `STOPPED_EARLY`."""
+        """Number of trials in each state, by its word of `STATE_WORDS` or `STOPPED_EARLY`."""
         return Counter(self._word(result.trial) for result in self.results)
 
     @property
@@ -94,7 +84,7 @@ class SearchWatcher:
         }
 
     def _word(self, trial: TrialRecord) -> str:
-        return STOPPED_EARLY if is_stopped_early(trial, self.experiment.config) else STATES[trial.state]
+        return STOPPED_EARLY if is_stopped_early(trial, self.experiment.config) else STATE_WORDS[trial.state]
 
     def _news(self, before: TrialResult | None, now: TrialResult) -> Iterator[TrialNews]:
         trial, old = now.trial, before.trial if before else None

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from det_core.cli.render.formats import elapsed_time, format_count, format_size, mask_references
-from det_core.interfaces.records import CheckpointState, ExperimentRecord, State, TrialRecord
+from det_core.cli.render.records import STATE_WORDS
+from det_core.interfaces.records import CheckpointState, ExperimentRecord, TrialRecord
 from det_core.json_values import name_non_finite
 from det_core.tracking.printable import printable_text
 from det_server._ansi_text import colored_segments
@@ -29,14 +30,6 @@ _LONGEST_TEXT = 10_000
 _LONGEST_EXCERPT = 120
 _PLACES = (("/experiments", "Experiments"), ("/compare", "Compare"), ("/models", "Models"), ("/plugins", "Plugins"))
 _ADMIN_PLACES = (("/users", "Users"), ("/audit", "Audit"))
-_STATE_WORDS: dict[str, str] = {
-    State.ACTIVE: "running",
-    State.QUEUED: "waiting",
-    State.STOPPING_CANCELED: "stopping",
-    State.STOPPING_KILLED: "stopping",
-    State.ERROR: "failed",
-}
-"""Words for states whose names need an explanation. Others are written in lower case."""
 
 
 def render_page(request: Request, template: str, *, status_code: int = 200, **context: Any) -> Response:
@@ -143,7 +136,7 @@ def state_word(state: Enum) -> str:
     """Return the word for a state in running text."""
     if state is CheckpointState.ACTIVE:  # which equals the other one
         return "being saved"
-    return _STATE_WORDS.get(state.value, str(state.value).lower().replace("_", " "))
+    return STATE_WORDS.get(state.value, str(state.value).lower().replace("_", " "))
 
 
 def clean_text(value: object) -> str:
