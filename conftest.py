@@ -7,11 +7,13 @@ import os
 import signal
 import sqlite3
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy
 
 from det_core.testing import is_soak
 from det_core.tracking import _sqlite, open_store
@@ -197,6 +199,23 @@ def slots_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _statements_are_compiled_once() -> Iterator[None]:
+    """Let all SQLite stores share compiled statements, which otherwise each store compiles again."""
+    create, dialects, compiled = sqlalchemy.create_engine, dict[str, sqlalchemy.Dialect](), dict[Any, Any]()
+
+    def create_engine(url: sqlalchemy.URL, **options: Any) -> sqlalchemy.Engine:
+        engine = create(url, **options)
+        if engine.name == "sqlite":
+            engine.dialect = dialects.setdefault(engine.name, engine.dialect)  # part of the keys
+            engine.update_execution_options(compiled_cache=compiled)
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlalchemy, "create_engine", create_engine)
+        yield
+
+
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return the contents of the file of a new tracking store."""
@@ -268,6 +287,6 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     spent = sum(os.times()[:4])
-    suite = next(iter(config.args), "")
+    suite = " ".join(config.args)
     budget = BUDGETS.get(suite) if config.option.markexpr == MAKE_TEST else None
     terminalreporter.write_line(f"{suite}: {spent:.0f} CPU seconds" + (f" of {budget}" if budget else ""))
