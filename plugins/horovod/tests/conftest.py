@@ -9,6 +9,14 @@ import pytest
 from det_core.testing.requirements import require_module
 
 HERE = Path(__file__).parent
+NEED_TENSORFLOW = ("test_estimator_names.py", "test_tensorflow.py")
+"""Modules that import TensorFlow. All of their tests need Horovod."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not start TensorFlow where all tests that need it are deselected."""
+    is_deselected = "not (slow or campaign)" in config.option.markexpr
+    return True if is_deselected and collection_path.name in NEED_TENSORFLOW else None
 
 
 @pytest.fixture(scope="session")
