@@ -26,6 +26,8 @@ from det_core.trial import Every, Trial
 
 from .nasty_values import NUMBERS, TEXTS, interrupted_after_seconds
 
+pytestmark = pytest.mark.integration  # it calls everything public of several distributions
+
 PACKAGES = {
     "det_core": ("", "config", "core", "experimental", "experimental.client", "tracking", "trial"),
     "det_torch": ("",),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from det_core.cli._program import complete_parser, parser_for
+from det_core.cli._program import complete_parser
 
 from .conftest import Det
 
@@ -22,7 +22,8 @@ def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
                 yield from walk(child)
 
 
-PARSERS = {parser.prog: parser for parser in walk(complete_parser())}
+COMPLETE = complete_parser()
+PARSERS = {parser.prog: parser for parser in walk(COMPLETE)}
 
 
 @pytest.mark.parametrize("prog", PARSERS)
@@ -35,7 +36,7 @@ def test_each_command_has_a_summary_and_an_example(prog: str, monkeypatch: pytes
     for line in examples:
         words = shlex.split(line.partition(" > ")[0], comments=True)
         assert " ".join(words).startswith(prog)
-        assert parser_for(words[1:]).parse_args(words[1:]).run
+        assert COMPLETE.parse_args(words[1:]).run
     shown = parser.format_help().splitlines()
     assert max(map(len, shown)) <= 80
     wrapped = [line for line in examples if not any(each.endswith(line) for each in shown)]

@@ -20,6 +20,8 @@ from det_core.testing import is_soak
 from ..nasty_values import NUMBERS, TEXTS, interrupted_after_seconds
 from .conftest import Det, Record
 
+pytestmark = pytest.mark.integration  # it runs all commands of all distributions
+
 WORDS = {
     **{name: text for name, text in TEXTS.items() if name not in ("NUL", "surrogate")},  # no shell can pass these
     **{name: str(number) for name, number in NUMBERS.items()},

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 
-from det_core.cli._program import parser_for
+from det_core.cli._program import complete_parser
 
 from .page_runner import LANGUAGES, NOT_RUN, blocks_of, run_page
 
@@ -95,10 +96,15 @@ def test_every_block_has_a_known_language() -> None:
     assert [each for each in unknown if each[1] not in LANGUAGES] == []
 
 
+@pytest.fixture(scope="module")
+def parser() -> ArgumentParser:
+    return complete_parser()
+
+
 @pytest.mark.parametrize(("name", "line"), commands())
-def test_commands_parse(name: str, line: str) -> None:
+def test_commands_parse(parser: ArgumentParser, name: str, line: str) -> None:
     argv = ["3" if re.fullmatch(r"ID|\$[A-Z]+", word) else word for word in shlex.split(line)[1:]]
-    assert parser_for(argv).parse_args(argv).run
+    assert parser.parse_args(argv).run
 
 
 def test_no_page_links_to_a_private_file() -> None:
