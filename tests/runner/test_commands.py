@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -91,6 +92,26 @@ with core.init() as context:
         context.train.report_validation_metrics(op.length, {"loss": 0.5})
         op.report_completed(0.25)
 """
+
+
+FAILING = """
+with core.init() as context:
+    for batch in range(10, 50, 10):
+        if batch == 30: raise RuntimeError(f"broken: {object()}")
+        context.train.report_training_metrics(batch, {"loss": 1})
+"""
+
+
+def test_a_script_ends_at_the_second_identical_failure_after_the_same_report(
+    store: TrackingStore, command: Command
+) -> None:
+    experiment = command(FAILING, max_restarts=3)
+    assert run(store, experiment) is State.ERROR
+    assert the_trial(store, experiment).run_id == 2
+    error = str(store.experiment(experiment.id).error)
+    assert re.fullmatch(r"RuntimeError: broken: <.*> \(batch 20, train.py:\d+\)", error)
+    shown = [line for _, line in logs(store, experiment, "stderr")]
+    assert sum(line.startswith("Traceback") for line in shown) == 1
 
 
 @pytest.mark.parametrize("entrypoint", [PYTHON, ["python3", "train.py"], "cd . && python3 train.py | cat"], ids=str)

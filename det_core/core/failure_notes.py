@@ -6,13 +6,17 @@ import hashlib
 import json
 import os
 import re
+import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
+from det_core.disk_errors import explain_disk_error
 from det_core.owner_process import OwnerProcess
 from det_core.processes import process_has_ended
 
@@ -82,9 +86,68 @@ def failure_fingerprint(description: str) -> str:
     return hashlib.sha256(without_varying_parts(description).encode()).hexdigest()
 
 
-def is_known_failure(description: str) -> bool:
-    """Return whether the last run from the same checkpoint failed in the same way as this process."""
-    return os.environ.get(KNOWN_FAILURE) == failure_fingerprint(description)
+def is_consequence(description: str) -> bool:
+    """Return whether a worker fails like this because another worker has failed."""
+    return bool(_CONSEQUENCE.search(description))
+
+
+def report_uncaught_error(rank: int | None, batch: int | None) -> None:
+    """Make this process describe the exception that ends it to the runner, and show no traceback that the log has.
+
+    Args:
+        rank: rank of this worker, or None if it is the only one or does not know it.
+        batch: number of batches trained, or None if it is not known.
+    """
+    hook = sys.excepthook
+    sys.excepthook = _ErrorReport(hook.show if isinstance(hook, _ErrorReport) else hook, rank, batch)
+
+
+@dataclass(frozen=True)
+class _ErrorReport:
+    """Hook for an exception that ends this process."""
+
+    show: Callable[[type[BaseException], BaseException, TracebackType | None], Any]
+    """Function that shows a traceback."""
+    rank: int | None
+    batch: int | None
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        place = self._describe(error) if isinstance(error, Exception) else None
+        if place:
+            print(f"det: {place}", file=sys.stderr)  # noqa: T201
+        else:
+            self.show(kind, error, trace)
+
+    def _describe(self, error: Exception) -> str | None:
+        """Describe the error to the runner, and return where the log has its traceback."""
+        disk_error = explain_disk_error(error)
+        failure = describe_failure(disk_error or error, None if disk_error else self.batch, _working_directory())
+        write_failure_note(self.rank, 1, failure)
+        if NOTES_VARIABLE not in os.environ:  # else the process that started the workers prints the notes
+            print(f"{FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201
+        return _place_of_traceback(failure)
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path()  # which contains no code
+
+
+def _place_of_traceback(description: str) -> str | None:
+    """Return where the log has the traceback of a failure, or None if this process is the first to show it."""
+    fingerprint = failure_fingerprint(description)
+    if os.environ.get(KNOWN_FAILURE) == fingerprint:
+        return "the run before failed like this, and its log has the traceback"
+    if directory := os.environ.get(NOTES_VARIABLE):
+        try:
+            Path(directory, f"{fingerprint}.shown").touch(exist_ok=False)
+        except FileExistsError:
+            return "the same error as that of another rank, which shows the traceback"
+        except OSError:  # as for notes
+            pass
+    return None
 
 
 def write_failure_note(rank: int | None, code: int, error: str) -> None:
@@ -127,7 +190,7 @@ def read_first_failure(directory: Path) -> WorkerFailure | None:
     Failures that follow from the failure of another worker count only if there are no others.
     """
     failures = [WorkerFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in directory.glob("*.json")]
-    return min(failures, key=lambda one: (bool(_CONSEQUENCE.search(one.error)), one.time), default=None)
+    return min(failures, key=lambda one: (is_consequence(one.error), one.time), default=None)
 
 
 def _write(directory: Path, pid: int, rank: int | None, code: int, error: str) -> None:
