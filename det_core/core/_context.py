@@ -133,7 +133,8 @@ class Context:
             return
         if self.info and error:
             rank = self.distributed.rank if self.distributed.size > 1 else None
-            failure_notes.report_uncaught_error(rank, self.train._batches_trained)
+            batch = self.train._batches_trained or self.trial.steps_completed
+            failure_notes.report_uncaught_error(rank, batch or None)
 
         def end(_: object, failure: BaseException | None, __: object) -> None:
             if self.distributed.rank != 0:
