@@ -9,12 +9,12 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from det_core.disk_errors import explain_disk_error
 from det_core.owner_process import OwnerProcess
@@ -37,6 +37,8 @@ DIED = (
     "the process died without an error message; it crashed or was killed, for example for lack of memory (see `dmesg`)"
 )
 """Error of a worker that died."""
+
+_Failure = TypeVar("_Failure", "WorkerFailure", str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +88,21 @@ def failure_fingerprint(description: str) -> str:
     return hashlib.sha256(without_varying_parts(description).encode()).hexdigest()
 
 
-def is_consequence(description: str) -> bool:
-    """Return whether a worker fails like this because another worker has failed."""
-    return bool(_CONSEQUENCE.search(description))
+def choose_cause(failures: Iterable[_Failure]) -> _Failure | None:
+    """Return the first failure that does not follow from that of another worker, or None if there are none.
+
+    Of equal ones, it is one that names the batch, which only the chief of a script may know.
+
+    Args:
+        failures: failures or their descriptions, oldest first.
+    """
+    causes = sorted(failures, key=lambda one: bool(_CONSEQUENCE.search(str(one))))
+    same = [one for one in causes if _without_place(str(one)) == _without_place(str(causes[0]))]
+    return next((one for one in same if PLACE.search(str(one))), causes[0] if causes else None)
+
+
+def _without_place(description: str) -> str:
+    return without_varying_parts(PLACE.sub("", description))
 
 
 def report_uncaught_error(rank: int | None, batch: int | None) -> None:
@@ -137,12 +151,11 @@ def _working_directory() -> Path:
 
 def _place_of_traceback(description: str) -> str | None:
     """Return where the log has the traceback of a failure, or None if this process is the first to show it."""
-    fingerprint = failure_fingerprint(description)
-    if os.environ.get(KNOWN_FAILURE) == fingerprint:
+    if os.environ.get(KNOWN_FAILURE) == failure_fingerprint(description):
         return "the run before failed like this, and its log has the traceback"
     if directory := os.environ.get(NOTES_VARIABLE):
         try:
-            Path(directory, f"{fingerprint}.shown").touch(exist_ok=False)
+            Path(directory, f"{failure_fingerprint(_without_place(description))}.shown").touch(exist_ok=False)
         except FileExistsError:
             return "the same error as that of another rank, which shows the traceback"
         except OSError:  # as for notes
@@ -185,12 +198,9 @@ def poll_worker_failures(directory: Path) -> bool:
 
 
 def read_first_failure(directory: Path) -> WorkerFailure | None:
-    """Return the note of the worker that failed first, or None if there is no note.
-
-    Failures that follow from the failure of another worker count only if there are no others.
-    """
+    """Return the note of the worker that failed first, as `choose_cause`, or None if there is no note."""
     failures = [WorkerFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in directory.glob("*.json")]
-    return min(failures, key=lambda one: (is_consequence(one.error), one.time), default=None)
+    return choose_cause(sorted(failures, key=lambda one: one.time))
 
 
 def _write(directory: Path, pid: int, rank: int | None, code: int, error: str) -> None:

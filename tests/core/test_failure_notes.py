@@ -43,6 +43,16 @@ def test_a_consequence_is_reported_if_there_is_no_other_failure(notes: Path) -> 
     assert str(failure_notes.read_first_failure(notes)) == "rank 2: PeerLost: rank 1 was killed"
 
 
+def test_of_equal_failures_that_which_names_the_batch_is_reported(notes: Path) -> None:
+    for rank, error in (
+        (1, "ValueError: no"),
+        (2, "TypeError: x (batch 4, m.py:7)"),
+        (0, "ValueError: no (batch 4, m.py:7)"),
+    ):
+        failure_notes.write_failure_note(rank, 1, error)
+    assert str(failure_notes.read_first_failure(notes)) == "rank 0: ValueError: no (batch 4, m.py:7)"
+
+
 def test_a_failure_note_is_one_line(notes: Path) -> None:
     failure_notes.write_failure_note(None, 78, "the config is wrong:\n  line 1\n\n  line 2\n")
     verdict = failure_notes.read_first_failure(notes)
@@ -108,7 +118,10 @@ def test_a_traceback_that_the_run_before_has_shown_is_left_out(
 
 def test_ranks_with_the_same_error_show_one_traceback(notes: Path, end: Callable[..., str]) -> None:
     assert "Traceback" in end(ValueError("no"), rank=1)
-    assert end(ValueError("no"), rank=0) == "det: the same error as that of another rank, which shows the traceback\n"
+    assert (
+        end(ValueError("no"), rank=0, batch=None)
+        == "det: the same error as that of another rank, which shows the traceback\n"
+    )
     assert "Traceback" in end(ValueError("another"), rank=2)
     failure = failure_notes.read_first_failure(notes)
     assert failure and str(failure).startswith("rank 1: ValueError: no (batch 3, ")

@@ -354,6 +354,7 @@ def failing(*lines: tuple[int | None, str]) -> Step:
     [
         ([(0, "boom")], "boom"),
         ([(None, "boom"), (0, f"{FAILURE_PREFIX}rank 1: it exited with 3"), (0, "later")], "rank 1: it exited with 3"),
+        ([(0, f"{FAILURE_PREFIX}PeerLost: rank 1 died"), (1, f"{FAILURE_PREFIX}ValueError: x")], "ValueError: x"),
         ([(0, "Traceback (most recent call last):"), (0, "  at"), (0, "ValueError: x"), (0, "bye")], "ValueError: x"),
     ],
 )
