@@ -23,7 +23,7 @@ from det_core.processes import process_has_ended
 NOTES_VARIABLE = "DET_FAILURE_NOTES_DIR"
 """Environment variable of workers with the directory for failure notes."""
 KNOWN_FAILURE = "DET_KNOWN_FAILURE"
-"""Environment variable of workers with the `failure_fingerprint` of the last failure from the same checkpoint."""
+"""Environment variable of workers with the `failure_fingerprints` of the last failure from the same checkpoint."""
 FAILURE_PREFIX = "det: the workers failed: "
 """Beginning of the line on stderr that reports why the workers failed."""
 
@@ -83,8 +83,15 @@ def without_varying_parts(description: str) -> str:
     return _VARIES.sub("", description)
 
 
-def failure_fingerprint(description: str) -> str:
-    """Return a hash that is equal for descriptions that differ in varying parts only."""
+def failure_fingerprints(description: str) -> str:
+    """Return hashes of a description and, for ranks that do not know the batch, of its part before the place.
+
+    Descriptions that differ in varying parts only have the same hashes.
+    """
+    return f"{_fingerprint(description)} {_fingerprint(_without_place(description))}"
+
+
+def _fingerprint(description: str) -> str:
     return hashlib.sha256(without_varying_parts(description).encode()).hexdigest()
 
 
@@ -151,11 +158,11 @@ def _working_directory() -> Path:
 
 def _place_of_traceback(description: str) -> str | None:
     """Return where the log has the traceback of a failure, or None if this process is the first to show it."""
-    if os.environ.get(KNOWN_FAILURE) == failure_fingerprint(description):
+    if _fingerprint(description) in os.environ.get(KNOWN_FAILURE, "").split():
         return "the run before failed like this, and its log has the traceback"
     if directory := os.environ.get(NOTES_VARIABLE):
         try:
-            Path(directory, f"{failure_fingerprint(_without_place(description))}.shown").touch(exist_ok=False)
+            Path(directory, f"{_fingerprint(_without_place(description))}.shown").touch(exist_ok=False)
         except FileExistsError:
             return "the same error as that of another rank, which shows the traceback"
         except OSError:  # as for notes
