@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from det_core import events
-from det_core.core import _unmanaged_experiment
+from det_core.core import _unmanaged_experiment, failure_notes
 from det_core.core._checkpoints._context import CheckpointContext
 from det_core.core._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._distributed import DistributedContext, single_process
@@ -131,6 +131,10 @@ class Context:
         if not self._owner.is_here:
             self.preempt._signals.restore()
             return
+        if self.info and error:
+            rank = self.distributed.rank if self.distributed.size > 1 else None
+            batch = self.train._batches_trained or self.trial.steps_completed
+            failure_notes.report_uncaught_error(rank, batch or None)
 
         def end(_: object, failure: BaseException | None, __: object) -> None:
             if self.distributed.rank != 0:

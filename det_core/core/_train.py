@@ -61,7 +61,8 @@ class TrainContext:
         self._stream = stream
         self._output = output
         self._batches_trained: int | None = None
-        """Number of batches trained, which det's own training loop keeps up to date to describe failures."""
+        """Number of batches trained, for descriptions of failures. It is that of the latest report, unless det's own
+        training loop keeps it up to date."""
         self._values = MetricConverter()
         # A lambda, because access to the attribute store.report_metrics would open a store that opens at first use.
         self._writer = ReportWriter(lambda reports: store.report_metrics(reports), self._written)
@@ -239,12 +240,13 @@ class TrainContext:
         if group == VALIDATION and None in copied.values():
             name = next(name for name, value in copied.items() if value is None)
             raise RuntimeError(f"validation metric {name!r} is None; return a number from your evaluation")
+        self._batches_trained = to_steps(steps_completed)
         self._writer.submit(
             MetricsReport(
                 trial_id=self._run.trial_id,
                 run_id=self._run.run_id,
                 group=group,
-                steps_completed=to_steps(steps_completed),
+                steps_completed=self._batches_trained,
                 metrics=copied,
                 batch_metrics=batches,
                 time=datetime.now(timezone.utc),

@@ -11,10 +11,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from det_core.core import failure_notes
 from det_core.errors import LaunchError
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.backend import Backend, NodePlacement
-from det_core.launch import _failure_notes, backends
+from det_core.launch import backends
 from det_core.launch._output_lines import RANK_TEMPLATE
 from det_core.launch._reaped_command import ReapedCommand
 from det_core.launch._worker_environment.free_ports import reserve_free_ports
@@ -98,7 +99,7 @@ class Node:
                 start = backend.start(place, worker)
             environment = {
                 **self._environment(meeting),
-                _failure_notes.NOTES_VARIABLE: str(notes),
+                failure_notes.NOTES_VARIABLE: str(notes),
                 backends.BACKEND_VARIABLE: name,
             }
             # The starter of this process may wait for the end of all processes that inherit its lock.
@@ -130,7 +131,7 @@ class Node:
 def _wait(command: ReapedCommand, notes: Path) -> int:
     kill_at: float | None = None
     while (code := command.wait(_TICK)) is None:
-        if kill_at is None and _failure_notes.poll_worker_failures(notes):
+        if kill_at is None and failure_notes.poll_worker_failures(notes):
             kill_at = time.monotonic() + FAILURE_GRACE
         if kill_at and time.monotonic() > kill_at:
             command.kill()
@@ -138,9 +139,9 @@ def _wait(command: ReapedCommand, notes: Path) -> int:
 
 
 def _report_failure(code: int, notes: Path) -> int:
-    _failure_notes.poll_worker_failures(notes)
-    failure = _failure_notes.read_first_failure(notes)
+    failure_notes.poll_worker_failures(notes)
+    failure = failure_notes.read_first_failure(notes)
     if failure is None:
         return code if code >= 0 else 128 - code
-    print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"{failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr, flush=True)  # noqa: T201
     return failure.code

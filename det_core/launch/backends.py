@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ValidationError
 
 from det_core.config import DistributedConfig, ExperimentConfig, explain_block, is_command
-from det_core.core import DistributedContext
+from det_core.core import DistributedContext, failure_notes
 from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, LaunchError
 from det_core.interfaces.backend import Backend
-from det_core.launch import _failure_notes
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
@@ -183,7 +182,7 @@ def connect_workers() -> DistributedContext:
             timeout=distributed_block().get("timeout"),
         )
     except CommError as error:
-        _failure_notes.write_failure_note(ranks.rank, 1, str(error))
+        failure_notes.write_failure_note(ranks.rank, 1, str(error))
         raise
 
 

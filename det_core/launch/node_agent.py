@@ -23,10 +23,10 @@ from typing import Any
 
 from det_core.core import agent_channel
 from det_core.core._cluster_info import INFO_DIR
+from det_core.core.failure_notes import DIED, FAILURE_PREFIX
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase, Status
-from det_core.launch._failure_notes import DIED, FAILURE_PREFIX
 from det_core.launch._output_lines import RANK_TEMPLATE
 from det_core.launch._reaped_command import ReapedCommand
 from det_core.launch._stream_threads import StreamThread, end_streams

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from det_core.core._cluster_info import get_cluster_info
+from det_core.core.failure_notes import FAILURE_PREFIX
 from det_core.core.script_command import STARTED_BY
 from det_core.errors import DetError, LaunchError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.launch import backends
-from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.launch._node import Node
 from det_core.launch.engine_signals import shield_from_engine
 from det_core.launch.gpu_slots import count_gpus

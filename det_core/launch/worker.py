@@ -7,13 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from det_core import LOG_FORMAT, core
-from det_core.disk_errors import explain_disk_error
+from det_core.core import failure_notes
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
-from det_core.launch import _failure_notes, backends
+from det_core.launch import backends
 from det_core.launch._stuck_workers import name_stuck_workers
 from det_core.owner_process import OwnerProcess
 from det_core.plugins import plugin_registry
@@ -30,12 +29,12 @@ def main(entrypoint: str | None = None) -> int:
         entrypoint: the trial class as MODULE:CLASS. It must be given if the config's entrypoint is a command.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    rank, owner, directory = None, OwnerProcess(), Path.cwd()
+    rank, owner = None, OwnerProcess()
     context: core.Context | None = None
 
     def leave_note(code: int, error: str) -> None:
         if owner.is_here:  # the end of a forked child is not that of the worker
-            _failure_notes.write_failure_note(rank, code, error)
+            failure_notes.write_failure_note(rank, code, error)
 
     try:
         try:
@@ -45,7 +44,7 @@ def main(entrypoint: str | None = None) -> int:
         rank = distributed.rank if distributed else None
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief logs for all workers
-        with _failure_notes.mark_worker_present(rank or 0), core.init(distributed=distributed) as context:
+        with failure_notes.mark_worker_present(rank or 0), core.init(distributed=distributed) as context:
             if context.config.debug:
                 logging.getLogger().setLevel(logging.DEBUG)
             if context.config.profiling.enabled:
@@ -64,17 +63,9 @@ def main(entrypoint: str | None = None) -> int:
         if stop.code:
             leave_note(1, f"it exited with {stop.code!r}")
         raise
-    except Exception as error:
-        disk_error = explain_disk_error(error)
-        batch = context.train._batches_trained if context and not disk_error else None
-        failure = _failure_notes.describe_failure(disk_error or error, batch, directory)
-        leave_note(1, failure)
-        # The process that started the workers prints their notes.
-        if owner.is_here and _failure_notes.NOTES_VARIABLE not in os.environ:
-            print(f"{_failure_notes.FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201
-        if _failure_notes.is_known_failure(failure):
-            print("det: the run before failed like this, and its log has the traceback", file=sys.stderr)  # noqa: T201
-            return 1
+    except Exception:
+        if owner.is_here:
+            failure_notes.report_uncaught_error(rank, context.train._batches_trained if context else None)
         raise
     return 0
 

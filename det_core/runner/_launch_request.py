@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from det_core.config import ExperimentConfig, is_command
+from det_core.core.failure_notes import KNOWN_FAILURE, failure_fingerprints
 from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
-from det_core.launch._failure_notes import KNOWN_FAILURE, failure_fingerprint
 from det_core.tracking import AGENT_URL, is_server_url
 from det_core.tracking.remote import Caller, RunAccess, answer_call
 from det_core.tracking.secret_files import read_secrets, resolve_secrets
@@ -58,7 +58,7 @@ def build_launch_request(
         env={
             **resolve_secrets(environment),
             "DET_COMM_KEY": secrets.token_hex(32),
-            **({KNOWN_FAILURE: failure_fingerprint(known_failure)} if known_failure else {}),
+            **({KNOWN_FAILURE: failure_fingerprints(known_failure)} if known_failure else {}),
         },
         secrets=read_secrets(experiment.config),
         slots=max(config.resources.slots_per_trial, 1),

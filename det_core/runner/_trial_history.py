@@ -8,9 +8,9 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from det_core import disk_errors
+from det_core.core.failure_notes import PLACE, without_varying_parts
 from det_core.interfaces.records import TRAINING_STATE, Run
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch._failure_notes import PLACE, without_varying_parts
 from det_core.runner._restart_policy import FAILURES, MAX_DELAY, Count, End
 
 _TRANSIENT = re.compile(

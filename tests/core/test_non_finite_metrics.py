@@ -73,11 +73,13 @@ def test_no_summary_offers_weights_from_after_the_loss_became_nan(
         assert bad not in shown
 
 
-def test_a_searcher_metric_that_is_nan_is_in_the_summary_and_no_checkpoint_with_it(det_home: Path) -> None:
-    with det.core.init() as core:
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_searcher_metric_that_is_nan_is_in_the_summary_and_no_checkpoint_with_it(det_home: Path, stops: bool) -> None:
+    with det.core.init(config={"stop_on_nan": stops}) as core:
         core.train.report_validation_metrics(4, {"validation_loss": NAN})
         bad = save(core, 4)
     with open_store() as store:
         lines = list(summary_lines(summarize_experiment(store, core.trial.experiment_id)))
     assert "  validation_loss is NaN since batch 4 of trial 1" in lines
     assert not [line for line in lines if bad in line]
+    assert any("--config stop_on_nan=true" in line for line in lines) is not stops

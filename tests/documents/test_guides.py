@@ -23,6 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 START = DOCS / "start.md"
 GUIDES = (
     "train.md",
+    "loops.md",
     "data.md",
     "metrics.md",
     "optimize.md",

@@ -36,6 +36,7 @@ OWN_TESTS = {
     "docs/guides/debug.md": "tests/documents/test_guides.py",
     "docs/guides/distribute.md": "tests/documents/test_guides.py",
     "docs/guides/export.md": "plugins/torch/tests/test_sdk.py",
+    "docs/guides/loops.md": "tests/documents/test_guides.py",
     "docs/guides/metrics.md": "tests/documents/test_guides.py",
     "docs/guides/migrate.md": "tests/documents/test_guides.py",
     "docs/guides/notebooks.md": "tests/documents/test_guides.py",

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from det_core.core.failure_notes import DIED, FAILURE_PREFIX
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase
 from det_core.launch import node_agent
-from det_core.launch._failure_notes import DIED, FAILURE_PREFIX
 from det_core.launch._worker_environment import info_variables
 from det_core.launch.context_archive import EMPTY_CONTEXT
 from det_core.launch.node_agent import AllocatedNode, NodeAgent

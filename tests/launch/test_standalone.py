@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from det_core.core import failure_notes
 from det_core.launch import __main__ as command
-from det_core.launch import _failure_notes, _node, backends, standalone
+from det_core.launch import _node, backends, standalone
 from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports, reserve_free_ports
 from det_core.launch._worker_environment.thread_limits import thread_limit_variables
 from det_core.package_commands import package_command
@@ -159,8 +160,8 @@ def test_the_exit_code_is_that_of_the_launcher_unless_a_worker_has_left_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, expected: int
 ) -> None:
     assert (_node._report_failure(code, tmp_path), capsys.readouterr().err) == (expected, "")
-    monkeypatch.setenv(_failure_notes.NOTES_VARIABLE, str(tmp_path))
-    _failure_notes.write_failure_note(1, 78, "InvalidTrial: no such thing")
+    monkeypatch.setenv(failure_notes.NOTES_VARIABLE, str(tmp_path))
+    failure_notes.write_failure_note(1, 78, "InvalidTrial: no such thing")
     assert _node._report_failure(code, tmp_path) == 78
     assert capsys.readouterr().err == "det: the workers failed: rank 1: InvalidTrial: no such thing\n"
 
@@ -192,9 +193,9 @@ def test_workers_start_without_the_library_for_tls_and_share_the_cores(
 
 FAILS = """
 import os, sys, time
-from det_core.launch import _failure_notes
+from det_core.core import failure_notes
 if os.environ["RING_LOCAL"] == "1":
-    _failure_notes.write_failure_note(1, 78, "InvalidTrial: no such thing")
+    failure_notes.write_failure_note(1, 78, "InvalidTrial: no such thing")
     {then}
 time.sleep(1000)
 """

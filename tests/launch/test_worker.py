@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from det_core import core
-from det_core.core import DistributedContext
+from det_core.core import DistributedContext, failure_notes
 from det_core.errors import ConfigError, InvalidTrial, PeerLate, PeerLost
 from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, WorkerRanks
-from det_core.launch import _failure_notes, _stuck_workers, backends, worker
+from det_core.launch import _stuck_workers, backends, worker
 from det_core.launch._stuck_workers import name_stuck_workers
 
 from ..forked_child import ending_children
@@ -40,11 +40,11 @@ def read_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     """Return a function that reads the failure note of this process, with its code."""
     notes = tmp_path / "notes"
     notes.mkdir()
-    monkeypatch.setenv(_failure_notes.NOTES_VARIABLE, str(notes))
+    monkeypatch.setenv(failure_notes.NOTES_VARIABLE, str(notes))
 
     def read() -> tuple[str, int] | None:
         assert list(notes.glob("*.present")) == []
-        failure = _failure_notes.read_first_failure(notes)
+        failure = failure_notes.read_first_failure(notes)
         return failure and (str(failure), failure.code)
 
     return read
@@ -100,12 +100,14 @@ def test_a_worker_that_fails_leaves_a_note(
         raise error
 
     monkeypatch.setattr(core, "init", fail)
+    monkeypatch.setattr(sys, "excepthook", lambda *_: None)
     if code:
         assert worker.main("m:T") == code
         assert capsys.readouterr().err == f"{error}\n"
     else:
-        with pytest.raises(type(error)):
+        with pytest.raises(type(error)) as raised:
             worker.main("m:T")
+        sys.excepthook(raised.type, raised.value, raised.tb)
     assert read_note() == note
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -91,6 +92,29 @@ with core.init() as context:
         context.train.report_validation_metrics(op.length, {"loss": 0.5})
         op.report_completed(0.25)
 """
+
+
+FAILING = """
+with core.init() as context:
+    for batch in range(info.trial.steps_completed + 10, 50, 10):
+        if batch == 30: raise RuntimeError(f"broken: {object()}")
+        context.train.report_training_metrics(batch, {"loss": 1})
+        if SAVES:
+            with context.checkpoint.store_path({"steps_completed": batch}): pass
+"""
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_script_ends_at_the_second_identical_failure_after_the_same_report(
+    store: TrackingStore, command: Command, saves: bool
+) -> None:
+    experiment = command(f"SAVES = {saves}{FAILING}", max_restarts=4)
+    assert run(store, experiment) is State.ERROR
+    assert the_trial(store, experiment).run_id == 2 + saves, "expected two from the same checkpoint"
+    error = str(store.experiment(experiment.id).error)
+    assert re.fullmatch(r"RuntimeError: broken: <.*> \(batch 20, train.py:\d+\)", error)
+    shown = [line for _, line in logs(store, experiment, "stderr")]
+    assert sum(line.startswith("Traceback") for line in shown) == 1 + saves
 
 
 @pytest.mark.parametrize("entrypoint", [PYTHON, ["python3", "train.py"], "cd . && python3 train.py | cat"], ids=str)

@@ -14,6 +14,7 @@ import pytest
 from det_core.config import parse_config
 from det_core.core import EarlyExitReason, open_storage_block
 from det_core.core.event_stream import EventStream
+from det_core.core.failure_notes import FAILURE_PREFIX
 from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError, StoreBusy
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, PYTHON, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.interfaces.records import (
@@ -26,7 +27,6 @@ from det_core.interfaces.records import (
     TrialUpdate,
 )
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.runner import _launch_supervision, _trial_history, _trial_runner
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._log_writer import LogWriter
@@ -354,6 +354,7 @@ def failing(*lines: tuple[int | None, str]) -> Step:
     [
         ([(0, "boom")], "boom"),
         ([(None, "boom"), (0, f"{FAILURE_PREFIX}rank 1: it exited with 3"), (0, "later")], "rank 1: it exited with 3"),
+        ([(0, f"{FAILURE_PREFIX}PeerLost: rank 1 died"), (1, f"{FAILURE_PREFIX}ValueError: x")], "ValueError: x"),
         ([(0, "Traceback (most recent call last):"), (0, "  at"), (0, "ValueError: x"), (0, "bye")], "ValueError: x"),
     ],
 )

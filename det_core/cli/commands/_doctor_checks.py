@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from det_core.core import open_storage_block
+from det_core.core.failure_notes import FAILURE_PREFIX
 from det_core.errors import DetError, LaunchError, RecordNotFound
 from det_core.extras import EXTRAS, has_extra
 from det_core.home import default_storage
 from det_core.launch import backends
 from det_core.launch._checked_launcher import CheckedLauncher
-from det_core.launch._failure_notes import FAILURE_PREFIX
 from det_core.launch._output_lines import LineDecoder
 from det_core.launch._slot_directory import SlotDirectory
 from det_core.launch._worker_environment.free_ports import reserve_free_ports

@@ -77,6 +77,8 @@ class ExperimentSummary:
     """Line about a missing ``smaller_is_better``, or "" if none is needed."""
     non_finite: Sequence[NonFiniteMetric] = ()
     """Losses and searcher's metrics that are NaN or infinite. ``checkpoint`` is from before that."""
+    stops_on_nan: bool = False
+    """Whether the config has ``stop_on_nan``."""
 
 
 def summarize_experiment(store: TrackingStore, experiment_id: int) -> ExperimentSummary:
@@ -103,6 +105,7 @@ def summarize_experiment(store: TrackingStore, experiment_id: int) -> Experiment
         machine=place.machine if place else None,
         direction=_direction(experiment),
         non_finite=non_finite,
+        stops_on_nan=bool(experiment.config.get("stop_on_nan")),
     )
 
 
@@ -197,7 +200,7 @@ def _non_finite_lines(result: ExperimentSummary) -> Iterator[str]:
         yield f"  {printable_text(str(one))} of trial {one.trial_id}"
     if len(result.non_finite) > _TOP:
         yield f"  and {format_count(len(result.non_finite) - _TOP, 'more metric')} of other trials"
-    if result.non_finite:
+    if result.non_finite and not result.stops_on_nan:
         yield "    to end such a trial there: --config stop_on_nan=true"
 
 

@@ -19,13 +19,14 @@ from det_core.storage import read_object
 from det_core.trial import random_generators
 from det_estimator._context import EstimatorTrialContext
 from det_estimator._evaluation import Validator
+from det_estimator._load import STATE_FILE, warn_of_other_weights
 from det_estimator._run_hook import RunHook
 from det_estimator._specs import EstimatorSpecs
 from det_estimator._training_session import TrainingSession
 from det_estimator._trial import EstimatorTrial
 
 v1 = tf.compat.v1
-STATE_FILE = "estimator_state.json"
+ModeKeys = tf.estimator.ModeKeys
 _FORMAT = 1
 
 _log = logging.getLogger("det.estimator")
@@ -50,6 +51,7 @@ class EstimatorAdapter(TrialAdapter):
         self._specs = EstimatorSpecs.of(trial, context)
         self._estimator = self._specs.rebuilt(self._with_last_hook)
         self._hooks = [hook for hook in self._specs.train.hooks if isinstance(hook, RunHook)]
+        self._warned = False
         self.session = TrainingSession(context, self._specs.training_dataset)
         self._validator = Validator(
             self._estimator, self._specs.evaluation, context, self._specs.validation_dataset, self.session.save
@@ -108,7 +110,8 @@ class EstimatorAdapter(TrialAdapter):
 
     def load(self, path: Path, *, batches_trained: int) -> None:
         if batches_trained == 0:  # checkpoint of another trial
-            self.session.restore_weights(path, self._weights())
+            names = self._weights()
+            self.session.restore_weights(path, names, self._specs.averages[ModeKeys.EVAL])
             return
         state = _read_state(path)
         self.session.restore(path, batches_trained)
@@ -139,26 +142,38 @@ class EstimatorAdapter(TrialAdapter):
             step = v1.train.create_global_step()
             batch = v1.data.make_initializable_iterator(self._specs.validation_dataset()).get_next()
             features, labels = batch if isinstance(batch, tuple) else (batch, None)
-            self._estimator.model_fn(features, labels, tf.estimator.ModeKeys.EVAL, self._estimator.config)
+            self._estimator.model_fn(features, labels, ModeKeys.EVAL, self._estimator.config)
             return {variable.op.name for variable in v1.global_variables()} - {step.op.name}
 
     def _write(self, slots: Sequence[Any] | None, path: Path) -> None:
         prefix = self.session.save(path)
         with tf.Graph().as_default():  # because the training graph is final
             exports = self._trial.build_serving_input_receiver_fns()
+        with random_generators.forked_generators(self._seed("export")):
+            for name, receiver_fn in exports.items():
+                self._estimator.export_saved_model(str(path / name), receiver_fn, checkpoint_path=prefix)
         state = {
             "format": _FORMAT,
             "batch": self.session.batch,
             "variables": Path(prefix).name,
             "exports": sorted(exports),
+            "averages_not_exported": self._averages_not_exported() if exports else {},
             "generators": slots,
         }
         (path / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        with random_generators.forked_generators(self._seed("export")):
-            for name, receiver_fn in exports.items():
-                self._estimator.export_saved_model(str(path / name), receiver_fn, checkpoint_path=prefix)
         for hook in self._hooks:
             hook.on_checkpoint_end(str(path))
+
+    def _averages_not_exported(self) -> dict[str, str]:
+        """Return the variables that evaluation, unlike the exports, restores from others, with the names of these."""
+        averages = self._specs.averages
+        if ModeKeys.EVAL not in averages:
+            self._weights()
+        missing = dict(averages[ModeKeys.EVAL].items() - averages[ModeKeys.PREDICT].items())
+        if missing and not self._warned:
+            self._warned = True
+            warn_of_other_weights(missing)
+        return missing
 
 
 def _read_state(path: Path) -> dict[str, Any]:

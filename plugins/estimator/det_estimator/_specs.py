@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,8 @@ class EstimatorSpecs:
     """The ``EvalSpec``."""
     context: EstimatorTrialContext
     """The context of the trial."""
+    averages: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """By mode other than training, the variables that are restored from others in the checkpoint, such as averages."""
 
     @classmethod
     def of(cls, trial: EstimatorTrial, context: EstimatorTrialContext) -> EstimatorSpecs:
@@ -80,6 +82,7 @@ class EstimatorSpecs:
             spec = self.estimator.model_fn(features, labels, mode, config)
             if mode != tf.estimator.ModeKeys.TRAIN:
                 del self.context.exchanges[wrapped:]  # because they would keep the graph of every validation alive
+                self.averages[mode] = _restored_from_others(spec.scaffold.saver)
                 return spec
             self._check_optimizer()
             return on_training(spec)
@@ -122,3 +125,11 @@ def _built(build: Callable[[], Any], kind: type) -> Any:
     if not isinstance(built, kind):
         raise InvalidTrial(f"{build.__name__}() returned {built!r}; expected a tf.estimator.{kind.__name__}")
     return built
+
+
+def _restored_from_others(saver: Any) -> Mapping[str, str]:
+    """Return the variable in checkpoints from which a saver restores each variable that has another name there."""
+    restored = saver and saver._var_list
+    if not isinstance(restored, Mapping):
+        return {}
+    return {own.op.name: name for name, own in restored.items() if isinstance(own, tf.Variable) and own.op.name != name}

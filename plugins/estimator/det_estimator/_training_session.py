@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,20 +107,29 @@ class TrainingSession:
         self.data.go_to(self._session, batch)
         self.batch = batch
 
-    def restore_weights(self, path: Path, names: set[str]) -> None:
-        """Restore the named variables from any TensorFlow checkpoint, including those of the original system.
+    def restore_weights(self, path: Path, names: set[str], averages: Mapping[str, str]) -> None:
+        """Restore variables from any TensorFlow checkpoint, including those of the original system.
+
+        Args:
+            path: directory of the checkpoint.
+            names: names of the variables.
+            averages: variables that evaluation restores from others, with the names of these. An average that the
+                checkpoint lacks begins with the variable itself.
 
         Raises:
             InvalidTrial: the checkpoint lacks some of these variables, or has other shapes.
             CheckpointNotFound, CheckpointCorrupt: as for `det_estimator._old_checkpoints.newest_variables_prefix`.
         """
         prefix = _variables_prefix(path)
-        weights = {name: variable for name, variable in self._variables.items() if name in names}
-        _check(prefix, weights)
         reader = tf.train.load_checkpoint(prefix)
+        sources = {average: average if reader.has_tensor(average) else name for name, average in averages.items()}
+        sources.update({name: name for name in names})
+        weights = {name: variable for name, variable in self._variables.items() if name in sources}
+        _check(prefix, {sources[name]: variable for name, variable in weights.items()})
         for name, variable in weights.items():
             # The graph is final, so the only way to set a variable is to run its initializer with another value.
-            self._session.run(variable.initializer, {variable.initializer.inputs[1]: reader.get_tensor(name)})
+            value = reader.get_tensor(sources[name])
+            self._session.run(variable.initializer, {variable.initializer.inputs[1]: value})
 
 
 def collect_summaries(loss: Any) -> dict[str, Any]:

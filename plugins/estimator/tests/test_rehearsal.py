@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,10 +11,15 @@ import pytest
 import tensorflow as tf
 
 from det_core.errors import InvalidTrial
+from det_core.testing import campaign_seeds
+from det_core.testing.framework.trial_harness import TrialHarness
 
+from .conftest import CONFIG
+from .test_compliance import Tiny, read_tensors
 from .test_trial import Line, MakeLaboratory
 
 v1 = tf.compat.v1
+SEEDS = campaign_seeds(few=1, many=24)
 
 
 class Seen(v1.train.SessionRunHook):
@@ -62,3 +68,54 @@ def test_an_exception_of_the_evaluation_is_one_warning(
     assert harness.store.trial(trial_id).steps_completed == 3
     warnings = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert ["could not evaluate a batch" in warning for warning in warnings if "a bug" in warning] == [True]
+
+
+class Everything(Tiny):
+    """Trial with all that a rehearsal could disturb, as chosen by ``data`` in the config."""
+
+    def training(self) -> Any:
+        return super().training() if self.context.get_data_config()["shuffle"] else self.validation()
+
+    def validation(self) -> Any:
+        noisy = super().validation().map(lambda x, y: (x + 0.1 * tf.random.normal([2], seed=4), y))
+        return noisy.shuffle(3) if self.context.get_data_config()["shuffle"] else noisy
+
+    def model(self, features: Any, labels: Any, mode: str) -> Any:
+        spec = super().model(features, labels, mode)
+        if not self.context.get_data_config()["average"]:
+            return spec
+        average = v1.train.ExponentialMovingAverage(0.9)
+        if mode == tf.estimator.ModeKeys.TRAIN:
+            with tf.control_dependencies([spec.train_op]):
+                return spec._replace(train_op=average.apply(v1.trainable_variables()))
+        saver = v1.train.Saver(average.variables_to_restore())
+        return spec._replace(scaffold=v1.train.Scaffold(saver=saver))
+
+
+def config_of(seed: int) -> dict[str, Any]:
+    chance = random.Random(seed)
+    return {
+        "scheduling_unit": chance.choice([1, 3]),
+        "min_validation_period": {"batches": chance.choice([4, 5])},
+        "optimizations": {"aggregation_frequency": chance.choice([1, 2])},
+        "data": {"shuffle": chance.random() < 0.5, "average": chance.random() < 0.5},
+    }
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rehearsed_trial_equals_one_without_rehearsal(seed: int, tmp_path: Path) -> None:
+    searcher = {"name": "single", "metric": "validation_loss", "max_length": {"batches": 10}}
+    harness = TrialHarness(
+        tmp_path, "det_estimator._run:run_trial", Everything, {**CONFIG, "searcher": searcher}, read_tensors
+    )
+
+    def outcome(rehearsal: bool) -> Any:
+        trial_id = harness.prepare(length={"batches": 10}, rehearsal=rehearsal, **config_of(seed))
+        harness.train(trial_id)
+        return harness.outcome(trial_id)
+
+    with harness.store:
+        assert outcome(True) == outcome(False), config_of(seed)

@@ -109,6 +109,23 @@ class Serving(Line):
         return {"raw": make({"x": v1.placeholder(tf.float32, [None, 1])})}
 
 
+class Averaged(Serving):
+    """Trial that is validated with an average of its weights."""
+
+    exported = tf.estimator.ModeKeys.PREDICT
+    """Mode, beside that of the evaluation, that restores the average."""
+
+    def model(self, features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = super().model(features, labels, mode, params)
+        average = v1.train.ExponentialMovingAverage(0.5)
+        if mode == tf.estimator.ModeKeys.TRAIN:
+            with tf.control_dependencies([spec.train_op]):
+                return spec._replace(train_op=average.apply(v1.trainable_variables()))
+        if mode not in (tf.estimator.ModeKeys.EVAL, self.exported):
+            return spec
+        return spec._replace(scaffold=v1.train.Scaffold(saver=v1.train.Saver(average.variables_to_restore())))
+
+
 def directory(harness: TrialHarness, trial_id: int) -> Path:
     checkpoint = harness.checkpoints(trial_id)[-1]
     return Path(checkpoint.storage["container_path"], checkpoint.uuid)
@@ -344,3 +361,40 @@ def test_a_malformed_state_file_is_rejected(tmp_path: Path, text: str, error: ty
     (tmp_path / "estimator_state.json").write_text(text)
     with pytest.raises(error, match="is damaged|has format None"):
         _read_state(tmp_path)
+
+
+KERNEL, AVERAGE = "dense/kernel", "dense/kernel/ExponentialMovingAverage"
+
+
+@pytest.mark.parametrize("exported", [tf.estimator.ModeKeys.PREDICT, ""])
+def test_a_saved_model_has_the_validated_weights_or_loading_it_says_that_it_has_others(
+    make_laboratory: MakeLaboratory, caplog: pytest.LogCaptureFixture, exported: str
+) -> None:
+    harness = make_laboratory(type("Exported", (Averaged,), {"exported": exported}))
+    trial_id = harness.prepare(length={"batches": 3})
+    harness.train(trial_id)
+    path = directory(harness, trial_id)
+    kernel, average = (tf_weights(path)[name] for name in (KERNEL, AVERAGE))
+    assert kernel != average
+    model = load_estimator_from_checkpoint_path(str(path))
+    outputs = model.signatures["serving_default"](tf.constant([[1.0]]))
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        assert session.run(outputs["guess"]) == pytest.approx(average if exported else kernel)
+    [report] = harness.store.metrics(trial_id, group="validation")
+    assert report.metrics["error"] == pytest.approx(np.abs(INPUTS * (average - 2)).mean())
+    warnings = [message for message in caplog.messages if "the SavedModel has the weights of the training" in message]
+    assert all(f"{KERNEL} from {AVERAGE}" in warning for warning in warnings)
+    assert len(warnings) == (0 if exported else 2), "expected one at the first export, and one at the load"
+
+
+def test_a_warm_start_takes_the_average_or_begins_it_with_the_weights(make_laboratory: MakeLaboratory) -> None:
+    with_average, without = make_laboratory(Averaged), make_laboratory(Serving)
+    for source in (with_average, without):
+        first = source.prepare(length={"batches": 3})
+        source.train(first)
+        begun = tf_weights(directory(source, first))[AVERAGE if source is with_average else KERNEL]
+        second = with_average.prepare(length={"batches": 1}, seed=9)
+        with_average.train(second, latest=source.checkpoints(first)[-1].uuid)
+        average = tf_weights(directory(with_average, second))[AVERAGE]
+        assert average == pytest.approx(begun, abs=0.01)

@@ -89,8 +89,10 @@ class KerasAdapter(TrialAdapter):
         return size
 
     def rehearse(self, together: OnAllWorkers) -> Metrics | None:
-        distributed, of_metrics = self._context.distributed, (metric.weights for metric in self._model.metrics)
-        variables = [*self._variables(), *chain.from_iterable(of_metrics), self._model._test_counter]
+        distributed = self._context.distributed
+        of_metrics = (metric.weights for metric in self._model.metrics)
+        aggregated = (exchange.variables for exchange in self._context.exchanges)
+        variables = [*self._variables(), *chain.from_iterable((*of_metrics, *aggregated)), self._model._test_counter]
         apart = self._generators.forked(self._seed("validation"))
         with apart, self._recurrent.kept(), restored_variables(variables):
             silent = tf.keras.callbacks.CallbackList()

@@ -17,6 +17,7 @@ from subprocess import PIPE, Popen
 
 from torch.distributed import TCPStore, run  # type: ignore[attr-defined]  # not in its __all__
 from torch.distributed.elastic.multiprocessing.api import PContext
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import SubprocessHandler
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
@@ -71,7 +72,10 @@ def main(argv: Sequence[str]) -> None:
     with closing(OutputRelay()) as relay:
         _relay_output(relay)
         # Besides the signal, torchrun would count a failure of all workers.
-        run.main(["--signals-to-handle=SIGINT", *argv] if shield_from_engine() else argv)
+        try:
+            run.main(["--signals-to-handle=SIGINT", *argv] if shield_from_engine() else argv)
+        except ChildFailedError as error:
+            sys.exit(str(error))  # without the traceback of torchrun, which says nothing about the worker
 
 
 def _listen(address: str, port: int) -> int:

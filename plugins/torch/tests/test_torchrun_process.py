@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+from det_torch import _torchrun_process
 from det_torch._torchrun_process import _limit_closing, _listen, create_rendezvous
 from torch.distributed.elastic.multiprocessing.api import PContext
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
 from tests.comm.job import free_port
@@ -39,6 +42,17 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(SystemExit, match=rf"cannot listen at 127\.0\.0\.1, port {port}: .*; choose another port"):
             _listen("127.0.0.1", port)
+
+
+def test_a_failed_worker_is_named_without_the_traceback_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(argv: Sequence[str]) -> None:
+        raise ChildFailedError("train.py", {1: ProcessFailure(local_rank=1, pid=7, exitcode=-9, error_file="")})
+
+    monkeypatch.setattr(_torchrun_process.run, "main", fail)
+    for patch in ("_limit_closing", "_relay_output"):  # which change torchrun
+        monkeypatch.setattr(_torchrun_process, patch, lambda _: None)
+    with pytest.raises(SystemExit, match=r"(?s)train.py FAILED.*Signal 9 \(SIGKILL\)"):
+        _torchrun_process.main(["train.py"])
 
 
 def test_workers_are_killed_after_the_timeout_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

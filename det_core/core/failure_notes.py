@@ -6,20 +6,24 @@ import hashlib
 import json
 import os
 import re
+import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
 
+from det_core.disk_errors import explain_disk_error
 from det_core.owner_process import OwnerProcess
 from det_core.processes import process_has_ended
 
 NOTES_VARIABLE = "DET_FAILURE_NOTES_DIR"
 """Environment variable of workers with the directory for failure notes."""
 KNOWN_FAILURE = "DET_KNOWN_FAILURE"
-"""Environment variable of workers with the `failure_fingerprint` of the last failure from the same checkpoint."""
+"""Environment variable of workers with the `failure_fingerprints` of the last failure from the same checkpoint."""
 FAILURE_PREFIX = "det: the workers failed: "
 """Beginning of the line on stderr that reports why the workers failed."""
 
@@ -33,6 +37,8 @@ DIED = (
     "the process died without an error message; it crashed or was killed, for example for lack of memory (see `dmesg`)"
 )
 """Error of a worker that died."""
+
+_Failure = TypeVar("_Failure", "WorkerFailure", str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +83,91 @@ def without_varying_parts(description: str) -> str:
     return _VARIES.sub("", description)
 
 
-def failure_fingerprint(description: str) -> str:
-    """Return a hash that is equal for descriptions that differ in varying parts only."""
+def failure_fingerprints(description: str) -> str:
+    """Return hashes of a description and, for ranks that do not know the batch, of its part before the place.
+
+    Descriptions that differ in varying parts only have the same hashes.
+    """
+    return f"{_fingerprint(description)} {_fingerprint(_without_place(description))}"
+
+
+def _fingerprint(description: str) -> str:
     return hashlib.sha256(without_varying_parts(description).encode()).hexdigest()
 
 
-def is_known_failure(description: str) -> bool:
-    """Return whether the last run from the same checkpoint failed in the same way as this process."""
-    return os.environ.get(KNOWN_FAILURE) == failure_fingerprint(description)
+def choose_cause(failures: Iterable[_Failure]) -> _Failure | None:
+    """Return the first failure that does not follow from that of another worker, or None if there are none.
+
+    Of equal ones, it is one that names the batch, which only the chief of a script may know.
+
+    Args:
+        failures: failures or their descriptions, oldest first.
+    """
+    causes = sorted(failures, key=lambda one: bool(_CONSEQUENCE.search(str(one))))
+    same = [one for one in causes if _without_place(str(one)) == _without_place(str(causes[0]))]
+    return next((one for one in same if PLACE.search(str(one))), causes[0] if causes else None)
+
+
+def _without_place(description: str) -> str:
+    return without_varying_parts(PLACE.sub("", description))
+
+
+def report_uncaught_error(rank: int | None, batch: int | None) -> None:
+    """Make this process describe the exception that ends it to the runner, and show no traceback that the log has.
+
+    Args:
+        rank: rank of this worker, or None if it is the only one or does not know it.
+        batch: number of batches trained, or None if it is not known.
+    """
+    hook = sys.excepthook
+    sys.excepthook = _ErrorReport(hook.show if isinstance(hook, _ErrorReport) else hook, rank, batch)
+
+
+@dataclass(frozen=True)
+class _ErrorReport:
+    """Hook for an exception that ends this process."""
+
+    show: Callable[[type[BaseException], BaseException, TracebackType | None], Any]
+    """Function that shows a traceback."""
+    rank: int | None
+    batch: int | None
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        place = self._describe(error) if isinstance(error, Exception) else None
+        if place:
+            print(f"det: {place}", file=sys.stderr)  # noqa: T201
+        else:
+            self.show(kind, error, trace)
+
+    def _describe(self, error: Exception) -> str | None:
+        """Describe the error to the runner, and return where the log has its traceback."""
+        disk_error = explain_disk_error(error)
+        failure = describe_failure(disk_error or error, None if disk_error else self.batch, _working_directory())
+        write_failure_note(self.rank, 1, failure)
+        if NOTES_VARIABLE not in os.environ:  # else the process that started the workers prints the notes
+            print(f"{FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201
+        return _place_of_traceback(failure)
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path()  # which contains no code
+
+
+def _place_of_traceback(description: str) -> str | None:
+    """Return where the log has the traceback of a failure, or None if this process is the first to show it."""
+    if _fingerprint(description) in os.environ.get(KNOWN_FAILURE, "").split():
+        return "the run before failed like this, and its log has the traceback"
+    if directory := os.environ.get(NOTES_VARIABLE):
+        try:
+            Path(directory, f"{_fingerprint(_without_place(description))}.shown").touch(exist_ok=False)
+        except FileExistsError:
+            return "the same error as that of another rank, which shows the traceback"
+        except OSError:  # as for notes
+            pass
+    return None
 
 
 def write_failure_note(rank: int | None, code: int, error: str) -> None:
@@ -122,12 +205,9 @@ def poll_worker_failures(directory: Path) -> bool:
 
 
 def read_first_failure(directory: Path) -> WorkerFailure | None:
-    """Return the note of the worker that failed first, or None if there is no note.
-
-    Failures that follow from the failure of another worker count only if there are no others.
-    """
+    """Return the note of the worker that failed first, as `choose_cause`, or None if there is no note."""
     failures = [WorkerFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in directory.glob("*.json")]
-    return min(failures, key=lambda one: (bool(_CONSEQUENCE.search(one.error)), one.time), default=None)
+    return choose_cause(sorted(failures, key=lambda one: one.time))
 
 
 def _write(directory: Path, pid: int, rank: int | None, code: int, error: str) -> None:
