@@ -137,6 +137,20 @@ def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_u
     assert left(store, experiment) == ["1-3"]
 
 
+def test_an_experiment_that_is_submitted_during_a_clean_up_keeps_its_source(
+    saved: Callable[..., ExperimentRecord], store: TrackingStore
+) -> None:
+    experiment = saved(State.COMPLETED)
+    policy = parse_config(experiment.config).checkpoint_storage
+    assert policy
+
+    def submit(_: object) -> None:
+        saved(State.QUEUED, source_checkpoint_uuid="1-2")
+
+    remove_superfluous(store, experiment.id, policy, lambda: True, on_deleted=submit)
+    assert left(store, experiment) == ["1-2", "1-3"]
+
+
 def test_an_error_of_the_store_during_clean_up_ends_only_the_clean_up(
     saved: Callable[..., ExperimentRecord], store: TrackingStore, det_home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
