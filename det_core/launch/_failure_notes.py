@@ -87,6 +87,11 @@ def is_known_failure(description: str) -> bool:
     return os.environ.get(KNOWN_FAILURE) == failure_fingerprint(description)
 
 
+def is_consequence(description: str) -> bool:
+    """Return whether a failure may follow from that of another worker."""
+    return _CONSEQUENCE.search(description) is not None
+
+
 def write_failure_note(rank: int | None, code: int, error: str) -> None:
     """Write a failure note for this process. Without a directory for notes, do nothing."""
     if directory := os.environ.get(NOTES_VARIABLE):
@@ -127,7 +132,7 @@ def read_first_failure(directory: Path) -> WorkerFailure | None:
     Failures that follow from the failure of another worker count only if there are no others.
     """
     failures = [WorkerFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in directory.glob("*.json")]
-    return min(failures, key=lambda one: (bool(_CONSEQUENCE.search(one.error)), one.time), default=None)
+    return min(failures, key=lambda one: (is_consequence(one.error), one.time), default=None)
 
 
 def _write(directory: Path, pid: int, rank: int | None, code: int, error: str) -> None:

@@ -23,7 +23,7 @@ from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, LogLine, Run, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch._failure_notes import FAILURE_PREFIX
+from det_core.launch._failure_notes import FAILURE_PREFIX, is_consequence
 from det_core.metric_directions import suggest_metric
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._launch_preparation import prepare_launch
@@ -258,7 +258,7 @@ class TrialRunner:
             how = f"was terminated by signal {-ended.code}" if ended.code < 0 else f"exited with code {ended.code}"
             cause = "" if ended.cause is Cause.WORKERS else ": ".join(filter(None, (ended.cause.value, ended.message)))
             logs.add(None, "det", f"{name} {how} ({cause})" if cause else f"{name} {how}")
-        reported = [*reasons, logs.error] if ended.code > 0 else []
+        reported = [*sorted(reasons, key=is_consequence), logs.error] if ended.code > 0 else []
         reason = next(filter(None, [cause, *reported]), f"the worker {how}" if ended.code else "")
         return self._classify(ended, reason, history, start)
 
