@@ -65,6 +65,19 @@ def test_a_completed_experiment_is_not_run_again(store: TrackingStore, new_exper
     assert played(record, LaunchError("never")) is State.COMPLETED
 
 
+def test_a_runner_takes_over_what_was_changed_before_it_held_the_experiment(
+    store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = new_experiment()
+    runner = ExperimentRunner(store, experiment.id)
+    longer = {**experiment.config["searcher"], "max_length": {"batches": 60}}
+    changed = {**experiment.config, "searcher": longer}
+    store.continue_experiment(experiment.id, config=changed, original_config="", restart_search=True)
+    monkeypatch.setattr(_experiment_runner, "open_launcher", lambda config: Cluster(SUCCESS, 1))
+    assert runner.run() is State.COMPLETED
+    assert [trial.searcher_length for trial in store.trials(experiment.id)] == [60]
+
+
 def test_an_experiment_whose_trials_fail_is_an_error(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
     experiment = new_experiment(**search(1))
     assert played(experiment, FAILURE) is State.ERROR
