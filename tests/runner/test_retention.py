@@ -186,6 +186,18 @@ def test_an_experiment_that_another_one_starts_from_is_not_deleted(
     assert main(["experiment", "delete", str(first.id), "--yes"]) == 0
 
 
+@pytest.mark.parametrize("key", ["source_trial_id", "source_checkpoint_uuid"])
+def test_a_checkpoint_that_another_experiment_starts_from_is_not_removed(
+    saved: Callable[..., ExperimentRecord], store: TrackingStore, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(State.COMPLETED)
+    second = saved(State.PAUSED, **{key: {"source_trial_id": 1, "source_checkpoint_uuid": "1-3"}[key]})
+    assert main(["checkpoint", "rm", "1-3", "--yes"]) == 1
+    assert f"checkpoint 1-3 is needed by experiment {second.id}" in capsys.readouterr().err
+    store.set_experiment_state(second.id, State.COMPLETED)
+    assert main(["checkpoint", "rm", "1-3", "--yes"]) == 0
+
+
 def test_gc_keeps_the_checkpoints_that_the_policy_selects(
     saved: Callable[..., ExperimentRecord], store: TrackingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
