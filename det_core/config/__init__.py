@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from det_core.config._assignments import note_changes as note_changes
 from det_core.config._assignments import parse_assignments as parse_assignments
 from det_core.config._block import Block as Block
 from det_core.config._block import Count as Count
@@ -62,6 +63,7 @@ __all__ = [
     "is_command",
     "load_config",
     "map_text",
+    "note_changes",
     "parse_config",
     "replace_texts",
     "sample_hyperparameters",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from det_core.config._document import Document, config_error
+from det_core.config._secrets import mask_secrets
 from det_core.config._yaml import parse_yaml
+from det_core.interfaces.secrets import MASK, Secret, iter_texts
 
 
 def parse_assignments(assignments: Iterable[str], flag: str) -> dict[str, Any]:
@@ -24,6 +26,24 @@ def parse_assignments(assignments: Iterable[str], flag: str) -> dict[str, Any]:
     for each in assignments:
         apply_assignment(document, each, flag)
     return mapping
+
+
+def note_changes(source: str, changes: Iterable[str], config: Mapping[str, Any]) -> str:
+    """Return the text of a config below comments with its changes, whose secrets are masked.
+
+    Args:
+        source: the text.
+        changes: changes of the config, each as ``KEY=VALUE``.
+        config: the changed config, as `ExperimentConfig.dump` returns it.
+    """
+    secrets = {text for _, text in iter_texts(config) if isinstance(text, Secret)}
+    comments = []
+    for change in changes:
+        value = mask_secrets(parse_assignments([change], "--config"), ())
+        has_secret = any(isinstance(text, Secret) or text in secrets for _, text in iter_texts(value))
+        shown = f"{change.partition('=')[0]}={MASK}" if has_secret else change
+        comments += [f"# {line}\n" for line in f"--config {shown}".splitlines()]
+    return "".join(comments) + source
 
 
 def apply_assignment(document: Document, assignment: str, flag: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from det_core.core.checkpoint_removal import remove_checkpoint
@@ -75,18 +76,35 @@ def _try_to_remove(
 
 def find_superfluous(
     store: TrackingStore, experiment_id: int, policy: CheckpointStorageConfig
-) -> list[CheckpointRecord]:
-    """Return the complete checkpoints that are no longer needed, oldest first.
+) -> Iterator[CheckpointRecord]:
+    """Yield the complete checkpoints that neither the policy, an unfinished trial nor `find_needed` keeps.
 
-    The policy, a registered model, an unfinished trial or another experiment may need a checkpoint.
+    The oldest comes first. Experiments that are submitted while the caller removes it may start from the others.
     """
     complete = store.checkpoints(experiment_id=experiment_id)
-    keep = {
-        *select_kept(store.scored_checkpoints(experiment_id), complete, policy),
-        *store.registered_checkpoints(experiment_id),
-        *_held(store, experiment_id),
-    }
-    return [one for one in complete if one.uuid not in keep]
+    keep = set(select_kept(store.scored_checkpoints(experiment_id), complete, policy))
+    for trial in store.trials(experiment_id, states=_UNFINISHED):
+        keep.update(_latest(store, trial.id))
+    newest, needed = 0, set[str]()
+    for one in complete:
+        if one.uuid in keep:
+            continue
+        if (latest := store.experiments(limit=1)[0].id) != newest:
+            newest, needed = latest, find_needed(store, experiment_id)
+        if one.uuid not in needed:
+            yield one
+
+
+def find_needed(store: TrackingStore, experiment_id: int) -> set[str]:
+    """Return the uuids of the checkpoints that are versions of models, or that unfinished trials may start from.
+
+    Args:
+        store: the tracking store.
+        experiment_id: experiment of the checkpoints. Those of others may be among them.
+    """
+    starts = (trial.source_checkpoint for trial in store.trials(experiment_id, states=_UNFINISHED))
+    others = find_warm_start_sources(store).values()
+    return {*store.registered_checkpoints(experiment_id), *filter(None, starts), *chain.from_iterable(others)}
 
 
 def select_kept(
@@ -107,15 +125,6 @@ def select_kept(
             left[one.trial_id] -= 1
             if left[one.trial_id] >= 0:
                 yield one.uuid
-
-
-def _held(store: TrackingStore, experiment_id: int) -> Iterator[str]:
-    """Yield the uuids of the checkpoints that unfinished trials or other experiments may start from."""
-    for trial in store.trials(experiment_id, states=_UNFINISHED):
-        yield from _latest(store, trial.id)
-        yield from filter(None, [trial.source_checkpoint])
-    for uuids in find_warm_start_sources(store).values():
-        yield from uuids
 
 
 def find_warm_start_sources(store: TrackingStore) -> dict[int, list[str]]:

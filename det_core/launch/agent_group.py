@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from det_core.errors import LaunchError, TrackingError
-from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch import _agent_messages as messages
 from det_core.launch import _descriptor_keeper
 from det_core.launch._withdrawal import WITHDRAWN
@@ -302,10 +302,13 @@ class AgentGroup(Allocation):
         return max(lost) + _LOST_SECONDS if lost and self._request is None else 0.0
 
     def _first_end(self) -> Exit:
-        """Return the end of the first node that failed, or success, with the cause of a preemption before it."""
+        """Return the end of the first node that failed, or success, with the cause of a preemption before it.
+
+        A node whose workers would fail again after every restart counts first, as others may fail because of it.
+        """
         ends = sorted((node.ended_at, node.index, node.end) for node in self._nodes if node.end)
         failures = [one for one in ends if one[2].code or one[2].cause is not Cause.WORKERS]
-        ended_at, _, end = next(iter(failures), ends[-1])
+        ended_at, _, end = min(failures, key=lambda one: one[2].code != EXIT_DO_NOT_RESTART, default=ends[-1])
         notice = self._notice
         if notice and notice.given_at <= ended_at and end.cause is Cause.WORKERS:
             return replace(end, cause=notice.cause, message=notice.message)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from det_core.core.context_dir import IGNORE_FILE, context_files
+from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError
 
 MAX_CONTEXT_BYTES = 96 << 20
@@ -95,7 +96,8 @@ def unpack_context_dir(content: bytes, directory: Path) -> None:
         directory: the existing directory.
 
     Raises:
-        DetError: the archive was not made by `pack_context_dir`, or the disk is full.
+        DiskError: the disk is full, over a quota, read-only or broken.
+        DetError: the archive was not made by `pack_context_dir`.
     """
     try:
         plain = io.BytesIO()
@@ -109,6 +111,8 @@ def unpack_context_dir(content: bytes, directory: Path) -> None:
             _check_members(archive.getmembers())
             archive.extractall(directory, filter="data")
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
+        if disk_error := explain_disk_error(error, directory):
+            raise disk_error from error
         raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from det_core.core.checkpoint_removal import remove_checkpoint
+from det_core.core.checkpoint_retention import find_warm_start_sources
 from det_core.core.event_stream import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
@@ -17,7 +18,8 @@ def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
     """Check that nothing needs a checkpoint.
 
     Raises:
-        DetError: it is being written, is a version of a model, or is the one from which a running trial continues.
+        DetError: it is being written, is a version of a model, is the one from which a running trial continues, or is
+            one from which an experiment starts that has not completed.
     """
     trial = store.trial(checkpoint.trial_id)
     if checkpoint.state is CheckpointState.ACTIVE:
@@ -29,6 +31,12 @@ def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
         raise DetError(
             f"checkpoint {checkpoint.uuid} is a version of a model (det model list, det model describe NAME); "
             "delete the version first: det model delete-version NAME VERSION"
+        )
+    needed = [identity for identity, uuids in find_warm_start_sources(store).items() if checkpoint.uuid in uuids]
+    if needed:
+        raise DetError(
+            f"checkpoint {checkpoint.uuid} is needed by experiment {', '.join(map(str, needed))}, which starts from it "
+            f"and has not completed; let it complete, or delete it first: det experiment delete {needed[0]}"
         )
     if is_latest_checkpoint(store, checkpoint) and store.lease_holder(trial.experiment_id):
         raise DetError(

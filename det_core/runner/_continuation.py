@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from det_core.config import ExperimentConfig, Length, Unit, parse_config, replace_texts
+from det_core.config import ExperimentConfig, Length, Unit, note_changes, parse_config, replace_texts
 from det_core.core import open_storage_block
 from det_core.core.script_command import explain_script
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
@@ -91,7 +91,7 @@ def continue_experiment(store: TrackingStore, experiment_id: int, changes: Seque
         return store.continue_experiment(
             experiment_id,
             config=extract_secrets(complete),
-            original_config=replace_texts(_with_changes(experiment, changes), known),
+            original_config=replace_texts(note_changes(experiment.original_config, changes, complete), known),
             restart_search=before.searcher.name in _INDEPENDENT,
         )
     except ExperimentBusy as error:
@@ -142,7 +142,8 @@ def fork_experiment(
     config["searcher"] = {"name": "single", **searcher, "source_checkpoint_uuid": checkpoint_uuid}
     config["hyperparameters"] = {name: {"type": "const", "val": value} for name, value in trial.hparams.items()}
     parsed = parse_config(config, filename=f"experiment {experiment_id}", changes=changes)
-    text = f"# from checkpoint {checkpoint_uuid} of experiment {experiment_id}\n{_with_changes(experiment, changes)}"
+    changed = note_changes(experiment.original_config, changes, parsed.dump())
+    text = f"# from checkpoint {checkpoint_uuid} of experiment {experiment_id}\n{changed}"
     with scratch_directory("context", private_directory("runs")) as directory:
         unpack_context_dir(code, directory)
         return submit_experiment(store, parsed, directory, original_config=text, owner=owner, external_id=external_id)
@@ -159,10 +160,6 @@ def _idle_experiment(store: TrackingStore, experiment_id: int) -> ExperimentReco
 
 def _busy(experiment_id: int, reason: str) -> ExperimentBusy:
     return ExperimentBusy(f"{reason}; to stop it first: det experiment pause {experiment_id}")
-
-
-def _with_changes(experiment: ExperimentRecord, changes: Sequence[str]) -> str:
-    return "".join(f"# --config {each}\n" for each in changes) + experiment.original_config
 
 
 def _refused_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

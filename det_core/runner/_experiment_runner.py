@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 
 from det_core import events
@@ -17,7 +18,7 @@ from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, DiskError, ExperimentBusy, StaleRun, StoreBusy, TrackingError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
-from det_core.interfaces.records import REQUESTS, State, TrialRecord
+from det_core.interfaces.records import REQUESTS, ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import unpack_context_dir
@@ -54,21 +55,14 @@ class ExperimentRunner:
     def __init__(self, store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:
         self._store = store
         self._from_beginning = from_beginning
-        self._experiment = store.experiment(experiment_id)
-        if self._experiment.unmanaged:
-            raise DetError(explain_script(self._experiment))
-        resolve_secrets(self._experiment.config)  # report a missing secret before anything starts
-        self._config = parse_config(self._experiment.config)
+        experiment = store.experiment(experiment_id)
+        if experiment.unmanaged:
+            raise DetError(explain_script(experiment))
+        resolve_secrets(experiment.config)  # report a missing secret before anything starts
+        self._take_over(experiment)
         self._error: str | None = None
         self._trial_errors: Mapping[int, str] = {}
         self._requests = StopRequests(store, experiment_id)
-        self._events = EventStream(
-            "runner",
-            cluster_id=store.cluster_id,
-            experiment_id=experiment_id,
-            config=self._experiment.config,
-            fetch_files=make_fetch_files(cache(lambda: open_storage_block(self._config.dump()["checkpoint_storage"]))),
-        )
 
     @property
     def signals(self) -> Sequence[int]:
@@ -93,17 +87,29 @@ class ExperimentRunner:
         """
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
-        with (
-            self._requests.signals(),
-            Lease(self._store, self._experiment.id, State.ACTIVE) as lease,
-            closing(self._events),
-        ):
-            self._events.open()
-            state = self._train(lease, tick)
-            if state is State.COMPLETED:  # others keep all checkpoints, because the newest may be damaged
-                self._clean_up(lease)
+        before = self._experiment.state
+        with self._requests.signals(), Lease(self._store, self._experiment.id, State.ACTIVE) as lease:
+            # Its config may have been changed before this runner held it.
+            self._take_over(replace(self._store.experiment(self._experiment.id), state=before))
+            with closing(self._events):
+                self._events.open()
+                state = self._train(lease, tick)
+                if state is State.COMPLETED:  # others keep all checkpoints, because the newest may be damaged
+                    self._clean_up(lease)
         tick()
         return state
+
+    def _take_over(self, experiment: ExperimentRecord) -> None:
+        """Use the present record of the experiment."""
+        self._experiment = experiment
+        self._config = parse_config(experiment.config)
+        self._events = EventStream(
+            "runner",
+            cluster_id=self._store.cluster_id,
+            experiment_id=experiment.id,
+            config=experiment.config,
+            fetch_files=make_fetch_files(cache(lambda: open_storage_block(self._config.dump()["checkpoint_storage"]))),
+        )
 
     def _train(self, lease: Lease, tick: Callable[[], None]) -> State:
         try:

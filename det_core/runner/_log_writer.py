@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from det_core.interfaces.records import LogLine, Run
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch._failure_notes import is_consequence
 
 _EVERY = 0.5
 """Seconds between two writes to the tracking store."""
@@ -18,8 +19,6 @@ _MOST_LINES = 1000
 _MOST_CHARACTERS = 1 << 20
 """Maximum number of waiting characters, beyond which `LogWriter.add` blocks."""
 _TRACEBACK = "Traceback (most recent call last)"
-_CONSEQUENCE = "PeerLost: "
-"""Part of exceptions that follow from the failure of another rank."""
 
 
 class LogWriter:
@@ -70,8 +69,7 @@ class LogWriter:
         If ranks raised exceptions, it is that of the first rank, because the failure of the other ranks and of their
         launcher only follows from it. Otherwise it is the last line.
         """
-        causes = (raised for raised in self._raised.values() if _CONSEQUENCE not in raised)
-        return next(causes, self._last_words)
+        return min(self._raised.values(), key=is_consequence, default=self._last_words)
 
     def add(self, rank: int | None, stdtype: str, text: str) -> None:
         """Add a line. Block while too many lines wait to be stored.

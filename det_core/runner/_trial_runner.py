@@ -44,6 +44,7 @@ from det_core.runner._restart_policy import (
 )
 from det_core.runner._starting_point import choose_starting_point
 from det_core.runner._trial_history import TrialHistory
+from det_core.tracking._rows import RUNNER_ENDED
 
 _TICK = 0.2
 _SHOW_EVERY = 5.0
@@ -162,7 +163,7 @@ class TrialRunner:
     def _unreported_end(self, trial: TrialRecord, history: TrialHistory) -> _RunEnd | None:
         """Return the end of the newest run if its workers have ended it, but its runner did not live to report this."""
         run = next(iter(self.store.runs(trial.id)[-1:]), None)
-        if run is None or run.end_reason:
+        if run is None or run.end_reason not in ("", RUNNER_ENDED):
             return None
         operation = self.store.searcher_operation(trial.id)
         kind = classify_exit(Exit(code=0), run, is_command=is_command(self.config.entrypoint))

@@ -214,3 +214,8 @@ class UtcTime(TypeDecorator[datetime]):
 def utc_now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(timezone.utc)
+
+
+def time_of(seconds: float) -> datetime:
+    """Return the time of a database's clock in UTC."""
+    return datetime.fromtimestamp(seconds, timezone.utc)

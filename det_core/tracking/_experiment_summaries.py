@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import BindParameter, and_, bindparam, case, func, select
 
 from det_core.interfaces.records import CheckpointState, ExperimentSummary, State, Validation, searcher_metric
-from det_core.tracking._column_types import utc_now
+from det_core.tracking._column_types import time_of, utc_now
 from det_core.tracking._rows import StoreMixin, get_experiment
 from det_core.tracking._schema import checkpoints, experiments, metrics, runs, trials
 from det_core.tracking._scores import best_of_trials
@@ -46,8 +46,9 @@ _checkpoints = (
     .group_by(trials.c.experiment_id)
 )
 _runs = (
-    select(trials.c.experiment_id, runs.c.start_time, runs.c.end_time)
+    select(trials.c.experiment_id, runs.c.start_time, runs.c.end_time, experiments.c.lease_expires)
     .join_from(trials, runs, runs.c.trial_id == trials.c.id)
+    .join(experiments, experiments.c.id == trials.c.experiment_id)
     .where(trials.c.experiment_id.in_(_ids))
     .order_by(runs.c.start_time)
 )
@@ -84,8 +85,10 @@ class ExperimentSummariesMixin(StoreMixin):
     def running_seconds(self, experiment_ids: Collection[int]) -> dict[int, float]:
         intervals: dict[int, list[tuple[datetime, datetime]]] = {each: [] for each in experiment_ids}
         with self._database.read() as connection:
-            for experiment_id, start, end in connection.execute(_runs, {"ids": list(experiment_ids)}):
-                intervals[experiment_id].append((start, end or utc_now()))
+            now = connection.execute(select(self._database.clock)).scalar_one()
+            for experiment_id, start, end, lease_end in connection.execute(_runs, {"ids": list(experiment_ids)}):
+                is_lost = lease_end is not None and lease_end <= now
+                intervals[experiment_id].append((start, end or (time_of(lease_end) if is_lost else utc_now())))
         return {each: _covered_seconds(found) for each, found in intervals.items()}
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Text, func, or_, select, type_coerce, update
+from sqlalchemy import ColumnElement, Connection, Text, func, or_, select, type_coerce, update
 
 from det_core.errors import ExperimentBusy, RecordExists
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
 from det_core.json_values import dump_json_value
-from det_core.tracking._column_types import DeferredJson, make_writable, utc_now
+from det_core.tracking._column_types import DeferredJson, make_writable, time_of, utc_now
 from det_core.tracking._rows import (
+    RUNNER_ENDED,
     StoreMixin,
+    end_runs,
     fetch_only_row,
     get_experiment,
     holder_of,
@@ -21,7 +23,7 @@ from det_core.tracking._rows import (
     record_columns,
     require_share,
 )
-from det_core.tracking._schema import experiments
+from det_core.tracking._schema import experiments, trials
 from det_core.tracking._search_events import delete_search
 
 if TYPE_CHECKING:
@@ -200,6 +202,7 @@ class ExperimentsMixin(StoreMixin):
             take = take.values(state=state, error=None, end_time=utc_now() if state.final else None)
         with self._database.write(durable=state is not None) as connection:
             lock_experiment(connection, experiment_id)
+            _end_runs_with_lease(connection, experiment_id, clock)
             taken = connection.execute(take.values(lease_holder=holder, lease_expires=clock + seconds))
             if not taken.rowcount:
                 other = connection.execute(select(_c.lease_holder).where(_c.id == experiment_id)).scalar_one()
@@ -225,6 +228,7 @@ class ExperimentsMixin(StoreMixin):
         held = update(experiments).where(_c.id == experiment_id, _c.lease_holder == holder)
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
+            _end_runs_with_lease(connection, experiment_id, self._database.clock)
             connection.execute(held.where(_c.state.in_(ENDINGS)).values(state=State.CANCELED, end_time=utc_now()))
             connection.execute(held.values(lease_holder=None, lease_expires=None))
 
@@ -248,6 +252,13 @@ def _has_label(label: str) -> ColumnElement[bool]:
     """
     listed = type_coerce(_c.labels, Text)
     return or_(*(func.replace(listed, before + dump_json_value(label), "") != listed for before in "[,"))
+
+
+def _end_runs_with_lease(connection: Connection, experiment_id: int, clock: ColumnElement[Any]) -> None:
+    """Record that the runs of a lost runner have ended when its lease expired, if it has."""
+    expired = select(_c.lease_expires).where(_c.id == experiment_id, _c.lease_expires <= clock)
+    if end := connection.execute(expired).scalar_one_or_none():
+        end_runs(connection, RUNNER_ENDED, trials.c.experiment_id == experiment_id, time=time_of(end))
 
 
 def _require_lease_time(seconds: float) -> None:

@@ -40,13 +40,19 @@ class Lease:
         self._store = store
         self._experiment_id = experiment_id
         self._error: Exception | None = None
+        self._is_held = False
         self._released = threading.Event()
         previous = store.lease_holder(experiment_id)
         if previous and is_dead(previous):
             store.release_lease(experiment_id, previous)
-        self._acquire(state)
         self._thread = threading.Thread(target=self._renew, name="det-lease", daemon=True)
-        self._thread.start()
+        self._thread.start()  # first, because there may be no free thread
+        try:
+            self._acquire(state)
+            self._is_held = True
+        except BaseException:
+            self._released.set()
+            raise
 
     def check(self) -> None:
         """Raise the error that prevented renewal of the lease.
@@ -74,7 +80,8 @@ class Lease:
     def _renew(self) -> None:
         while not self._released.wait(_RENEW_EVERY):
             try:
-                self._store.renew_lease(self._experiment_id, self.holder, seconds=_SECONDS)
+                if self._is_held:
+                    self._store.renew_lease(self._experiment_id, self.holder, seconds=_SECONDS)
             except Exception as error:  # noqa: BLE001  (raised again by check)
                 self._error = error
                 return

@@ -16,6 +16,7 @@ from det_core.tracking._schema import experiments, runs, trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from det_core.tracking._database import Database
 
@@ -177,17 +178,20 @@ def update_trial(connection: Connection, trial_id: int, **values: Any) -> None:
     connection.execute(update(trials).where(trials.c.id == trial_id).values(values))
 
 
-def end_runs(connection: Connection, reason: str, *of_trials: ColumnElement[bool]) -> None:
+def end_runs(
+    connection: Connection, reason: str, *of_trials: ColumnElement[bool], time: datetime | None = None
+) -> None:
     """Record the end of runs that have not ended, and clear the placements of their trials.
 
     Args:
         connection: connection with an open transaction.
         reason: why their processes ended before their work was done, or an empty string if it was done.
         of_trials: the conditions on their trials.
+        time: time of the end. None stands for now.
     """
     chosen = select(trials.c.id).where(*of_trials)
     running = (runs.c.trial_id.in_(chosen), runs.c.end_time.is_(None))
-    connection.execute(update(runs).where(*running).values(end_time=utc_now(), end_reason=reason))
+    connection.execute(update(runs).where(*running).values(end_time=time or utc_now(), end_reason=reason))
     connection.execute(update(trials).where(*of_trials, trials.c.placement != "").values(placement=""))
 
 

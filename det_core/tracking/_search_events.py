@@ -117,7 +117,9 @@ def delete_search(connection: Connection, experiment_id: int) -> None:
     connection.execute(left.values(ordered=None))
     end_runs(connection, RUNNER_ENDED, of_experiment)
     stopped = (runs.c.trial_id.in_(select(trials.c.id).where(of_experiment)), runs.c.early_exit.is_not(None))
-    connection.execute(update(runs).where(*stopped, runs.c.end_reason == "").values(end_reason=_STOPPED))
+    connection.execute(
+        update(runs).where(*stopped, runs.c.end_reason.in_(["", RUNNER_ENDED])).values(end_reason=_STOPPED)
+    )
 
 
 def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUpdate]) -> list[TrialRecord]:

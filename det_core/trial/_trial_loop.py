@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from det_core.core import Context, EarlyExitReason
+from det_core.core.checkpoint_retention import find_needed
 from det_core.core.context_dir import context_files
 from det_core.core.non_finite_metrics import stays_non_finite
 from det_core.core.rank_agreement import all_ranks_group
@@ -406,10 +407,11 @@ class TrialLoop:
                 self._remove(self._timed.pop(0))
 
     def _remove(self, storage_id: str) -> None:
-        """Remove a checkpoint that is no longer needed. An error must not cost the training."""
+        """Remove a checkpoint unless something else needs it. An error must not cost the training."""
         if self._ranks.is_chief:
             try:
-                self._core.checkpoint.delete(storage_id)
+                if storage_id not in find_needed(self._core._store, self._core.trial.experiment_id):
+                    self._core.checkpoint.delete(storage_id)
             except DetError as error:
                 _log.warning("checkpoint %s is no longer needed, but was not removed: %s", storage_id, error)
 

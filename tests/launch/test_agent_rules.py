@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from det_core.errors import TrackingError
-from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase
+from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Cause, Exit, LaunchRequest, Phase
 from det_core.launch import _agent_messages as messages
 from det_core.launch import agent_group
 from det_core.launch.agent_group import AgentGroup
@@ -184,6 +184,14 @@ def test_the_first_failure_is_the_end_and_ends_the_others(running: Start, monkey
     first.order("kill")
     first.end(-9)
     assert group.wait(60) == Exit(code=3)
+
+
+def test_a_failure_that_every_restart_would_meet_comes_before_its_consequences(running: Start) -> None:
+    group, (first, second), _ = running(2)
+    second.end(1)
+    wait_for(lambda: group.wait(0.0) or group._nodes[1].end)
+    first.end(EXIT_DO_NOT_RESTART)
+    assert group.wait(60) == Exit(code=EXIT_DO_NOT_RESTART)
 
 
 def test_a_success_is_no_reason_to_end_the_others(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:

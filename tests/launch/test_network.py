@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import NodePlacement
 from det_core.launch import network
+from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports
 
 OUTSIDE = "10.213.79.1"
 
@@ -60,3 +62,16 @@ def test_variables_name_the_interface_that_has_the_address(monkeypatch: pytest.M
     assert network.interface_variables(["CHOSEN", "FREE"], "127.0.1.1") == {"CHOSEN": "ib0", "FREE": "lo"}
     with pytest.raises(LaunchError, match="no network interface has the address 192.0.2.7; set FREE to the name"):
         network.interface_variables(["FREE"], "192.0.2.7")
+
+
+def test_a_node_that_can_open_no_socket_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not try one port after the other."""
+    ports = iter([20_000] * 3)
+    monkeypatch.setattr("random.randrange", lambda *_: next(ports))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            find_adjacent_free_ports()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

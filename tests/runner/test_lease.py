@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.processes import process_start_time
 from det_core.tracking._lease import Lease, is_dead
@@ -33,6 +35,19 @@ def test_a_runner_that_ended_or_whose_process_id_is_reusedis_dead(holder: str) -
     child.wait()
     assert is_dead(with_pid(holder, child.pid, start))
     assert is_dead(with_pid(holder, os.getpid(), "1"))
+
+
+def test_a_runner_without_a_thread_for_its_lease_leaves_the_experiment_as_it_is(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    experiment = store.create_experiment(config={})
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Lease(store, experiment.id, State.ACTIVE)
+    assert (store.lease_holder(experiment.id), store.experiment(experiment.id).state) == (None, State.QUEUED)
 
 
 @pytest.mark.integration

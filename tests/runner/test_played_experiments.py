@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sys
 import threading
@@ -18,6 +19,7 @@ from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _experiment_runner
 from det_core.runner._restart_policy import LIMITS, Count
+from det_core.testing._small_disk import fill_disk, small_disk
 from det_core.tracking._lease import Lease
 
 from .conftest import Submit, install_plugin
@@ -61,6 +63,19 @@ def test_a_completed_experiment_is_not_run_again(store: TrackingStore, new_exper
     assert (record.state, record.progress, record.error) == (State.COMPLETED, 1.0, None)
     assert store.lease_holder(experiment.id) is None
     assert played(record, LaunchError("never")) is State.COMPLETED
+
+
+def test_a_runner_takes_over_what_was_changed_before_it_held_the_experiment(
+    store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = new_experiment()
+    runner = ExperimentRunner(store, experiment.id)
+    longer = {**experiment.config["searcher"], "max_length": {"batches": 60}}
+    changed = {**experiment.config, "searcher": longer}
+    store.continue_experiment(experiment.id, config=changed, original_config="", restart_search=True)
+    monkeypatch.setattr(_experiment_runner, "open_launcher", lambda config: Cluster(SUCCESS, 1))
+    assert runner.run() is State.COMPLETED
+    assert [trial.searcher_length for trial in store.trials(experiment.id)] == [60]
 
 
 def test_an_experiment_whose_trials_fail_is_an_error(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
@@ -131,6 +146,25 @@ def test_a_storage_that_cannot_be_written_is_an_error(
     assert record.state is State.ERROR
     assert "cannot write checkpoints" in str(record.error)
     assert store.trials(experiment.id) == []
+
+
+@pytest.mark.parametrize("place", ["det-home/runs", "checkpoints"])
+def test_a_disk_that_is_full_at_the_start_pauses(
+    store: TrackingStore, new_experiment: Submit, played: Run, context_dir: Path, tmp_path: Path, place: str
+) -> None:
+    (context_dir / "data").write_bytes(os.urandom(1 << 17))
+    experiment = new_experiment(
+        checkpoint_storage={"type": "directory", "container_path": str(tmp_path / "checkpoints")}
+    )
+    shutil.rmtree(tmp_path / place, ignore_errors=True)
+    resume = rf"The experiment was stopped.*det experiment resume {experiment.id}$"
+    with small_disk(tmp_path / place, size=1 << 16) as disk:
+        fill_disk(disk)
+        with pytest.raises(DetError, match=rf"the disk of {disk}\S* \(0 MB free\) has no space left.*{resume}"):
+            played(experiment)
+    record = store.experiment(experiment.id)
+    assert record.state is State.PAUSED
+    assert played(record) is State.COMPLETED
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,20 @@ def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_u
     assert left(store, experiment) == ["1-3"]
 
 
+def test_an_experiment_that_is_submitted_during_a_clean_up_keeps_its_source(
+    saved: Callable[..., ExperimentRecord], store: TrackingStore
+) -> None:
+    experiment = saved(State.COMPLETED)
+    policy = parse_config(experiment.config).checkpoint_storage
+    assert policy
+
+    def submit(_: object) -> None:
+        saved(State.QUEUED, source_checkpoint_uuid="1-2")
+
+    remove_superfluous(store, experiment.id, policy, lambda: True, on_deleted=submit)
+    assert left(store, experiment) == ["1-2", "1-3"]
+
+
 def test_an_error_of_the_store_during_clean_up_ends_only_the_clean_up(
     saved: Callable[..., ExperimentRecord], store: TrackingStore, det_home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,6 +184,18 @@ def test_an_experiment_that_another_one_starts_from_is_not_deleted(
     assert f"experiment {second.id} starts from" in capsys.readouterr().err
     assert main(["experiment", "delete", str(second.id), "--yes"]) == 0
     assert main(["experiment", "delete", str(first.id), "--yes"]) == 0
+
+
+@pytest.mark.parametrize("key", ["source_trial_id", "source_checkpoint_uuid"])
+def test_a_checkpoint_that_another_experiment_starts_from_is_not_removed(
+    saved: Callable[..., ExperimentRecord], store: TrackingStore, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(State.COMPLETED)
+    second = saved(State.PAUSED, **{key: {"source_trial_id": 1, "source_checkpoint_uuid": "1-3"}[key]})
+    assert main(["checkpoint", "rm", "1-3", "--yes"]) == 1
+    assert f"checkpoint 1-3 is needed by experiment {second.id}" in capsys.readouterr().err
+    store.set_experiment_state(second.id, State.COMPLETED)
+    assert main(["checkpoint", "rm", "1-3", "--yes"]) == 0
 
 
 def test_gc_keeps_the_checkpoints_that_the_policy_selects(

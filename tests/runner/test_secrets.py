@@ -22,15 +22,16 @@ from typing import Any
 import pytest
 import yaml
 
-from det_core import core
+from det_core import core, storage
 from det_core.cli import main
+from det_core.cli.commands.run import submit_config_file
 from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.errors import ConfigError, SecretMissing, StorageError
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.secrets import SECRET_REFERENCE
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner, submit_experiment
+from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment, submit_experiment
 from det_core.storage import read_checkpoint_metadata
 from det_core.tracking.secret_files import extract_secrets, find_missing_secrets, resolve_secrets
 
@@ -158,6 +159,45 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
     assert packed["unrelated.yaml"] == b"# kept\nx: 1\n"
     assert packed["not.yaml"] == b"\xff{["
     assert resolve_secrets(json.loads(packed["variant.json"])) == {**config, "name": "other"}
+
+
+def test_changes_of_the_config_are_recorded_without_their_secrets(
+    store: TrackingStore, new_experiment: Submit, vault: dict[str, Any], context_dir: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "const.yaml"
+    path.write_text("entrypoint: model_def:T\nsearcher: {name: single, metric: loss, max_length: {batches: 1}}\n")
+    new_experiment()  # writes the code
+    secrets = [
+        f"data.password={PIN}",
+        f"data.password='{VARIABLE}'",
+        f"environment.environment_variables=[A_TOKEN={PIN}]",
+    ]
+    changes = [
+        f"checkpoint_storage={json.dumps(vault)}",
+        *secrets,
+        "description='in\n  lines: two'",
+        "max_restarts=3",
+    ]
+    config = parse_config(path.read_text(), changes=changes)
+    first = submit_config_file(store, config, path, context_dir, changes)
+    uuid = add_checkpoint(store, first, vault)
+    store.set_experiment_state(first.id, State.PAUSED)
+    second = fork_experiment(store, first.id, uuid, changes[1:])
+    third = continue_experiment(store, first.id, changes[-3:])
+    for experiment in (first, second, third):
+        assert not leaks(experiment)
+        assert "# --config environment.environment_variables=********\n" in experiment.original_config
+        assert "# --config max_restarts=3\n" in experiment.original_config
+        assert yaml.safe_load(experiment.original_config)["entrypoint"] == "model_def:T"
+
+
+def add_checkpoint(store: TrackingStore, experiment: ExperimentRecord, block: dict[str, Any]) -> str:
+    trial = store.create_trial(experiment.id, hparams={}, seed=0)
+    run = store.start_run(trial.id, allocation_id="a")
+    store.begin_checkpoint("c1", trial_id=trial.id, run_id=run.run_id, storage=experiment.config["checkpoint_storage"])
+    resources = storage.save_checkpoint(open_storage_block(block), "c1", {}, {"steps_completed": 1})
+    store.complete_checkpoint("c1", run_id=run.run_id, steps_completed=1, resources=resources, metadata={})
+    return "c1"
 
 
 def test_hyperparameters_and_labels_are_shown(new_experiment: Submit, det_home: Path) -> None:

@@ -356,6 +356,13 @@ def failing(*lines: tuple[int | None, str]) -> Step:
         ([(None, "boom"), (0, f"{FAILURE_PREFIX}rank 1: it exited with 3"), (0, "later")], "rank 1: it exited with 3"),
         ([(0, f"{FAILURE_PREFIX}PeerLost: rank 1 died"), (1, f"{FAILURE_PREFIX}ValueError: x")], "ValueError: x"),
         ([(0, "Traceback (most recent call last):"), (0, "  at"), (0, "ValueError: x"), (0, "bye")], "ValueError: x"),
+        (
+            [
+                (None, f"{FAILURE_PREFIX}rank {rank}: {error}")
+                for rank, error in [(1, "PeerLost: rank 0"), (0, "OSError")]
+            ],
+            "rank 0: OSError",
+        ),
     ],
 )
 def test_the_reason_of_a_failure_is_what_the_workers_say(

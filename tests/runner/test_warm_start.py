@@ -191,6 +191,6 @@ def test_a_source_that_is_gone_when_the_trial_starts_is_an_error(
 ) -> None:
     first = train()
     experiment = new(source_trial_id=first.trial_id)
-    assert main(["checkpoint", "rm", first.checkpoints[0].uuid, "--yes"]) == 0
+    store.delete_checkpoint(first.checkpoints[0].uuid)
     assert ExperimentRunner(store, experiment.id).run() is State.ERROR
     assert f"trial {first.trial_id} has no checkpoint" in str(store.experiment(experiment.id).error)

@@ -617,6 +617,18 @@ def test_a_repeated_start_finds_its_runner(behaviour: Behaviour, address: str) -
     connection.close()
 
 
+def test_a_start_that_was_refused_before_has_not_started_the_runner(behaviour: Behaviour, address: str) -> None:
+    def busy(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise PermissionError("it has a runner")
+
+    behaviour.routes["/api/start"], behaviour.token = busy, "new"
+    connection = ServerConnection(f"{address}?token=old")
+    save_token(address, "new")
+    with pytest.raises(ExperimentBusy, match="it has a runner"):
+        connection.post("/api/start", {})
+    connection.close()
+
+
 # TLS
 
 

@@ -39,6 +39,23 @@ def test_running_time_leaves_out_what_waits_and_counts_what_overlaps_once(
     assert store.running_seconds([one]) == {one: 18}
 
 
+def test_running_time_ends_with_the_lease_of_a_runner_that_is_gone(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = datetime.now(timezone.utc) - timedelta(hours=3)
+    experiment = store.create_experiment(config={}).id
+    with monkeypatch.context() as patch:
+        patch.setattr(_trials, "utc_now", lambda: began)
+        run = new_run(store, experiment)
+    store.acquire_lease(experiment, "gone", seconds=-3600)
+    assert store.running_seconds([experiment]) == {experiment: pytest.approx(7200, abs=60)}
+    store.acquire_lease(experiment, "next", seconds=60)
+    assert store.running_seconds([experiment]) == {experiment: pytest.approx(7200, abs=60)}
+    assert store.run(run.trial_id, 1).end_reason == "its runner ended first"
+    store.start_run(run.trial_id, allocation_id="b")
+    assert store.running_seconds([experiment]) == {experiment: pytest.approx(7200, abs=60)}
+
+
 def new_run(store: TrackingStore, experiment: int) -> Run:
     return store.start_run(store.create_trial(experiment, hparams={}, seed=0).id, allocation_id="a")
 

@@ -13,7 +13,7 @@ import pytest
 
 import det_core as det
 from det_core.config import parse_config
-from det_core.interfaces.records import CheckpointRecord
+from det_core.interfaces.records import CheckpointRecord, NewTrial, State, TrialUpdate
 from det_core.trial import NEVER, TrainingPlan
 from det_core.trial._checkpoint_timer import CheckpointTimer
 
@@ -70,25 +70,35 @@ def test_a_config_with_a_period_or_without_checkpoints_has_no_timer(keys: dict[s
     assert TrainingPlan.of(parse_config({"searcher": searcher, **keys}), None).longest_interval == seconds
 
 
-def test_a_run_keeps_the_newest_checkpoints_of_its_timer(
+def test_a_run_keeps_the_newest_checkpoints_of_its_timer_and_those_that_others_need(
     det_home: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def on_batch(count: int) -> None:
         clock.advance(450)  # due after two batches, which is at each report
+        if count == 7:
+            searcher = {"name": "single", "metric": "loss", "source_checkpoint_uuid": newest()}
+            core._store.create_experiment(config={"searcher": searcher})
         if count == 10:
             core._store.create_model("best")
-            core._store.add_model_version("best", checkpoints()[-1].uuid)
+            core._store.add_model_version("best", newest())
+        if count == 13:
+            new = NewTrial(hparams={}, seed=0, source_checkpoint=newest())
+            created = TrialUpdate(request_id=1, state=State.QUEUED, new=new)
+            core._store.record_search(core.trial.experiment_id, [], [created])
 
     def checkpoints() -> Sequence[CheckpointRecord]:
         return core._store.checkpoints(trial_id=core.trial.trial_id)
+
+    def newest() -> str:
+        return checkpoints()[-1].uuid
 
     with det.core.init() as core:
         adapter = Counting(on_batch=on_batch)
         adapter.writes_behind = False  # type: ignore[misc]
         loop(core, adapter, checkpoint=NEVER, checkpoint_policy="best", checkpoint_interval=900).run()
         kept = [one.steps_completed for one in checkpoints()]
-    assert kept == [8, 16, 18, 20], "expected the registered one, two by the timer, and the last"
-    assert sum("no longer needed, but was not removed" in message for message in caplog.messages) == 1
+    assert kept == [6, 8, 12, 16, 18, 20], "expected those that others need, two by the timer, and the last"
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(("ahead", "saves"), [(0, [6, 8, 10]), (1, [10])])

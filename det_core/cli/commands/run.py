@@ -103,6 +103,7 @@ def announce_config_file(config: ExperimentConfig, path: Path, directory: Path, 
         directory: directory with the user's code.
         changes: changes of the config, each as ``KEY=VALUE``. They become comments above the text.
     """
+    from det_core.config import note_changes
     from det_core.runner import check_code
 
     hook = directory / _STARTUP_HOOK
@@ -110,7 +111,7 @@ def announce_config_file(config: ExperimentConfig, path: Path, directory: Path, 
         print(f"det: note: {hook} is not run; run its commands, such as pip install, once yourself", file=sys.stderr)
     for notice in check_code(config, directory):
         print(f"det: note: {notice}", file=sys.stderr)
-    return "".join(f"# --config {each}\n" for each in changes) + path.read_text(encoding="utf-8")
+    return note_changes(path.read_text(encoding="utf-8"), changes, config.dump())
 
 
 def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:

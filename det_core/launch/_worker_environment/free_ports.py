@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 
 
 @contextmanager
@@ -22,10 +23,17 @@ def find_adjacent_free_ports() -> int:
     """Return a free port of 127.0.0.1 that is followed by another one, as nodes need that cannot search for one.
 
     It is below the ports that kernels give to outgoing connections, so that none of these takes it in the meantime.
+
+    Raises:
+        OSError: no socket can be opened.
     """
     while True:
         port = random.randrange(16_384, 32_766)  # noqa: S311
-        with ExitStack() as held, suppress(OSError):
-            for one in (port, port + 1):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", one))
-            return port
+        try:
+            with ExitStack() as held:
+                for one in (port, port + 1):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", one))
+                return port
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise

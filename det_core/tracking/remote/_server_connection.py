@@ -105,8 +105,8 @@ class _Lane:
         self._id = uuid.uuid4().hex
         self._numbers = itertools.count()
         self._connection: HTTPConnection | None = None
-        self.exchanges = 0
-        """Number of requests that may have reached the server."""
+        self.unanswered = 0
+        """Number of requests that may have taken effect although no answer says so."""
 
     @property
     def is_connected(self) -> bool:
@@ -134,7 +134,7 @@ class _Lane:
         """
         try:
             connection = self._connection = self._connection or self._connect()
-            self.exchanges += 1
+            self.unanswered += 1
             connection.request(verb, path, body, headers)
             response = connection.getresponse()
             received = b""
@@ -145,6 +145,7 @@ class _Lane:
             else:
                 received = response.read()
             answer = _Answer(response.status, response.getheader(VERSION), received)
+            self.unanswered -= answer.status not in _AWAY
         except BaseException:  # such as KeyboardInterrupt; the answer would be that of the next call
             self.disconnect()
             raise
@@ -225,11 +226,11 @@ class ServerConnection:
         """
         body = json.dumps(document).encode()
         with self._lane() as lane:
-            before = lane.exchanges
+            before = lane.unanswered
             try:
                 return _load(self._request(lane, "POST", path, body, {"Content-Type": "application/json"}))
             except ExperimentBusy:
-                if lane.exchanges - before > 1:
+                if lane.unanswered > before:
                     return {}
                 raise
 

@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _submit(args: argparse.Namespace) -> int:
-    from det_core.config import load_config
+    from det_core.config import load_config, note_changes
     from det_core.errors import LaunchError
     from det_core.home import home_directory, private_directory
     from det_core.runner import submit_experiment
@@ -89,8 +89,7 @@ def _submit(args: argparse.Namespace) -> int:
     if args.url:
         os.environ[STORE_VARIABLE] = args.url  # all users could read an argument
     with open_store(args.url) as store:
-        changed = "".join(f"# --config {each}\n" for each in args.changes)
-        text = changed + args.config.read_text(encoding="utf-8")
+        text = note_changes(args.config.read_text(encoding="utf-8"), args.changes, config.dump())
         experiment = submit_experiment(store, config, args.directory or args.config.parent, original_config=text)
         log = private_directory("runners") / f"{experiment.id}-of-{store.cluster_id}.log"
         mode = "steps" if args.slots else "jobs"

@@ -21,7 +21,11 @@ from det_core.trial.random_generators import derive_seed
 from det_torch._batch_reduction import reduce_metrics
 from det_torch._callback import PyTorchCallbackList
 from det_torch._checkpoints import _reader, _training_state
-from det_torch._checkpoints._continuation_warnings import warn_of_ending_schedules, warn_of_other_data
+from det_torch._checkpoints._continuation_warnings import (
+    find_schedule_ends,
+    warn_of_ending_schedules,
+    warn_of_other_data,
+)
 from det_torch._checkpoints._left_out_state import LeftOutState, watch_left_out_state
 from det_torch._checkpoints._packing import pack_state
 from det_torch._checkpoints._slot_state import (
@@ -303,9 +307,7 @@ class PyTorchAdapter(TrialAdapter):
 
     def metadata(self) -> Mapping[str, Any]:
         weights = "safetensors" if self._trial.safetensors and not self.sharded else "pickle"
-        context = self._context
-        length, clock = context.training_length or 0, (context.aggregation_frequency, context._epoch_len)
-        ends = [end for scheduler in context.lr_schedulers if (end := scheduler._first_end(length, *clock))]
+        ends = [end for end, _ in find_schedule_ends(self._context, self._context.training_length or 0)]
         return {
             "framework": f"torch-{torch.__version__}",
             "format": weights,

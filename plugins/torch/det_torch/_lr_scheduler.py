@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
@@ -126,48 +125,30 @@ class LRScheduler:
         if count := now // self._frequency - before // self._frequency:
             self._step(count)
 
-    def _ends_within(
-        self, before: int, after: int, *, trained: int, aggregation: int, epoch_len: int | None
-    ) -> Iterator[str]:
-        """Yield the ends of schedules that lie within an extension of the training, as text.
+    def _ends_after(
+        self, length: int, *, trained: int, aggregation: int, epoch_len: int | None
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the ends of schedules that do not end earlier than a training, as a warm-up does.
 
         Args:
-            before: number of batches of the training before the extension.
-            after: number of batches with the extension.
-            trained: number of batches that were trained, >= 1.
+            length: number of batches of the whole training.
+            trained: number of batches that were trained.
             aggregation: number of batches per step of the optimizer.
             epoch_len: number of batches per epoch, or None if unknown.
+
+        Yields:
+            The number of batches after which a schedule ends, and what happens then. Nothing if the number is unknown.
         """
-
-        def steps(batches: int) -> float:
-            if self._occasions is None:  # the trial steps, and probably goes on at this rate
-                return max(self._seen(), default=0) * batches / trained
-            return self._occasions(batches, aggregation, epoch_len or sys.maxsize) // self._frequency
-
+        seen = max(self._seen(), default=0)
+        batches = {
+            LRScheduler.StepMode.STEP_EVERY_EPOCH: (epoch_len or 0) * self._frequency,
+            LRScheduler.StepMode.STEP_EVERY_BATCH: self._frequency,
+            LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP: aggregation * self._frequency,
+            LRScheduler.StepMode.MANUAL_STEP: trained / seen if seen else 0,  # the trial probably goes on at this rate
+        }[self._mode]
         for number, text in _schedule_ends(self._scheduler):
-            if steps(before) <= number < steps(after):
-                yield text
-
-    def _first_end(self, training_length: int, aggregation: int, epoch_len: int | None) -> int | None:
-        """Return the number of batches after which a schedule ends, or None if none does or that is unknown.
-
-        Those that end earlier than the training, such as a warm-up, are not meant.
-
-        Args:
-            training_length: number of batches of the whole training.
-            aggregation: number of batches per step of the optimizer.
-            epoch_len: number of batches per epoch, or None if unknown.
-        """
-        lengths = {
-            LRScheduler.StepMode.STEP_EVERY_EPOCH: epoch_len,
-            LRScheduler.StepMode.STEP_EVERY_BATCH: 1,
-            LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP: aggregation,
-        }
-        length = (lengths.get(self._mode) or 0) * self._frequency
-        ends = (
-            number for number, _ in _schedule_ends(self._scheduler) if length and number >= training_length // length
-        )
-        return min((number * length for number in ends), default=None)
+            if batches and number >= length // batches:
+                yield round(number * batches), text
 
     def _seen(self) -> list[int]:
         """Return the step counters of the wrapped scheduler."""

@@ -191,8 +191,8 @@ def test_a_schedule_that_ends_within_an_extension_is_named(make: Any, named: lis
         scheduler._after_update(batch, 1, None)
         if mode is MODE.MANUAL_STEP:
             scheduler.step()
-    found = scheduler._ends_within(10, 20, trained=8, aggregation=1, epoch_len=None)
-    assert [end.partition(",")[0] for end in found] == named
+    found = scheduler._ends_after(10, trained=8, aggregation=1, epoch_len=None)
+    assert [text.partition(",")[0] for end, text in found if end < 20] == named
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_schedule_that_ends_within_an_extension_is_named(make: Any, named: lis
 )
 def test_the_end_of_a_schedule_is_known_in_batches(mode: Any, end: int | None) -> None:
     scheduler = LRScheduler(lr_scheduler.CosineAnnealingLR(optimizer(), T_max=7), mode, frequency=2)
-    assert scheduler._first_end(14, aggregation=3, epoch_len=10) == end
+    assert first_end(scheduler, 14, aggregation=3, epoch_len=10) == end
 
 
 @pytest.mark.parametrize(("training_length", "end"), [(3, 4), (4, 4), (5, 4), (6, 14), (15, 14), (16, None)])
@@ -214,7 +214,12 @@ def test_schedules_that_end_earlier_than_the_training_are_not_meant(training_len
     sgd = optimizer()
     warm_up, cosine = lr_scheduler.LinearLR(sgd, total_iters=2), lr_scheduler.CosineAnnealingLR(sgd, T_max=7)
     scheduler = LRScheduler(lr_scheduler.ChainedScheduler([warm_up, cosine]), MODE.STEP_EVERY_BATCH, frequency=2)
-    assert scheduler._first_end(training_length, aggregation=1, epoch_len=None) == end
+    assert first_end(scheduler, training_length) == end
+
+
+def first_end(scheduler: LRScheduler, length: int, aggregation: int = 1, epoch_len: int | None = None) -> int | None:
+    ends = scheduler._ends_after(length, trained=0, aggregation=aggregation, epoch_len=epoch_len)
+    return min((end for end, _ in ends), default=None)
 
 
 def test_the_optimizer_of_a_scheduler_must_be_wrapped(make_context: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import chain
 
 from det_torch._context import PyTorchTrialContext
 
@@ -29,6 +30,25 @@ def warn_of_other_data(saved: Mapping[str, int | None], own: Mapping[str, int | 
             )
 
 
+def find_schedule_ends(context: PyTorchTrialContext, length: int) -> list[tuple[int, str]]:
+    """Return the ends of learning rate schedules, as `LRScheduler._ends_after` yields them.
+
+    Args:
+        context: context of the trial.
+        length: number of batches of the whole training.
+    """
+    ends = (
+        scheduler._ends_after(
+            length,
+            trained=context._batch_idx,
+            aggregation=context.aggregation_frequency,
+            epoch_len=context._epoch_len,
+        )
+        for scheduler in context.lr_schedulers
+    )
+    return [*chain.from_iterable(ends)]
+
+
 def warn_of_ending_schedules(context: PyTorchTrialContext, before: int | None) -> None:
     """Name the learning rate schedules that end before the training does, because it was extended.
 
@@ -39,15 +59,12 @@ def warn_of_ending_schedules(context: PyTorchTrialContext, before: int | None) -
     after = context.training_length
     if before is None or after is None:
         return
-    frequency, epoch_len = context.aggregation_frequency, context._epoch_len
-    for scheduler in context.lr_schedulers:
-        for end in scheduler._ends_within(
-            before, after, trained=context._batch_idx, aggregation=frequency, epoch_len=epoch_len
-        ):
+    for end, text in find_schedule_ends(context, before):
+        if end < after:
             _log.warning(
                 "the training was extended from %d to %d batches, but %s. The checkpoint has this number, whatever the "
                 "code says. For another schedule, begin a new experiment with the weights of the checkpoint",
                 before,
                 after,
-                end,
+                text,
             )
