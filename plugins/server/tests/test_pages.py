@@ -25,6 +25,7 @@ from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import MetricsReport, State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
+from det_core.launch import context_archive
 from det_core.tracking import open_store
 
 from .seeded_pages import page_paths
@@ -270,7 +271,7 @@ def test_code_is_shown_by_number_and_downloaded_unchanged(seeded: tuple[Seeded, 
 
 def test_an_archive_takes_bounded_memory_whatever_its_headers_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extended header of a member is read as a whole, and a gigabyte of zeros takes a megabyte."""
-    monkeypatch.setattr(code, "_MOST_READ", 1 << 20)
+    monkeypatch.setattr(context_archive, "_ARCHIVE_LIMIT", 1 << 20)
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 64 << 20
     archive = gzip.compress(header.tobuf() + bytes(header.size), 1)
