@@ -310,6 +310,7 @@ access_tokens = sa.Table(
     sa.Column("run_id", sa.BigInteger),
     sa.Column("creation_time", UtcTime, nullable=False),
     sa.Column("expires", UtcTime),
+    sa.Column("parent_id", sa.BigInteger),  # the parent may be deleted, which ends the token
     sqlite_autoincrement=True,
 )
 
