@@ -98,5 +98,5 @@ def _shown_text(content: bytes) -> str:
 
 ROUTES = [
     Route("/experiments/{id:int}/code", in_threads(Work.CODE, live(show_code))),
-    Route("/experiments/{id:int}/code.tar.gz", download_code),
+    Route("/experiments/{id:int}/code.tar.gz", in_threads(Work.CODE, download_code)),
 ]
