@@ -49,7 +49,10 @@ LIMITS = {
         context_archive._MAX_LEVELS,
     ],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
-    "config, notes, description or metadata of an experiment or a model": [LARGEST_VALUE / MIB],
+    "config, notes, description or metadata of an experiment or a model, hyperparameters or metadata of a trial": [
+        LARGEST_VALUE / MIB
+    ],
+    "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
