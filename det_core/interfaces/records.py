@@ -21,7 +21,7 @@ MAX_LABELS = 100
 LONGEST_LABEL = 200
 """Maximum number of characters of a label."""
 LARGEST_VALUE = 1 << 20
-"""Maximum number of characters of a text or JSON value that lists of experiments and models read, such as configs."""
+"""Maximum number of characters of a text or JSON value that lists of experiments, trials and models read."""
 CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 """Pattern of the ids of checkpoints, which are directories in a storage."""
 

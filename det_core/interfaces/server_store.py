@@ -122,6 +122,7 @@ class ServerStore(TrackingStore):
         expires: datetime | None = None,
         trial_id: int | None = None,
         run_id: int | None = None,
+        parent_id: int | None = None,
         password: str | None = None,
     ) -> AccessTokenRecord:
         """Record a new access token, and delete those that have expired.
@@ -135,6 +136,7 @@ class ServerStore(TrackingStore):
             expires: time from which it is invalid, or None if that is never.
             trial_id: trial of a token of the kind `TokenKind.RUN`.
             run_id: run of a token of the kind `TokenKind.RUN`.
+            parent_id: token that its user presented to create it, with which it ends.
             password: hash that the user's password must have, or None if any will do.
 
         Raises:
@@ -148,7 +150,7 @@ class ServerStore(TrackingStore):
         """Return the token with this digest.
 
         Raises:
-            RecordNotFound: it is unknown or has expired, or its user is not active.
+            RecordNotFound: it or its parent is unknown or has expired, or its user is not active.
         """
 
     @abstractmethod

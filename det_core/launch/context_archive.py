@@ -17,6 +17,8 @@ MAX_CONTEXT_BYTES = 96 << 20
 """Maximum total size of the files of a context directory in bytes."""
 _ARCHIVE_LIMIT = 2 * MAX_CONTEXT_BYTES
 """Maximum size of the uncompressed tar file in bytes, headers included."""
+MAX_CONTEXT_FILES = 50_000
+"""Maximum number of files and directories in an archive. Unpacking that many takes seconds, however small they are."""
 _MAX_LEVELS = 100
 """Maximum number of directories of a name. Many more could be neither unpacked nor removed recursively."""
 _CHUNK = 1 << 20
@@ -43,6 +45,11 @@ def pack_context_dir(directory: Path, hide: Callable[[str], str] = str) -> bytes
         raise DetError(
             f"{deep:.100} in the context directory {str(directory)!r} is nested more than {_MAX_LEVELS} levels deep; "
             f"list it in its file {IGNORE_FILE}"
+        )
+    if len(files) > MAX_CONTEXT_FILES:
+        raise DetError(
+            f"the context directory {str(directory)!r} has {len(files)} files, the limit is {MAX_CONTEXT_FILES}; "
+            f"list data and outputs in its file {IGNORE_FILE}"
         )
     total = sum((directory / name).stat().st_size for name in files)
     if total > MAX_CONTEXT_BYTES:
@@ -100,20 +107,49 @@ def unpack_context_dir(content: bytes, directory: Path) -> None:
         DetError: the archive was not made by `pack_context_dir`.
     """
     try:
-        plain = io.BytesIO()
+        with open_archive(content) as archive:
+            _check_members(archive.getmembers())
+            archive.extractall(directory, filter="data")
+    except (tarfile.TarError, OSError) as error:
+        if disk_error := explain_disk_error(error, directory):
+            raise disk_error from error
+        raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error
+
+
+def open_archive(content: bytes) -> tarfile.TarFile:
+    """Open an archive, of which no more is read than `pack_context_dir` allows.
+
+    Args:
+        content: the content of the archive.
+
+    Raises:
+        tarfile.TarError: it is damaged or too large. Its members may raise this, too, when they are read.
+    """
+    plain = io.BytesIO()
+    try:
         with gzip.open(io.BytesIO(content)) as stream:
             while chunk := stream.read(_CHUNK):  # the whole limit at once would need that memory
                 plain.write(chunk)
                 if plain.tell() > _ARCHIVE_LIMIT:
-                    raise tarfile.TarError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
-        plain.seek(0)
-        with tarfile.open(fileobj=plain, mode="r:") as archive:
-            _check_members(archive.getmembers())
-            archive.extractall(directory, filter="data")
-    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
-        if disk_error := explain_disk_error(error, directory):
-            raise disk_error from error
-        raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error
+                    raise tarfile.ReadError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
+    except (OSError, EOFError, zlib.error) as error:
+        raise tarfile.ReadError(str(error)) from error
+    plain.seek(0)
+    return _BoundedArchive.open(fileobj=plain, mode="r:")
+
+
+class _BoundedArchive(tarfile.TarFile):
+    """Tar file with at most `MAX_CONTEXT_FILES` members."""
+
+    members: list[tarfile.TarInfo]  # those that were read, an attribute that typeshed lacks
+
+    def next(self) -> tarfile.TarInfo | None:
+        if len(self.members) > MAX_CONTEXT_FILES:
+            raise tarfile.ReadError(f"it holds more than {MAX_CONTEXT_FILES} files and directories")
+        try:
+            return super().next()
+        except (ValueError, RecursionError) as error:  # each header of a header is read in a call of its own
+            raise tarfile.ReadError(f"its headers are malformed: {error}") from error
 
 
 def _check_members(members: Iterable[tarfile.TarInfo]) -> None:

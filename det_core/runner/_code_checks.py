@@ -37,6 +37,8 @@ _ALWAYS_CALLED = (
 _DYNAMIC = ("__getattr__", "__import__", "create", "eval", "exec", "globals", "locals", "modules", "setattr", "vars")
 """Names by which a module may define others that its text does not show."""
 _BATCH_SIZE = ("get_per_slot_batch_size", "get_global_batch_size")
+_UNREADABLE = (ValueError, RecursionError, MemoryError)
+"""Errors of the parser of Python besides SyntaxError, for a null byte and for deep expressions."""
 _SCRIPT = re.compile(r"(?:\S*/)?python[\d.]*\s+(?:-u\s+)?(?P<script>[\w./-]+\.py)(?:\s[^;&|<>$`()]*)?")
 """Command that runs a script, and nothing before it."""
 
@@ -98,7 +100,7 @@ class _Code:
         if name not in self._trees:
             try:
                 self._trees[name] = ast.parse((self.directory / name).read_bytes(), name)
-            except (SyntaxError, ValueError):
+            except (SyntaxError, *_UNREADABLE):
                 self._trees[name] = None
         return self._trees[name]
 
@@ -208,8 +210,8 @@ def _check_syntax(config: ExperimentConfig, code: _Code, file: str) -> None:
         ast.parse((code.directory / file).read_bytes(), file)
     except SyntaxError as error:
         _refuse(f"syntax error: {error.msg}", file=file, line=error.lineno)
-    except ValueError as error:  # such as a null byte
-        _refuse(f"the file cannot be read as Python: {error}", file=file)
+    except _UNREADABLE as error:
+        _refuse(f"the file cannot be read as Python: {error or 'it is nested too deep'}", file=file)
 
 
 def _words(tree: ast.AST) -> Iterator[str]:

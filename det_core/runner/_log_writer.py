@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 
 from typing_extensions import Self
 
+from det_core.core.failure_notes import choose_cause
 from det_core.interfaces.records import LogLine, Run
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch._failure_notes import is_consequence
 
 _EVERY = 0.5
 """Seconds between two writes to the tracking store."""
@@ -69,7 +69,7 @@ class LogWriter:
         If ranks raised exceptions, it is that of the first rank, because the failure of the other ranks and of their
         launcher only follows from it. Otherwise it is the last line.
         """
-        return min(self._raised.values(), key=is_consequence, default=self._last_words)
+        return choose_cause(self._raised.values()) or self._last_words
 
     def add(self, rank: int | None, stdtype: str, text: str) -> None:
         """Add a line. Block while too many lines wait to be stored.

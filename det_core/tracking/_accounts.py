@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, delete, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, FromClause, delete, exists, or_, select, true, update
 
 from det_core.errors import RecordExists, RecordInUse, RecordNotFound
 from det_core.interfaces.account_records import (
@@ -94,6 +94,7 @@ class AccountsMixin(StoreMixin):
         expires: datetime | None = None,
         trial_id: int | None = None,
         run_id: int | None = None,
+        parent_id: int | None = None,
         password: str | None = None,
     ) -> AccessTokenRecord:
         _check_token(digest, user, kind, trial_id, run_id)
@@ -106,6 +107,7 @@ class AccountsMixin(StoreMixin):
             "expires": expires,
             "trial_id": trial_id,
             "run_id": run_id,
+            "parent_id": parent_id,
             "creation_time": now,
         }
         with self._database.write(durable=True) as connection:
@@ -132,9 +134,10 @@ class AccountsMixin(StoreMixin):
             return _tokens(connection, _is_valid(), true() if user is None else users.c.name == user)
 
     def extend_access_token(self, token_id: int, *, expires: datetime) -> None:
-        valid = or_(_c.expires.is_(None), _c.expires > utc_now())
         with self._database.write() as connection:
-            connection.execute(update(access_tokens).where(_c.id == token_id, valid).values(expires=expires))
+            connection.execute(
+                update(access_tokens).where(_c.id == token_id, _is_current(access_tokens)).values(expires=expires)
+            )
 
     def delete_access_token(self, token_id: int) -> None:
         with self._database.write(durable=True) as connection:
@@ -197,5 +200,11 @@ def _token(values: dict[str, Any]) -> AccessTokenRecord:
 
 
 def _is_valid() -> ColumnElement[bool]:
-    is_current = or_(_c.expires.is_(None), _c.expires > utc_now())
-    return is_current & or_(_c.user_id.is_(None), users.c.active)
+    parents = access_tokens.alias()
+    has_parent = exists().where(parents.c.id == _c.parent_id, _is_current(parents))
+    has_user = or_(_c.user_id.is_(None), users.c.active)
+    return _is_current(access_tokens) & has_user & or_(_c.parent_id.is_(None), has_parent)
+
+
+def _is_current(tokens: FromClause) -> ColumnElement[bool]:
+    return or_(tokens.c.expires.is_(None), tokens.c.expires > utc_now())

@@ -152,6 +152,16 @@ class ListedText(PlainText):
         return _require_small(super().process_bind_param(value, dialect))
 
 
+class MessageText(PlainText):
+    """Text about what happened, which lists read. The end of one that is too large is left out, not the event."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        text = super().process_bind_param(value, dialect)
+        return text and text[:LARGEST_VALUE]
+
+
 class ListedJson(Json):
     """JSON value that lists read. One that is too large raises TrackingError."""
 

@@ -255,6 +255,10 @@ def _answered_calls(connection: Connection) -> None:
     )
 
 
+def _parents_of_tokens(connection: Connection) -> None:
+    connection.execute(text("ALTER TABLE access_tokens ADD COLUMN parent_id BIGINT"))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
@@ -264,6 +268,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _total_batches,
     _answered_calls,
     _sizes_ends_of_runs_and_accounts,
+    _parents_of_tokens,
 ]
 """Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
 

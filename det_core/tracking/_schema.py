@@ -12,7 +12,16 @@ from det_core.errors import StoreCorrupt
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.records import CheckpointState, State
 from det_core.package_commands import package_command
-from det_core.tracking._column_types import Json, Labels, ListedJson, ListedText, MetricsJson, PlainText, UtcTime
+from det_core.tracking._column_types import (
+    Json,
+    Labels,
+    ListedJson,
+    ListedText,
+    MessageText,
+    MetricsJson,
+    PlainText,
+    UtcTime,
+)
 from det_core.tracking._migrations import MIGRATIONS
 from det_core.version import __version__
 
@@ -37,6 +46,10 @@ def _ref(target: str) -> sa.Column[int]:
 
 def _text(name: str) -> sa.Column[str]:
     return sa.Column(name, PlainText, nullable=False, default="")
+
+
+def _message(name: str) -> sa.Column[str]:
+    return sa.Column(name, MessageText, nullable=False, default="")
 
 
 def _flag(name: str) -> sa.Column[bool]:
@@ -83,20 +96,20 @@ experiments = sa.Table(
     _listed_text("name"),
     _listed_text("description"),
     _listed_text("notes"),
-    _text("owner"),
-    _text("job_id"),
+    _listed_text("owner"),
+    _listed_text("job_id"),
     _listed_json("config"),
     _listed_text("original_config"),
     _labels(),
     sa.Column("progress", sa.Double, nullable=False, default=0.0),
-    sa.Column("error", PlainText),
+    sa.Column("error", MessageText),
     _flag("unmanaged"),
     _flag("archived"),
-    sa.Column("external_id", PlainText, unique=True),
+    sa.Column("external_id", ListedText, unique=True),
     sa.Column("forked_from", _BIG, sa.ForeignKey("experiments.id")),
     sa.Column("start_time", UtcTime, nullable=False),
     sa.Column("end_time", UtcTime),
-    sa.Column("lease_holder", PlainText),
+    sa.Column("lease_holder", ListedText),
     sa.Column("lease_expires", sa.Double),
     sa.Column("model_definition", sa.LargeBinary, nullable=False),  # last, as SQLite reads it to reach later columns
     sqlite_autoincrement=True,
@@ -109,15 +122,15 @@ trials = sa.Table(
     _ref("experiments"),
     _count("request_id"),
     _enum("state", State),
-    _json("hparams"),
+    _listed_json("hparams"),
     _count("seed"),
     _count("run_id"),
     _count("restarts"),
     _count("interruptions"),
     _count("steps_completed"),
-    _text("runner_state"),
-    _text("placement"),
-    _json("metadata"),
+    _message("runner_state"),
+    _message("placement"),
+    _listed_json("metadata"),
     sa.Column("searcher_length", sa.BigInteger),
     sa.Column("searcher_completed", sa.BigInteger),
     sa.Column("searcher_metric", MetricsJson),
@@ -126,7 +139,7 @@ trials = sa.Table(
     sa.Column("ordered", sa.BigInteger),
     sa.Column("source_checkpoint", PlainText),
     sa.Column("task_id", PlainText, nullable=False, unique=True),
-    sa.Column("external_id", PlainText),
+    sa.Column("external_id", ListedText),
     sa.Column("start_time", UtcTime, nullable=False),
     sa.Column("end_time", UtcTime),
     sa.UniqueConstraint("experiment_id", "external_id"),
@@ -138,12 +151,12 @@ runs = sa.Table(
     tables,
     sa.Column("trial_id", _BIG, sa.ForeignKey("trials.id"), primary_key=True),
     sa.Column("run_id", sa.BigInteger, primary_key=True, autoincrement=False),
-    _text("allocation_id"),
+    _listed_text("allocation_id"),
     _flag("preemption_acknowledged"),
-    sa.Column("early_exit", PlainText),
+    sa.Column("early_exit", MessageText),
     sa.Column("start_time", UtcTime, nullable=False),
     sa.Column("end_time", UtcTime),
-    _text("end_reason"),
+    _message("end_reason"),
 )
 
 metrics = sa.Table(
@@ -206,7 +219,7 @@ checkpoints = sa.Table(
     _json("resources"),
     _json("metadata"),
     sa.Column("time", UtcTime, nullable=False),
-    sa.Column("error", PlainText),
+    sa.Column("error", MessageText),
     _count("size"),  # of all resources in bytes
 )
 
@@ -253,7 +266,7 @@ models = sa.Table(
     "models",
     tables,
     _id(),
-    sa.Column("name", PlainText, nullable=False, unique=True),
+    sa.Column("name", ListedText, nullable=False, unique=True),
     _listed_text("description"),
     _listed_text("notes"),
     _text("owner"),
@@ -310,6 +323,7 @@ access_tokens = sa.Table(
     sa.Column("run_id", sa.BigInteger),
     sa.Column("creation_time", UtcTime, nullable=False),
     sa.Column("expires", UtcTime),
+    sa.Column("parent_id", sa.BigInteger),  # the parent may be deleted, which ends the token
     sqlite_autoincrement=True,
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from det_core.tracking.secret_files import write_secret
 TOKEN_VARIABLE = "DET_TOKEN"  # noqa: S105  (the name of a variable)
 """Environment variable with the token for the server that `MASTER_VARIABLES` names."""
 
+_TOKEN = re.compile(r"[!-~]+")
 _given: dict[str, str] = {}
 """Tokens from URLs that this process has used, by the URL without the token."""
 
@@ -57,9 +59,18 @@ def find_token(url: str) -> str | None:
 
     Args:
         url: URL of the server without a token.
+
+    Raises:
+        TrackingError: what should be the token cannot be one. The message does not show it.
     """
     named = os.environ.get(TOKEN_VARIABLE) if is_meant(url) else None
-    return _given.get(url) or named or _read(_file()).get(url)
+    token = _given.get(url) or named or _read(_file()).get(url)
+    if token and not _TOKEN.fullmatch(token):
+        raise TrackingError(
+            f"the token for {url}{f' in {TOKEN_VARIABLE}' if token == named else ''} has a line break, a space or "
+            f"another character that no token has; log in again with: det login {url}"
+        )
+    return token
 
 
 def save_token(url: str, token: str) -> None:

@@ -58,6 +58,8 @@ def test_a_wrong_entrypoint_is_refused(tmp_path: Path, entrypoint: Any, message:
     [
         ("class MyTrial(PyTorchTrial:\n", "model_def.py:1: syntax error"),
         ("\0", "model_def.py"),
+        ("x = " + "-" * 200_000 + "1", "model_def.py"),
+        ("x = 1" + "+1" * 200_000, "model_def.py"),
         ("x = 1\nclass MyTrial:\n    pass\n", "model_def.py:2: 'MyTrial' is not a trial; expected a class"),
     ],
 )

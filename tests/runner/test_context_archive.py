@@ -229,6 +229,7 @@ SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
         (archive(member("evil", kind=tarfile.CHRTYPE)), "'evil' is neither a file nor"),
         (archive(member("evil", **SPARSE)), "'evil' is neither a file nor"),
         (archive(member("evil/" * 1500)), "evil/evil/.* is nested more than 100 levels deep"),
+        (gzip.compress(member("x", kind=tarfile.XGLTYPE).tobuf() * 5000), "its headers are malformed: max"),
     ],
 )
 def test_foreign_archives_write_nothing_outside_the_target(content: bytes, message: str | None, tmp_path: Path) -> None:
@@ -253,6 +254,24 @@ def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused(
     with pytest.raises(DetError, match="holds more than 1 MiB"):
         unpack_context_dir(bomb, tmp_path)
     assert not list(tmp_path.glob("[b0]*"))
+
+
+def test_an_archive_has_a_bounded_number_of_members(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those beyond the limit are not looked at."""
+    monkeypatch.setattr(context_archive, "MAX_CONTEXT_FILES", 3)
+    for name in ("a", "b"):
+        write(code / name, "")
+    assert unpacked(code, tmp_path) == {"train.py": "train", "a": "", "b": ""}
+    write(code / "c", "")
+    with pytest.raises(DetError, match=r"has 4 files, the limit is 3; list data and outputs in its .*\.detignore"):
+        pack_context_dir(code)
+    many = archive(*(member(f"{number}/", kind=tarfile.DIRTYPE) for number in range(4)))
+    damaged = gzip.compress(gzip.decompress(many)[: 4 * 512] + b"damage" * 512)
+    with pytest.raises(DetError, match="it holds more than 3 files and directories"):
+        unpack_context_dir(damaged, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "0").exists()
 
 
 def test_small_code_needs_little_memory(code: Path, tmp_path: Path) -> None:

@@ -146,6 +146,23 @@ def test_expired_tokens_are_invalid_and_deleted_later(store: ServerStore) -> Non
     assert store.access_token(digest("old")).expires is None
 
 
+@pytest.mark.parametrize("end", ["deletion", "expiry"])
+def test_a_token_ends_with_its_parent(store: ServerStore, end: str) -> None:
+    parent, other = add_token(store, "parent"), add_token(store, "other")
+    children = [
+        add_token(store, f"of {one.id}", kind=TokenKind.RUN, trial_id=1, run_id=1, parent_id=one.id)
+        for one in (parent, other)
+    ]
+    assert store.access_token(digest(f"of {parent.id}")) == children[0]
+    if end == "deletion":
+        store.delete_access_token(parent.id)
+    else:
+        store.extend_access_token(parent.id, expires=datetime.now(timezone.utc) - HOUR)
+    with pytest.raises(RecordNotFound, match="the access token is unknown"):
+        store.access_token(digest(f"of {parent.id}"))
+    assert store.access_tokens() == [other, children[1]]
+
+
 def test_tokens_can_be_extended_until_they_expire(store: ServerStore) -> None:
     now = datetime.now(timezone.utc)
     session = add_token(store, "s", kind=TokenKind.SESSION, expires=now + HOUR)

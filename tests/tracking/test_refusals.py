@@ -45,12 +45,32 @@ def test_values_that_would_fill_every_list_are_rejected(store: TrackingStore, ru
         lambda: store.edit_experiment(experiment, notes=large),
         lambda: store.create_model("n", metadata={"data": large}),
         lambda: store.edit_model("m", notes=large),
+        lambda: store.create_model(large),
+        lambda: store.create_trial(experiment, hparams={"data": large}, seed=0),
+        lambda: store.set_trial_metadata(run.trial_id, run.run_id, {"data": large}),
+        lambda: store.start_run(run.trial_id, allocation_id=large),
     ]
     for call in calls:
         with pytest.raises(TrackingError, match="expected at most 1048576: put data into files"):
             call()
+    assert [(one.id, one.metadata, one.run_id) for one in store.trials(experiment)] == [(run.trial_id, {}, run.run_id)]
     assert [(one.id, one.notes) for one in store.experiments()] == [(experiment, "")]
     assert [(model.name, model.notes) for model in store.models()] == [("m", "")]
+
+
+def test_the_end_of_a_message_that_would_fill_every_list_is_left_out(store: TrackingStore, run: Run) -> None:
+    """What happened is recorded in any case."""
+    experiment, large = store.trial(run.trial_id).experiment_id, "x" * (1 << 20) + "end"
+    store.begin_checkpoint("c", trial_id=run.trial_id, run_id=run.run_id, storage={})
+    store.complete_checkpoint("c", run_id=run.run_id, steps_completed=1, resources={}, metadata={})
+    store.fail_checkpoint("c", error=large)
+    store.set_runner_state(run.trial_id, run.run_id, large)
+    store.report_early_exit(run.trial_id, run.run_id, large)
+    store.end_run(run.trial_id, run.run_id, reason=large)
+    store.set_experiment_state(experiment, State.ERROR, error=large)
+    ended = store.run(run.trial_id, run.run_id)
+    texts = (store.checkpoint("c").error, store.trial(run.trial_id).runner_state, ended.early_exit, ended.end_reason)
+    assert {*texts, store.experiment(experiment).error} == {large.removesuffix("end")}
 
 
 @pytest.mark.parametrize("labels", [[f"{number}" for number in range(101)], ["x" * 201]], ids=["many", "long"])

@@ -218,6 +218,8 @@ def test_malformed_calls_are_refused(
         (set[str], [["a"]], "expected a str"),
         (tuple[int, Any], [1], "expected 2 items"),
         (Mapping[str, Any], [[[], 1]], "expected a dict or a list of pairs"),
+        (Mapping[str, Any], [[2**64, 1]], "expected a dict or a list of pairs"),  # their hashes may be the same
+        (Collection[int], [1, 2**64], "expected an int of at most 64 bits"),
         (Mapping[str, Any], 5, "expected a dict"),
         (dict[int, str], {"1": "a"}, "expected a list"),
         (Run, {"trial_id": 1}, "missing 2 required"),

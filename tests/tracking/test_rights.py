@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,6 +186,22 @@ def test_reports_of_several_runs_are_permitted_only_together(direct: TrackingSto
     reports = [*arguments_for("report_metrics", OWN)["reports"], *arguments_for("report_metrics", SISTER)["reports"]]
     with pytest.raises(TrackingError, match="run 1 of trial 1 may call report_metrics only for its own run"):
         check(worker(OWN), direct, find_method("report_metrics"), {"reports": reports})
+
+
+@pytest.mark.parametrize("run", [None, RunAccess(1, 1, 1)])
+def test_ids_that_do_not_exist_are_not_collected(direct: TrackingStore, run: RunAccess | None) -> None:
+    """Any number of large integers can have the same hash, so that a set of them takes hours."""
+    hashed = []
+
+    class Id(int):
+        def __hash__(self) -> int:
+            hashed.append(self)
+            return super().__hash__()
+
+    reports = [SimpleNamespace(trial_id=Id(2**70 + number), run_id=1) for number in range(100)]
+    with pytest.raises(TrackingError):
+        Caller(user="ann", run=run).check_records(direct, find_method("report_metrics"), {"reports": reports})
+    assert len(hashed) < 10
 
 
 def test_an_entry_names_the_records_of_others_first_and_not_too_many(direct: TrackingStore) -> None:

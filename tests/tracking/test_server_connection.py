@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -37,6 +37,7 @@ from det_core.tracking.access_tokens import delete_token, find_token, save_token
 from det_core.tracking.remote import (
     Caller,
     ServerConnection,
+    _server_connection,
     answer_call,
     explain_version_mismatch,
     find_method,
@@ -434,6 +435,7 @@ def test_a_host_without_an_address_is_an_error_at_once() -> None:
         ("0.10.0", "0.9.0", "upgrade the server"),
         ("", "0.9.0", "upgrade the client"),
         ("0.9.0", "?", "upgrade the server, there with pip install -U det-server$"),
+        ("0.9.0", "9" * 5000 + ".1", "upgrade the server, there with pip install -U det-server$"),
     ],
 )
 def test_versions_that_do_not_fit_say_which_to_upgrade(client: str, server: str, advice: str | None) -> None:
@@ -557,6 +559,14 @@ def test_the_variable_is_for_the_default_server_only(monkeypatch: pytest.MonkeyP
     for database in ("sqlite:////tmp/det.db", "postgresql://det.example.org"):
         monkeypatch.setenv("DET_MASTER", database)
         assert find_token("https://det.example.org") is None
+
+
+def test_a_token_with_a_line_break_is_an_error_that_does_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_MASTER", "https://det.example.org")
+    monkeypatch.setenv("DET_TOKEN", "s3cret\n")
+    with pytest.raises(TrackingError, match="the token for https://det.example.org in DET_TOKEN has a line") as raised:
+        open_store()
+    assert "s3cret" not in str(raised.value)
 
 
 def test_a_token_that_was_replaced_is_read_again(
@@ -767,6 +777,48 @@ def test_a_download_of_another_size_is_an_error(behaviour: Behaviour, address: s
     behaviour.files["/file"] = bytes(100)
     with closing(ServerConnection(address)) as server, pytest.raises(TrackingError, match=f"expected {size}"):
         server.download("/file", tmp_path / "file", size)
+
+
+@pytest.mark.parametrize("kind", ["file", "answer"])
+def test_an_endless_answer_takes_neither_disk_nor_memory(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_server_connection, "MAX_BODY_BYTES", 5000)
+    with (
+        _endless_server() as url,
+        closing(ServerConnection(url)) as server,
+        pytest.raises(TrackingError, match="the server sends more than the expected 5000 bytes"),
+    ):
+        if kind == "file":
+            server.download("/file", tmp_path / "file", 5000)
+        else:
+            server.get("/api/info")
+    assert kind == "answer" or (tmp_path / "file").stat().st_size < 4 << 20
+
+
+@contextmanager
+def _endless_server() -> Iterator[str]:
+    """Answer requests with a body without an end."""
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                connection.sendall(bytes(1 << 20))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(60)
+
+
+def test_a_document_that_is_nested_too_deep_is_an_error(behaviour: Behaviour, address: str) -> None:
+    behaviour.files["/deep"] = b'{"a":' * 100_000
+    with closing(ServerConnection(address)) as server, pytest.raises(TrackingError, match="expected a JSON object"):
+        server.get("/deep")
 
 
 def test_a_missing_file_is_an_error(behaviour: Behaviour, address: str, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._calls import check_values as check_values
     from det_core.tracking.remote._calls import dump_error as dump_error
     from det_core.tracking.remote._calls import find_method as find_method
+    from det_core.tracking.remote._calls import has_code as has_code
     from det_core.tracking.remote._calls import is_writing as is_writing
     from det_core.tracking.remote._calls import max_call_bytes as max_call_bytes
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
@@ -41,7 +42,15 @@ _MODULES = {
         "requests_store_calls",
         "serve_store_calls",
     ),
-    "_calls": ("MAX_READING_BYTES", "check_values", "dump_error", "find_method", "is_writing", "max_call_bytes"),
+    "_calls": (
+        "MAX_READING_BYTES",
+        "check_values",
+        "dump_error",
+        "find_method",
+        "has_code",
+        "is_writing",
+        "max_call_bytes",
+    ),
     "_codecs": ("MAX_BODY_BYTES",),
     "_remote_store": ("answer_call", "open_remote_store"),
     "_server_connection": ("ServerConnection", "open_server_store"),

@@ -98,7 +98,7 @@ class Caller:
             return None
         refusal = TrackingError(f"{self.run} may call {method.name} only for {rights.workers}")
         if self.run and rights.workers is Reach.RUN:
-            if not _runs_in(store, arguments) <= {(self.run.trial_id, self.run.run_id)}:
+            if not _is_of_run(self.run, store, arguments):
                 raise refusal
             if self.address is not None and method.takes("storage"):
                 _require_own_storage(store, self.run, arguments["storage"])
@@ -206,13 +206,13 @@ _LISTS = ("reports", "samples", "lines")
 """Arguments with many records of runs."""
 
 
-def _runs_in(store: TrackingStore, arguments: Mapping[str, Any]) -> set[tuple[int, int]]:
-    """Return the trials and runs that the arguments of a call for runs name."""
+def _is_of_run(run: RunAccess, store: TrackingStore, arguments: Mapping[str, Any]) -> bool:
+    """Return whether the arguments of a call for runs name this one only."""
     items = next((arguments[name] for name in _LISTS if name in arguments), None)
     if items is not None:
-        return {(item.trial_id, item.run_id) for item in items}
+        return all((item.trial_id, item.run_id) == (run.trial_id, run.run_id) for item in items)
     trial_id = arguments["trial_id"] if "trial_id" in arguments else store.checkpoint(arguments["uuid"]).trial_id
-    return {(trial_id, arguments["run_id"])}
+    return (trial_id, arguments["run_id"]) == (run.trial_id, run.run_id)
 
 
 def _records_of(store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any]) -> Iterator[_Record]:
@@ -223,8 +223,11 @@ def _records_of(store: TrackingStore, method: StoreMethod, arguments: Mapping[st
     if named is None:
         raise TrackingError(f"{method.name} names no record, so nobody may call it; rename its arguments")
     if named in _LISTS:
-        for trial_id in dict.fromkeys(item.trial_id for item in arguments[named]):
-            yield _of_trial(store, trial_id)
+        seen = set[int]()  # of ids that exist, because the hashes of any number of others can be the same
+        for item in arguments[named]:
+            if item.trial_id not in seen:
+                yield _of_trial(store, item.trial_id)
+                seen.add(item.trial_id)
     else:
         yield _FINDERS[named](store, arguments[named])
     if named == "name" and "checkpoint_uuid" in arguments:

@@ -72,8 +72,11 @@ class StoreMethod:
         self.rights: Rights = function.rights
         """Statement of the method on its calls."""
         hints = get_type_hints(function)
-        self._result = codec_of(hints.pop("return"))
+        returned = hints.pop("return")
+        self._result = codec_of(returned)
         self._codes = [parameter for parameter, hint in hints.items() if hint is bytes]
+        self.has_code = bool(self._codes) or returned is bytes
+        """Whether its calls or their answers have the code of an experiment."""
         self._arguments = {parameter: codec_of(hint) for parameter, hint in hints.items()}
         _, *parameters = inspect.signature(function).parameters.values()  # without self
         self._signature = inspect.Signature(parameters)
@@ -173,6 +176,11 @@ def find_method(name: str) -> StoreMethod:
 def is_writing(name: str) -> bool:
     """Return whether a method changes records, which one that does not exist never does."""
     return name in METHODS and find_method(name).rights.writes
+
+
+def has_code(name: str) -> bool:
+    """Return whether the calls of a method or their answers have the code of an experiment, which takes memory."""
+    return name in METHODS and find_method(name).has_code
 
 
 def max_call_bytes(name: str) -> int:

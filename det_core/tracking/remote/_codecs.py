@@ -37,6 +37,7 @@ MAX_BODY_BYTES = 288 << 20
 The largest single value is the code of an experiment. Its archive has at most 192 MiB, which are 256 MiB in base64.
 """
 
+_BITS = 64
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 100
 
@@ -144,7 +145,18 @@ def _dump_object(value: Any) -> str:
 
 
 def _load_object(value: Any) -> Any:
-    return _converted(dict, value, "a dict or a list of pairs") if isinstance(value, list) else _load_dict(value)
+    return _converted(_load_pairs, value, "a dict or a list of pairs") if isinstance(value, list) else _load_dict(value)
+
+
+def _load_pairs(pairs: list[Any]) -> dict[Any, Any]:
+    return {_load_hashed_int(key) if type(key) is int else key: item for key, item in pairs}
+
+
+def _load_hashed_int(value: Any) -> int:
+    """Return an integer that callers may put into a set. The hashes of any number of larger ones can be the same."""
+    if type(value) is not int or value.bit_length() > _BITS:
+        raise _mismatch(value, f"an int of at most {_BITS} bits")
+    return value
 
 
 _SCALARS: Mapping[Any, Codec] = {
@@ -187,7 +199,7 @@ def _record_codec(record: type[Any]) -> Codec:
 
 def _sequence_maker(collect: Callable[[Iterable[Any]], Any]) -> Callable[[Any], Codec]:
     def make(item: Any) -> Codec:
-        codec = codec_of(item)
+        codec = _SCALARS[int]._replace(load=_load_hashed_int) if item is int else codec_of(item)
         return Codec(
             lambda value: "[" + ",".join(_dump_items(codec, _converted(iter, value, "a list"))) + "]",
             lambda value: collect(map(codec.load, _load_list(value))),

@@ -12,7 +12,6 @@ import errno
 import itertools
 import json
 import os
-import shutil
 import socket
 import ssl
 import uuid
@@ -23,11 +22,13 @@ from http.client import (
     BadStatusLine,
     HTTPConnection,
     HTTPException,
+    HTTPResponse,
     HTTPSConnection,
     IncompleteRead,
     InvalidURL,
     RemoteDisconnected,
 )
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakSet
@@ -38,6 +39,7 @@ from det_core.package_commands import adapt_install_command
 from det_core.tracking._outage import Outage, Unavailable
 from det_core.tracking.access_tokens import TOKEN_VARIABLE, find_token, forget_token, is_meant, remember_token
 from det_core.tracking.remote._calls import find_method
+from det_core.tracking.remote._codecs import MAX_BODY_BYTES
 from det_core.tracking.remote._remote_store import open_remote_store
 from det_core.tracking.remote._server_address import ServerAddress, parse_server_url
 from det_core.tracking.remote._versions import explain_version_mismatch
@@ -89,6 +91,28 @@ class _Answer(NamedTuple):
     body: bytes
 
 
+class _Target(NamedTuple):
+    """File for the body of an answer."""
+
+    file: BinaryIO
+    most: int
+    """Maximum size of the file in bytes, whatever the server sends."""
+
+    def append(self, response: HTTPResponse) -> None:
+        """Append the body of an answer.
+
+        Raises:
+            OSError, HTTPException: the connection broke, or the file cannot be written.
+            TrackingError: the body is too large.
+        """
+        while chunk := response.read(_CHUNK):
+            self.file.write(chunk)
+            if self.file.tell() > self.most:
+                raise TrackingError(f"the server sends more than the expected {self.most} bytes")
+        if response.length:  # which HTTPResponse does not notice
+            raise IncompleteRead(b"", response.length)
+
+
 class _Lane:
     """Connection for one call at a time.
 
@@ -118,7 +142,7 @@ class _Lane:
         return f"{self._id}-{next(self._numbers)}"
 
     def exchange(
-        self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str], file: BinaryIO | None = None
+        self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str], target: _Target | None = None
     ) -> _Answer:
         """Send a request and return the answer. Disconnect if this fails.
 
@@ -127,24 +151,22 @@ class _Lane:
             path: path at the server.
             body: body of the request.
             headers: headers of the request.
-            file: file for the body of an answer that is no error, in place of the answer itself.
+            target: file for the body of an answer that is no error, in place of the answer itself.
 
         Raises:
             OSError, HTTPException: there was no answer.
+            TrackingError: the answer is too large.
         """
         try:
             connection = self._connection = self._connection or self._connect()
             self.unanswered += 1
             connection.request(verb, path, body, headers)
             response = connection.getresponse()
-            received = b""
-            if file is not None and response.status in _CONTENT:
-                shutil.copyfileobj(response, file, _CHUNK)
-                if response.length:  # which copyfileobj does not notice
-                    raise IncompleteRead(b"", response.length)
-            else:
-                received = response.read()
-            answer = _Answer(response.status, response.getheader(VERSION), received)
+            received = BytesIO()
+            if target is None or response.status not in _CONTENT:
+                target = _Target(received, MAX_BODY_BYTES)
+            target.append(response)
+            answer = _Answer(response.status, response.getheader(VERSION), received.getvalue())
             self.unanswered -= answer.status not in _AWAY
         except BaseException:  # such as KeyboardInterrupt; the answer would be that of the next call
             self.disconnect()
@@ -251,7 +273,7 @@ class ServerConnection:
         with self._lane() as lane, target.open("wb") as file:
             while True:
                 before = file.tell()
-                answer = self._outage.retry(partial(self._continue_download, lane, path, file))
+                answer = self._outage.retry(partial(self._continue_download, lane, path, _Target(file, size)))
                 if answer.status not in _CONTENT:
                     raise self._explain(answer)
                 if file.tell() >= size:
@@ -284,14 +306,14 @@ class ServerConnection:
             raise self._explain(answer)
         return answer.body
 
-    def _continue_download(self, lane: _Lane, path: str, file: BinaryIO) -> _Answer:
+    def _continue_download(self, lane: _Lane, path: str, target: _Target) -> _Answer:
         """Append what a file lacks, or a part of it if the connection breaks."""
         lane.disconnect()  # or a repeated attempt would not know how much there is
-        begin = file.tell()
+        begin = target.file.tell()
         try:
-            return self._attempt(lane, "GET", path, None, {"Range": f"bytes={begin}-"} if begin else {}, file)
+            return self._attempt(lane, "GET", path, None, {"Range": f"bytes={begin}-"} if begin else {}, target)
         except Unavailable:
-            if file.tell() == begin:
+            if target.file.tell() == begin:
                 raise
             return _Answer(_CONTENT[1], None, b"")
 
@@ -302,7 +324,7 @@ class ServerConnection:
         path: str,
         body: bytes | None,
         headers: Mapping[str, str],
-        file: BinaryIO | None = None,
+        target: _Target | None = None,
     ) -> _Answer:
         """Return the answer to a request.
 
@@ -314,18 +336,18 @@ class ServerConnection:
         token = self._token
         authorization = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            answer = lane.exchange(verb, path, body, {**headers, **authorization, VERSION: __version__}, file)
+            answer = lane.exchange(verb, path, body, {**headers, **authorization, VERSION: __version__}, target)
         except (OSError, HTTPException) as error:
             if getattr(error, "errno", None) in _OF_DISK:
                 raise
-            if was_connected and file is None:  # the server closes connections that are idle for some seconds
+            if was_connected and target is None:  # the server closes connections that are idle for some seconds
                 return self._attempt(lane, verb, path, body, headers)
             raise self._failure(error) from error
         if answer.status in _AWAY:
             raise Unavailable(f"{self.url} answers with status {answer.status}: {_message(answer)}")
         self._check_version(answer)
         if answer.status == 401 and token != self._renewed_token():
-            return self._attempt(lane, verb, path, body, headers, file)
+            return self._attempt(lane, verb, path, body, headers, target)
         return answer
 
     def _renewed_token(self) -> str | None:
@@ -383,7 +405,7 @@ def _tls_context() -> ssl.SSLContext:
 def _load(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise TrackingError(f"the server's answer is {body[:100]!r}; expected a JSON object")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_MINOR = re.compile(r"(\d+)\.(\d+)(\..*)?")
+_MINOR = re.compile(r"(\d{1,9})\.(\d{1,9})(\..*)?")
 
 
 def explain_version_mismatch(client: str, server: str) -> str | None:

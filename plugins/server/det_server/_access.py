@@ -72,7 +72,7 @@ class Access(ABC):
         """Return the cookie for the token of a URL, or None if it is not valid."""
 
     def create_run_token(self, principal: Principal, trial_id: int, run_id: int) -> str:
-        """Return a new token for the workers of a run, which ends with the run.
+        """Return a new token for the workers of a run, which ends with the run and with the token of the caller.
 
         Raises:
             RecordNotFound: there is no such run.
@@ -86,6 +86,7 @@ class Access(ABC):
             expires=now() + RUN_TOKEN_LIFE,
             trial_id=trial_id,
             run_id=run_id,
+            parent_id=principal.token_id,
         )
 
     def _add_token(self, **fields: object) -> str:

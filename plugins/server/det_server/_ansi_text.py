@@ -43,7 +43,7 @@ def _changed_style(classes: list[str], codes: str) -> list[str]:
         elif code in (38, 48):  # colours of a larger palette are shown without colour
             del numbers[: 2 if numbers[:1] == [5] else 4]
         elif code in _STYLES:
-            classes = [*classes, _STYLES[code]]
+            classes = [*(name for name in classes if name != _STYLES[code]), _STYLES[code]]
         elif code == 22:
             classes = [name for name in classes if name not in ("b", "dim")]
         elif 30 <= code <= 39 or 90 <= code <= 97:

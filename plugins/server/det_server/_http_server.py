@@ -132,7 +132,8 @@ def make_server(
     logging.getLogger("uvicorn.error").addFilter(_is_own_failure)  # or strangers could fill the disk with its lines
     tls: dict[str, Any] = {}
     if certificate:
-        tls = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
+        # Older releases of uvicorn choose the ciphers of TLS 1.0, some of which encrypt nothing.
+        tls = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1], "ssl_ciphers": ""}
     config = uvicorn.Config(
         app,
         loop="asyncio",

@@ -17,6 +17,7 @@ from det_core.interfaces.server_store import ServerStore
 from det_server._access import Access, AccountAccess, LocalAccess
 from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, host_in_url, is_loopback
 from det_server._listener import BoundedListener
+from det_server._log_lines import LineFilter
 from det_server._own_store import open_own_store
 from det_server._signatures import load_signing_key
 
@@ -140,7 +141,9 @@ def _serve(
 ) -> None:
     from det_server._http_server import make_server
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="det server: %(message)s")
+    lines = logging.StreamHandler(sys.stderr)
+    lines.addFilter(LineFilter())
+    logging.basicConfig(handlers=[lines], level=logging.WARNING, format="det server: %(message)s")
     site, app = make_site(options, store, access, hosts, listener.getsockname()[1])
     server = make_server(app, certificate=options.certificate, on_started=lambda: _announce(options, site.url, access))
     server.run(sockets=[listener])
@@ -167,7 +170,8 @@ def make_site(
         checkpoint_storage=storage,
         offered_storage=storage and offer_storage(storage),
     )
-    return site, make_application(site, hosts, behind_proxy=bool(options.proxy_hosts), cookie=f"det-{port}")
+    cookie = f"__Host-det-{port}" if site.is_secure else f"det-{port}"  # then other ports and hosts cannot set it
+    return site, make_application(site, hosts, behind_proxy=bool(options.proxy_hosts), cookie=cookie)
 
 
 def _public_url(options: ServerOptions, hosts: AllowedHosts, port: int) -> str:

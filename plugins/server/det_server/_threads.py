@@ -30,11 +30,11 @@ class Work(Enum):
     LOGINS = "checks of passwords"
     READING_CALLS = "calls that read"
     WRITING_CALLS = "calls that write"
-    CODE_CALLS = "calls that write code"
+    CODE_CALLS = "calls with code"
     CHANGES = "changes on pages, and starts of runners"
     DOWNLOADS = "reads of the files of checkpoints"
     DELETIONS = "deletions of files"
-    CODE = "pages with the code of an experiment"
+    CODE = "pages and files with the code of an experiment"
     SUBMISSIONS = "submissions of experiments"
 
 
@@ -44,7 +44,7 @@ THREADS = {
     Work.LOGINS: 4,
     Work.READING_CALLS: 6,
     Work.WRITING_CALLS: 16,
-    Work.CODE_CALLS: 2,  # decoding one takes up to 1.5 gigabytes of memory, however small its body is
+    Work.CODE_CALLS: 2,  # decoding one takes up to 1.5 gigabytes of memory, and an answer a gigabyte
     Work.CHANGES: 8,
     Work.DOWNLOADS: 16,
     Work.DELETIONS: 4,

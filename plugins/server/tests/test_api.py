@@ -180,13 +180,16 @@ def test_the_token_of_a_run_permits_only_what_its_workers_need(team: ServedSite)
     assert store.experiment(experiment.id)
 
 
-@pytest.mark.parametrize("end", ["its run ends", "another run begins", "its user is demoted", "its user leaves"])
+@pytest.mark.parametrize(
+    "end", ["its run ends", "another run begins", "its user is demoted", "its user leaves", "its parent is deleted"]
+)
 def test_the_token_of_a_run_ends_with_the_run_and_its_user(team: ServedSite, end: str) -> None:
     store = team.store
     trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
     run = {"trial_id": trial.id, "run_id": store.start_run(trial.id, allocation_id="a").run_id}
-    token = team.program("ann").call("/api/run_tokens", run).json["token"]
-    worker = team.client.with_headers(Authorization=f"Bearer {token}")
+    ann = team.program("ann")
+    worker = team.client.with_headers(Authorization=f"Bearer {ann.call('/api/run_tokens', run).json['token']}")
+    assert worker.get("/api/info").json["user"] == "ann"
     store.create_model("of root", owner="root")
     assert worker.call("/api/store/create_model", {"name": "mine", "owner": "root"}).json["returned"]["owner"] == "ann"
     refused = worker.call("/api/store/edit_model", {"name": "of root", "notes": "x"}).json["raised"]
@@ -201,16 +204,19 @@ def test_the_token_of_a_run_ends_with_the_run_and_its_user(team: ServedSite, end
         "another run begins": lambda: store.start_run(trial.id, allocation_id="b"),
         "its user is demoted": lambda: store.edit_user("ann", role=Role.VIEWER),
         "its user leaves": lambda: store.edit_user("ann", active=False),
+        "its parent is deleted": lambda: ann.call("/api/logout"),
     }
     actions[end]()
+    is_unknown = end in ("its user leaves", "its parent is deleted")
     for method, arguments in (
         ("set_runner_state", {**run, "status": "x"}),
         ("edit_model", {"name": "mine", "notes": "x"}),
     ):
         answer = worker.call(f"/api/store/{method}", arguments)
-        assert answer.status == 401 if end == "its user leaves" else "raised" in answer.json, (method, answer.text)
+        assert answer.status == 401 if is_unknown else "raised" in answer.json, (method, answer.text)
     assert store.model("mine").notes == ""
-    if end != "its user leaves":
+    assert (worker.get("/api/info").status == 200) is (end == "its user is demoted")
+    if not is_unknown:
         token = team.program("root").call("/api/run_tokens", run)
         assert (token.status == 200) is (end == "its user is demoted"), token.text
 

@@ -158,6 +158,8 @@ def test_a_deletion_needs_its_owner_and_no_version_of_a_model(team: ServedSite, 
     assert team.program("ann").call(f"/api/checkpoints/{UUID}/delete").status == 409
     assert (stored / UUID / "model.pth").exists()
     assert team.program("ann").call("/api/checkpoints/unknown/delete").status == 404
+    for name, status in (("ann", 400), ("vic", 403)):  # before the body is parsed
+        assert team.program(name).call(f"/api/checkpoints/{UUID}/delete", {"globs": "all"}).status == status
 
 
 @pytest.mark.parametrize("path", [f"/api/checkpoints/{UUID}/delete", "/api/experiments/1/tensorboard/delete"])

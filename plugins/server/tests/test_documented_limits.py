@@ -20,6 +20,7 @@ from det_server import (
 from det_server.api import _checkpoint_files, _deletions
 
 from det_core.interfaces.records import LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS
+from det_core.launch import context_archive
 
 MIB, KIB = 1 << 20, 1 << 10
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
@@ -42,8 +43,16 @@ LIMITS = {
         _large_answers.MAX_ANSWERS_BYTES // MIB,
         _large_answers.MAX_BODY_BYTES // MIB,
     ],
+    "files and directories of the code of an experiment": [
+        context_archive.MAX_CONTEXT_FILES,
+        context_archive._ARCHIVE_LIMIT // MIB,
+        context_archive._MAX_LEVELS,
+    ],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
-    "config, notes, description or metadata of an experiment or a model": [LARGEST_VALUE / MIB],
+    "config, notes, description or metadata of an experiment or a model, hyperparameters or metadata of a trial": [
+        LARGEST_VALUE / MIB
+    ],
+    "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],

@@ -25,6 +25,7 @@ from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import MetricsReport, State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
+from det_core.launch import context_archive
 from det_core.tracking import open_store
 
 from .seeded_pages import page_paths
@@ -142,7 +143,7 @@ def test_utilization_keeps_extremes_and_continues(local: ServedSite) -> None:
         return SystemMetrics(**which, metrics={"node-1": {"cpu_util_simple": value}})
 
     values = [float(n % 50) for n in range(5000)]
-    values[1234], values[4321], values[77] = 100.0, -1.0, math.nan
+    values[1234], values[4321], values[77], values[78] = 100.0, -1.0, math.nan, 10**400
     store.start_run(trial, allocation_id="a")
     store.report_system_metrics([sample(second, value) for second, value in enumerate(values)])
     path = f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple"
@@ -156,6 +157,7 @@ def test_utilization_keeps_extremes_and_continues(local: ServedSite) -> None:
     newer = client.get(f"{path}&after={answer['last']}").json
     assert newer["series"][0]["y"] == [3.0] * 3
     assert client.get(f"{path}&after={newer['last']}").json == {"series": [], "last": newer["last"]}
+    assert client.get(f"/trials/{trial}").status == 200
 
 
 def test_the_metrics_of_trials_are_listed(seeded: tuple[Seeded, Client]) -> None:
@@ -270,7 +272,7 @@ def test_code_is_shown_by_number_and_downloaded_unchanged(seeded: tuple[Seeded, 
 
 def test_an_archive_takes_bounded_memory_whatever_its_headers_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extended header of a member is read as a whole, and a gigabyte of zeros takes a megabyte."""
-    monkeypatch.setattr(code, "_MOST_READ", 1 << 20)
+    monkeypatch.setattr(context_archive, "_ARCHIVE_LIMIT", 1 << 20)
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 64 << 20
     archive = gzip.compress(header.tobuf() + bytes(header.size), 1)
@@ -412,7 +414,6 @@ def test_viewers_see_no_actions(team: ServedSite) -> None:
 
 
 def test_the_account_page_shows_all_tokens(team: ServedSite) -> None:
-    """Whoever has a token of a user may have made one for a run with it, which goes on if only the first is deleted."""
     trial = team.store.create_trial(team.store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
     team.store.start_run(trial.id, allocation_id="a")
     token = team.program("ann").call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
@@ -478,6 +479,7 @@ def test_values_of_metrics_line_up(value: float, shown: str) -> None:
         ("10 %\r\x1b[32m20 %", [("fg2", "20 %")]),
         ("\x1b[99999999999999999999m<b>", [("", "<b>")]),
         ("a\u202eb\x1b[1mc", [("", "ab"), ("b", "c")]),
+        ("\x1b[1;4;1m" * 1000 + "x", [("u b", "x")]),
     ],
 )
 def test_colours_of_logs_become_classes_and_nothing_else_survives(line: str, segments: list[tuple[str, str]]) -> None:

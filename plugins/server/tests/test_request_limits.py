@@ -17,7 +17,10 @@ from det_server import actions, api, pages
 from det_server._http_server import HEADER_BYTES
 from det_server._listener import MAX_CONNECTIONS_PER_NETWORK
 from det_server._threads import THREADS, Work
+from det_server.api._store_calls import _work
 from starlette.routing import Route
+
+from det_core.tracking.remote._calls import METHODS
 
 from .serving import LIMIT, Client, ServedSite, wait_for
 
@@ -216,6 +219,12 @@ def test_calls_that_read_for_long_leave_threads_and_the_database_to_others(
         assert not wait(others, 5).not_done, "the check of a token waits for nothing"
         ended.set()
         assert {call.result().status for call in (*others, *calls)} == {200}
+
+
+def test_what_takes_gigabytes_has_few_threads() -> None:
+    """An archive of code is in memory several times while an answer is made of it."""
+    assert {name for name in METHODS if _work(name) is Work.CODE_CALLS} == {"create_experiment", "model_definition"}
+    assert (THREADS[Work.CODE_CALLS], THREADS[Work.CODE]) == (2, 1)
 
 
 def test_endpoints_run_in_threads_of_which_one_person_leaves_half_to_others() -> None:

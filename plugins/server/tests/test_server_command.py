@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import ssl
@@ -17,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from det_server._browser import open_browser
+from det_server._log_lines import LineFilter
 from det_server._passwords import hash_password
 from det_server._server_process import ServerOptions, check_exposure
 
@@ -216,7 +218,7 @@ def test_tls(store: TrackingStore, certificate: tuple[Path, Path]) -> None:
         body = f"user=root&password={PASSWORD.replace(' ', '+')}".encode()
         cookies = list(_cookies(port, context, body))
         assert len(cookies) == 2, "the session and the device"
-        assert all("Secure" in cookie and "HttpOnly" in cookie for cookie in cookies)
+        assert all(cookie.startswith("__Host-") and "HttpOnly" in cookie for cookie in cookies)
         assert store.access_tokens("root")
 
 
@@ -258,8 +260,30 @@ def test_behind_a_proxy_the_reported_address_counts_and_the_name_is_that_of_the_
     login = {"user": "root", "password": PASSWORD}
     origin = {"Origin": "https://det.example.org"}
     answer = client.post("/login", login, X_Forwarded_For="203.0.113.9, 198.51.100.7", **origin)
-    assert answer.status == 303 and "Secure" in answer.headers["set-cookie"]
+    assert answer.status == 303 and answer.cookie
     assert store.actions()[0].address == "198.51.100.7"
+    session, device = answer.headers.get_all("set-cookie") or ()
+    logout = client.post("/logout", Cookie=answer.cookie, **origin)
+    assert logout.status == 303
+    for cookie in (session, device, str(logout.headers["set-cookie"])):  # as browsers demand it of this prefix
+        assert cookie.startswith("__Host-det-8080") and {"Secure", "Path=/"} <= {*cookie.split("; ")}
+        assert "domain" not in cookie.lower()
+
+
+def test_clients_fill_neither_the_log_nor_the_terminal() -> None:
+    now = 0.0
+    lines = LineFilter(lambda: now)
+
+    def write(line: int, text: str) -> str | None:
+        record = logging.LogRecord("det.server", logging.WARNING, "a.py", line, "%s is refused", (text,), None)
+        return record.getMessage() if lines.filter(record) else None
+
+    written = [write(1, f"\x1b[2J{number}\n") for number in range(1000)]
+    assert written[:11] == [*(f"{number} is refused" for number in range(10)), None]
+    assert not any(written[10:])
+    assert write(2, "another statement") == "another statement is refused"
+    now = 10.0
+    assert [write(1, "x"), write(1, "x")] == ["x is refused (and 990 like it before)", "x is refused"]
 
 
 def test_the_browser_gets_no_token_as_an_argument(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

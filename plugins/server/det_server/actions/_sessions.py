@@ -44,8 +44,9 @@ def log_in(request: Request) -> Response:
 def log_out(request: Request) -> Response:
     """End the session."""
     make_change(request, "logout", "", lambda: end_token(request))
-    response = RedirectResponse("/login" if site_of(request).has_users else "/", 303)
-    response.delete_cookie(request.app.state.cookie, path="/", httponly=True, samesite="strict")
+    site = site_of(request)
+    response = RedirectResponse("/login" if site.has_users else "/", 303)
+    response.delete_cookie(request.app.state.cookie, path="/", secure=site.is_secure, httponly=True, samesite="strict")
     response.headers["clear-site-data"] = '"cache", "storage"'
     return response
 

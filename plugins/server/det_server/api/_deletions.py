@@ -67,19 +67,24 @@ class Deletions:
 async def delete_checkpoint(request: Request) -> Response:
     """Delete the files of a checkpoint, or those that match, and change its record."""
     uuid = require_uuid(request.path_params["uuid"])
-    globs = JsonBody(request).get("globs", list, None) or []
-    if not all(isinstance(glob, str) for glob in globs):
-        raise RefusedError(400, "globs: expected a list of texts such as optimizer/")
     store = site_of(request).store
 
     def delete() -> Mapping[str, int]:
         from det_core.runner import remove_checkpoint
 
+        globs = _read_globs(request)  # in the thread, because a body takes up to a second
         record_action(request, "delete", f"checkpoint {uuid}")
         checkpoint = store.checkpoint(uuid)
         return remove_checkpoint(store, checkpoint, globs, is_shared=True, on_deleted=lambda _: None)
 
     return await _answer(request, delete, uuid=uuid)
+
+
+def _read_globs(request: Request) -> list[str]:
+    globs = JsonBody(request).get("globs", list, None) or []
+    if not all(isinstance(glob, str) for glob in globs):
+        raise RefusedError(400, "globs: expected a list of texts such as optimizer/")
+    return globs
 
 
 async def delete_tensorboard_files(request: Request) -> Response:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from det_core.errors import TrackingError
-from det_core.tracking.remote import MAX_BODY_BYTES, Caller, answer_call, find_method, is_writing, max_call_bytes
+from det_core.tracking.remote import Caller, answer_call, find_method, has_code, is_writing
 from det_server._accounts import caller_of
 from det_server._refusal import RefusedError
 from det_server._site import site_of
@@ -24,7 +24,7 @@ async def call_store(request: Request) -> Response:
 
 
 def _work(name: str) -> Work:
-    if max_call_bytes(name) == MAX_BODY_BYTES:
+    if has_code(name):
         return Work.CODE_CALLS
     return Work.WRITING_CALLS if is_writing(name) else Work.READING_CALLS
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import tarfile
-import zlib
 from dataclasses import dataclass
-from io import BytesIO
 
 import yaml
 from starlette.requests import Request
@@ -14,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.cli.render.formats import mask_references, to_json_compatible
+from det_core.launch.context_archive import open_archive
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
 from det_server._threads import Work, in_threads
@@ -24,8 +22,6 @@ from det_server.pages.experiment import experiment_head
 _MOST_FILES = 2000
 _MOST_TEXT = 200_000
 """Maximum number of characters of a file that is shown."""
-_MOST_READ = 192 << 20
-"""Maximum size of an archive in bytes before compression, after which it is not read further."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +75,7 @@ def _read_archive(archive: bytes, wanted: int | None) -> tuple[list[CodeFile], s
     if not archive:
         return files, text
     try:
-        with (
-            gzip.open(BytesIO(archive)) as stream,
-            tarfile.open(fileobj=BytesIO(stream.read(_MOST_READ)), mode="r:") as members,
-        ):
+        with open_archive(archive) as members:
             for number, member in enumerate(members):
                 if len(files) == _MOST_FILES:
                     break
@@ -91,7 +84,7 @@ def _read_archive(archive: bytes, wanted: int | None) -> tuple[list[CodeFile], s
                 files.append(CodeFile(number, member.name, member.size))
                 if number == wanted and (content := members.extractfile(member)):
                     text = _shown_text(content.read(_MOST_TEXT))
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except tarfile.TarError as error:
         return files, f"The archive is damaged: {error}"
     return sorted(files, key=lambda one: one.name), text
 
@@ -105,5 +98,5 @@ def _shown_text(content: bytes) -> str:
 
 ROUTES = [
     Route("/experiments/{id:int}/code", in_threads(Work.CODE, live(show_code))),
-    Route("/experiments/{id:int}/code.tar.gz", download_code),
+    Route("/experiments/{id:int}/code.tar.gz", in_threads(Work.CODE, download_code)),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -97,7 +97,7 @@ def _values(sample: SystemMetrics) -> Iterable[tuple[str, str, float]]:
     by_host = {host: rest if isinstance(rest, Mapping) else {"value": rest} for host, rest in sample.metrics.items()}
     for path, value in flatten_mapping(by_host).items():
         place, _, name = path.rpartition(".")
-        if _is_number(value) and math.isfinite(value):
+        if _is_number(value) and abs(value) <= sys.float_info.max:
             yield clean_text(place), name, float(value)
 
 
