@@ -16,8 +16,8 @@ from det_core.interfaces.tracking import TrackingStore
 
 FROM_BEGINNING = "--from-beginning"
 """Command-line option of the detached runner."""
-_START_SECONDS = 30.0
-"""Seconds that a new runner may take to acquire the lease of its experiment."""
+_START_SECONDS = 90.0
+"""Seconds that a new runner may take to acquire the lease of its experiment. It waits 60 s for a locked database."""
 
 
 def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: bool = False) -> None:
@@ -61,7 +61,8 @@ def start_detached(store: TrackingStore, experiment_id: int, *, from_beginning: 
         time.sleep(0.05)
     process.kill()
     raise LaunchError(
-        f"the runner of experiment {experiment_id} was not ready within {_START_SECONDS:.0f} s; see {log}"
+        f"the runner of experiment {experiment_id} was not ready within {_START_SECONDS:.0f} s; see {log}, and to try "
+        f"again: det experiment resume {experiment_id}"
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from det_core.runner import _background, _detached
 from det_core.runner._background import continue_in_background, resume_in_background, train_in_background
 from det_core.runner._detached import start_detached
 
+from ..waiting import wait_for
 from .conftest import Submit
 
 Saved = Callable[..., ExperimentRecord]
@@ -123,3 +127,18 @@ def test_a_runner_that_does_not_begin_is_killed(
     runner("exec sleep 600")
     with pytest.raises(LaunchError, match="was not ready within 0 s; see .*/runners/"):
         start_detached(store, experiment.id)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_runner_that_waits_for_a_locked_database_is_not_given_up(
+    store: TrackingStore, new_experiment: Submit, det_home: Path
+) -> None:
+    experiment = new_experiment(entrypoint="true")
+    with closing(sqlite3.connect(det_home / "det.db", isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        unlock = threading.Timer(35, other.execute, ["ROLLBACK"])
+        unlock.start()
+        start_detached(store, experiment.id)
+        unlock.join()
+    wait_for(lambda: store.experiment(experiment.id).state is State.COMPLETED)
