@@ -40,6 +40,7 @@ def foreign_names(package: Path) -> Iterator[str]:
                         yield f"{node.module}.{alias.name}"
 
 
+@pytest.mark.integration  # it reads all distributions
 def test_plugins_import_only_public_modules_of_each_other() -> None:
     public = {f"{package}.{path}".rstrip(".") for package, paths in PACKAGES.items() for path in paths}
     packages = [path.parent for path in ROOT.glob("plugins/*/*/__init__.py") if path.parent.name != "tests"]

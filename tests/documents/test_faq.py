@@ -30,6 +30,7 @@ def message_of(node: ast.AST) -> str:
     return re.sub(r"%(?:\.\d+f|[sdrg])|\{[\w!:.]+\}", "…", text) if isinstance(text, str) else ""
 
 
+@pytest.mark.integration  # it reads all distributions
 @pytest.mark.parametrize("message", MESSAGES)
 def test_the_error_exists(message: str) -> None:
     assert message in messages_in_code()

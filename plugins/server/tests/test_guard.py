@@ -308,7 +308,7 @@ def _paths_with_ids() -> Iterator[tuple[str, str]]:
 def test_no_id_is_a_path(local: ServedSite, attempt: str) -> None:
     owner, commands = local.owner, local.commands
     for method, path in _paths_with_ids():
-        for encoded in _encodings(attempt):
+        for encoded in {*_encodings(attempt)}:
             target = re.sub(r"{\w+(:\w+)?}", lambda _: encoded, path)  # noqa: B023
             if method == "POST" and not path.startswith("/api/"):
                 answer = owner.post(target)

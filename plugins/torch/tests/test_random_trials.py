@@ -284,6 +284,7 @@ def play(make_context: Any, fingerprint: Any, directory: Path, seed: int, *, exa
     compare()
 
 
+@pytest.mark.integration  # it trains many whole trials
 def test_a_trial_stopped_anywhere_equals_an_uninterrupted_one(
     make_context: Any, fingerprint: Any, tmp_path: Path
 ) -> None:
