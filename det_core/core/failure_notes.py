@@ -1,4 +1,4 @@
-"""Failure notes that workers leave in files, because backend launchers report at best their exit codes."""
+"""Descriptions of what ended a worker, which it prints, or leaves in files, because launchers of backends drop them."""
 
 from __future__ import annotations
 

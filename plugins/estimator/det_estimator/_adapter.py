@@ -152,12 +152,13 @@ class EstimatorAdapter(TrialAdapter):
         with random_generators.forked_generators(self._seed("export")):
             for name, receiver_fn in exports.items():
                 self._estimator.export_saved_model(str(path / name), receiver_fn, checkpoint_path=prefix)
+            missing = self._averages_not_exported() if exports else {}
         state = {
             "format": _FORMAT,
             "batch": self.session.batch,
             "variables": Path(prefix).name,
             "exports": sorted(exports),
-            "averages_not_exported": self._averages_not_exported() if exports else {},
+            "averages_not_exported": missing,
             "generators": slots,
         }
         (path / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
@@ -168,7 +169,7 @@ class EstimatorAdapter(TrialAdapter):
         """Return the variables that evaluation, unlike the exports, restores from others, with the names of these."""
         averages = self._specs.averages
         if ModeKeys.EVAL not in averages:
-            self._weights()
+            self._weights()  # builds the graph of the evaluation
         missing = dict(averages[ModeKeys.EVAL].items() - averages[ModeKeys.PREDICT].items())
         if missing and not self._warned:
             self._warned = True
