@@ -20,7 +20,7 @@ from det_server import (
 from det_server.api import _checkpoint_files, _deletions
 
 from det_core.interfaces.records import LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS
-from det_core.launch import context_archive
+from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
 MIB, KIB = 1 << 20, 1 << 10
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
@@ -43,11 +43,7 @@ LIMITS = {
         _large_answers.MAX_ANSWERS_BYTES // MIB,
         _large_answers.MAX_BODY_BYTES // MIB,
     ],
-    "files and directories of the code of an experiment": [
-        context_archive.MAX_CONTEXT_FILES,
-        context_archive._ARCHIVE_LIMIT // MIB,
-        context_archive._MAX_LEVELS,
-    ],
+    "files and directories of the code of an experiment": [MAX_CONTEXT_FILES],
     "fields": [_credentials.MAX_FIELDS, _forms._MOST_FIELDS],
     "config, notes, description or metadata of an experiment or a model, hyperparameters or metadata of a trial": [
         LARGEST_VALUE / MIB

@@ -20,7 +20,7 @@ from det_server._threads import THREADS, Work
 from det_server.api._store_calls import _work
 from starlette.routing import Route
 
-from det_core.tracking.remote._calls import METHODS
+from det_core.interfaces.tracking import TrackingStore
 
 from .serving import LIMIT, Client, ServedSite, wait_for
 
@@ -223,7 +223,8 @@ def test_calls_that_read_for_long_leave_threads_and_the_database_to_others(
 
 def test_what_takes_gigabytes_has_few_threads() -> None:
     """An archive of code is in memory several times while an answer is made of it."""
-    assert {name for name in METHODS if _work(name) is Work.CODE_CALLS} == {"create_experiment", "model_definition"}
+    with_code = {name for name in TrackingStore.__abstractmethods__ if _work(name) is Work.CODE_CALLS}
+    assert with_code == {"create_experiment", "model_definition"}
     assert (THREADS[Work.CODE_CALLS], THREADS[Work.CODE]) == (2, 1)
 
 
