@@ -45,12 +45,13 @@ _checkpoints = (
     .where(trials.c.experiment_id.in_(_ids))
     .group_by(trials.c.experiment_id)
 )
-_runs = (
-    select(trials.c.experiment_id, runs.c.start_time, runs.c.end_time, experiments.c.lease_expires)
+_runs_of_experiments, _runs_of_trials = (
+    select(owner, runs.c.start_time, runs.c.end_time, experiments.c.lease_expires)
     .join_from(trials, runs, runs.c.trial_id == trials.c.id)
     .join(experiments, experiments.c.id == trials.c.experiment_id)
-    .where(trials.c.experiment_id.in_(_ids))
+    .where(owner.in_(_ids))
     .order_by(runs.c.start_time)
+    for owner in (trials.c.experiment_id, trials.c.id)
 )
 _validations = select(metrics.c.id, metrics.c.searcher_metric, metrics.c.steps_completed, metrics.c.trial_id).where(
     metrics.c.id.in_(_ids)
@@ -83,12 +84,19 @@ class ExperimentSummariesMixin(StoreMixin):
         }
 
     def running_seconds(self, experiment_ids: Collection[int]) -> dict[int, float]:
-        intervals: dict[int, list[tuple[datetime, datetime]]] = {each: [] for each in experiment_ids}
+        return self._running_seconds(_runs_of_experiments, experiment_ids)
+
+    def trial_running_seconds(self, trial_ids: Collection[int]) -> dict[int, float]:
+        return self._running_seconds(_runs_of_trials, trial_ids)
+
+    def _running_seconds(self, query: Select[Any], ids: Collection[int]) -> dict[int, float]:
+        """Return the seconds that the runs of each owner cover. The query selects the runs by the ids of owners."""
+        intervals: dict[int, list[tuple[datetime, datetime]]] = {each: [] for each in ids}
         with self._database.read() as connection:
             now = connection.execute(select(self._database.clock)).scalar_one()
-            for experiment_id, start, end, lease_end in connection.execute(_runs, {"ids": list(experiment_ids)}):
+            for owner, start, end, lease_end in connection.execute(query, {"ids": list(ids)}):
                 is_lost = lease_end is not None and lease_end <= now
-                intervals[experiment_id].append((start, end or (time_of(lease_end) if is_lost else utc_now())))
+                intervals[owner].append((start, end or (time_of(lease_end) if is_lost else utc_now())))
         return {each: _covered_seconds(found) for each, found in intervals.items()}
 
 

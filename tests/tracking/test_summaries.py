@@ -37,6 +37,7 @@ def test_running_time_leaves_out_what_waits_and_counts_what_overlaps_once(
     store.start_run(first.trial_id, allocation_id="b")
     now += timedelta(seconds=1)
     assert store.running_seconds([one]) == {one: 18}
+    assert store.trial_running_seconds([first.trial_id, second.trial_id]) == {first.trial_id: 16, second.trial_id: 7}
 
 
 def test_running_time_ends_with_the_lease_of_a_runner_that_is_gone(

@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -256,11 +256,6 @@ def format_size(count: int) -> str:
 def format_count(number: int, one: str, many: str | None = None) -> str:
     """Format a number with its noun, such as ``1 trial`` or ``3 trials``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def elapsed_time(start: datetime, end: datetime | None) -> timedelta:
-    """Return the time from start to end, or to now if there is no end yet."""
-    return (end or datetime.now(timezone.utc)) - start
 
 
 def format_log_line(line: LogLine) -> str:

@@ -49,6 +49,11 @@ class TrialStore(ABC):
 
     @reads
     @abstractmethod
+    def trial_running_seconds(self, trial_ids: Collection[int]) -> dict[int, float]:
+        """Return for how many seconds each trial has run, without waiting and pauses."""
+
+    @reads
+    @abstractmethod
     def trials(self, experiment_id: int, *, ordered: bool = False, states: Sequence[State] = ()) -> list[TrialRecord]:
         """Return the trials of an experiment in the order of their creation.
 

@@ -18,11 +18,11 @@ from det_core.interfaces.records import (
 from det_core.tracking.control import lacks_runner
 from det_server._rendering import (
     format_divergence,
+    format_duration,
     format_excerpt,
     format_metric,
     format_number,
     format_percent,
-    format_record_time,
     state_word,
 )
 
@@ -107,6 +107,7 @@ def experiment_values(
         summaries: their summaries by id.
     """
     runners = store.lease_holders()
+    seconds = store.running_seconds([one.id for one in experiments])
     bests = {
         trial_id: searcher_metric(one.config)[0]
         for one in experiments
@@ -116,7 +117,7 @@ def experiment_values(
     diverged = _divergences(store, bests)
     return {
         one.id: {
-            **_common_values(one),
+            **_common_values(one, seconds[one.id]),
             "best": format_metric(summary.best.value if summary.best else None),
             "best_failed": "failed trial" if summary.best_trial_id in failed else "",
             "best_diverged": diverged.get(summary.best_trial_id or 0, ""),
@@ -152,7 +153,11 @@ def trial_values(store: TrackingStore, results: Iterable[TrialResult]) -> dict[i
     diverged = _divergences(
         store, {trial_id: metrics.get(result.trial.experiment_id, "") for trial_id, result in by_id.items()}
     )
-    return {trial_id: _trial_values(result, diverged.get(trial_id, "")) for trial_id, result in by_id.items()}
+    seconds = store.trial_running_seconds(by_id)
+    return {
+        trial_id: _trial_values(result, diverged.get(trial_id, ""), seconds[trial_id])
+        for trial_id, result in by_id.items()
+    }
 
 
 def _divergences(store: TrackingStore, metrics: Mapping[int, str]) -> dict[int, str]:
@@ -172,10 +177,10 @@ def _divergences(store: TrackingStore, metrics: Mapping[int, str]) -> dict[int, 
     }
 
 
-def _trial_values(result: TrialResult, diverged: str) -> RowValues:
+def _trial_values(result: TrialResult, diverged: str, seconds: float) -> RowValues:
     trial, best = result.trial, result.best
     return {
-        **_common_values(trial),
+        **_common_values(trial, seconds),
         "batches": format_number(trial.steps_completed),
         "best": format_metric(best.value if best else None),
         "best_at": format_number(best.steps_completed if best else None),
@@ -184,11 +189,11 @@ def _trial_values(result: TrialResult, diverged: str) -> RowValues:
     }
 
 
-def _common_values(record: ExperimentRecord | TrialRecord) -> dict[str, str]:
+def _common_values(record: ExperimentRecord | TrialRecord, seconds: float) -> dict[str, str]:
     return {
         "state": record.state.value,
         "state_word": state_word(record.state),
         "progress": f"{record.progress:.4f}",
         "progress-text": format_percent(record.progress),
-        "took": format_record_time(record),
+        "took": format_duration(seconds, is_over=record.state.final),
     }

@@ -16,9 +16,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from det_core.cli.render.formats import elapsed_time, format_count, format_size, mask_references
+from det_core.cli.render.formats import format_count, format_size, mask_references
 from det_core.cli.render.records import STATE_WORDS
-from det_core.interfaces.records import CheckpointState, ExperimentRecord, TrialRecord
+from det_core.interfaces.records import CheckpointState
 from det_core.json_values import name_non_finite
 from det_core.tracking.printable import printable_text
 from det_server._ansi_text import colored_segments
@@ -109,22 +109,17 @@ def format_excerpt(text: str) -> str:
     return shorten(clean_text(text), _LONGEST_EXCERPT, placeholder="…")
 
 
-def format_elapsed(start: datetime, end: datetime | None) -> str:
-    """Format the time from start to end, or to now, in its two greatest units."""
-    seconds = max(round(elapsed_time(start, end).total_seconds()), 0)
+def format_duration(seconds: float, *, is_over: bool) -> str:
+    """Format a time in its two greatest units, of which seconds are shown once it is over."""
+    seconds = max(round(seconds), 0)
     days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
     if days:
         return f"{days} d {hours:02} h"
     if hours:
         return f"{hours} h {minutes:02} min"
     if minutes:
-        return f"{minutes} min" if end is None else f"{minutes} min {seconds % 60:02} s"
-    return "< 1 min" if end is None else f"{seconds} s"
-
-
-def format_record_time(record: ExperimentRecord | TrialRecord) -> str:
-    """Format the time that an experiment or trial has taken until now."""
-    return format_elapsed(record.start_time, record.end_time)
+        return f"{minutes} min {seconds % 60:02} s" if is_over else f"{minutes} min"
+    return f"{seconds} s" if is_over else "< 1 min"
 
 
 def format_percent(share: float) -> str:
@@ -176,7 +171,6 @@ def _environment() -> Environment:
     environment.filters.update(
         number=format_number,
         metric=format_metric,
-        elapsed=format_record_time,
         percent=format_percent,
         size=format_size,
         word=state_word,

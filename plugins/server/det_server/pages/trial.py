@@ -15,7 +15,7 @@ from det_server._ansi_text import colored_segments
 from det_server._csv_export import csv_response
 from det_server._json_response import JsonResponse
 from det_server._live_rows import results_of_trials, trial_values
-from det_server._rendering import format_elapsed, query_string, render_page
+from det_server._rendering import format_duration, query_string, render_page
 from det_server.pages._actions import KILL_TRIAL
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._live_page import live
@@ -131,7 +131,9 @@ def _end_of_run(run: Run, trial: TrialRecord) -> str:
 
 
 def _took(run: Run) -> str:
-    return format_elapsed(run.start_time, run.end_time) if run.start_time and run.end_time else "–"  # noqa: RUF001
+    if not (run.start_time and run.end_time):
+        return "–"  # noqa: RUF001
+    return format_duration((run.end_time - run.start_time).total_seconds(), is_over=True)
 
 
 ROUTES = [
