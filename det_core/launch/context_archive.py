@@ -110,7 +110,7 @@ def unpack_context_dir(content: bytes, directory: Path) -> None:
         with open_archive(content) as archive:
             _check_members(archive.getmembers())
             archive.extractall(directory, filter="data")
-    except (tarfile.TarError, OSError) as error:
+    except (tarfile.TarError, OSError, ValueError) as error:  # ValueError of a name with a null byte
         if disk_error := explain_disk_error(error, directory):
             raise disk_error from error
         raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error

@@ -228,6 +228,7 @@ SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
         (archive(member("evil", kind=tarfile.FIFOTYPE)), "'evil' is neither a file nor"),
         (archive(member("evil", kind=tarfile.CHRTYPE)), "'evil' is neither a file nor"),
         (archive(member("evil", **SPARSE)), "'evil' is neither a file nor"),
+        (archive(member("evil", path="e\0vil")), "null byte"),
         (archive(member("evil/" * 1500)), "evil/evil/.* is nested more than 100 levels deep"),
         (gzip.compress(member("x", kind=tarfile.XGLTYPE).tobuf() * 5000), "its headers are malformed: max"),
     ],

@@ -230,7 +230,7 @@ def test_what_takes_gigabytes_has_few_threads() -> None:
 
 def test_endpoints_run_in_threads_of_which_one_person_leaves_half_to_others() -> None:
     """Those that are no coroutines run in the threads of the framework."""
-    free = {"/login", "/api/info"}
+    free = {"/login"}
     for route in (*actions.ROUTES, *api.ROUTES, *pages.ROUTES):
         assert isinstance(route, Route)
         if "POST" in (route.methods or ()) or route.path not in free:

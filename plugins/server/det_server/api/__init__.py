@@ -11,7 +11,7 @@ from det_server.api._deletions import Deletions
 __all__ = ["ROUTES", "Deletions"]
 
 ROUTES: list[BaseRoute] = [
-    Route("/api/info", _info.show_info),
+    Route("/api/info", in_threads(Work.PAGES, _info.show_info)),
     Route("/api/login", in_threads(Work.LOGINS, _login.log_in), methods=["POST"]),
     Route("/api/logout", in_threads(Work.CHANGES, _login.log_out), methods=["POST"]),
     Route("/api/run_tokens", in_threads(Work.CHANGES, _login.create_run_token), methods=["POST"]),
