@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,8 @@ from det_core.errors import InvalidHP
 from det_core.interfaces.records import Run, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.owner_process import OwnerProcess
-from det_core.tracking import open_lazy_store, open_store
+from det_core.tracking import open_store
+from det_core.tracking._open import AGENT_SOCKET, AGENT_URL, open_existing_store
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets
 
 if TYPE_CHECKING:
@@ -256,7 +258,7 @@ def init(
     distributed = distributed or _only_worker(settings)
     if info and managed:
         trial, cluster_id, latest, lease = managed, info.cluster_id, info.latest_checkpoint, None
-        store = open_store(info.master_url) if distributed.rank == 0 else open_lazy_store(info.master_url)
+        store = _open_run_store(info.master_url, managed)
     else:
         script = _unmanaged_experiment.start_unmanaged_experiment(settings, distributed, storage_manager, resumed)
         store, trial, cluster_id, latest, lease = script
@@ -332,6 +334,23 @@ def init(
         _limits_checkpoints=limits_checkpoints,
         _lease=lease,
     )
+
+
+def _open_run_store(url: str, trial: TrialInfo) -> TrackingStore:
+    """Open the tracking store for the reports of a run, which its runner writes as long as it lives.
+
+    Args:
+        url: URL of the store.
+        trial: trial and run of this process.
+    """
+    path = os.environ.get(AGENT_SOCKET)
+    if not path:
+        return open_store(url)
+    from det_core.tracking.remote import OwnCalls, RunAccess, open_agent_store  # scripts by themselves do not need them
+
+    run = RunAccess(trial.experiment_id, trial.trial_id, trial.trial_run_id)
+    own = None if url == AGENT_URL else OwnCalls(partial(open_existing_store, url), run)
+    return open_agent_store(path, url=url, own=own)
 
 
 def _make_output(trial: TrialInfo, config: Mapping[str, Any] | None) -> ScriptOutput:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,8 +29,8 @@ from det_core.interfaces.records import (
 )
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_lazy_store, open_store
-from det_core.tracking._open import file_url
+from det_core.tracking import open_store
+from det_core.tracking._open import file_url, open_existing_store
 from det_core.tracking.secret_files import extract_secrets
 
 if TYPE_CHECKING:
@@ -150,8 +151,11 @@ def start_unmanaged_experiment(
         recorded = _continue(store, settings, storage, resumed) if resumed else _record(store, settings)
         distributed.broadcast((store.url, recorded.trial, recorded.cluster_id, recorded.checkpoint))
         return recorded
+    from det_core.tracking.remote import OwnCalls, open_remote_store  # the chief does not need them
+
     url, *rest = distributed.broadcast(None)
-    return RecordedScript(open_lazy_store(url), *rest)
+    calls = OwnCalls(partial(open_existing_store, url))
+    return RecordedScript(open_remote_store(calls.call, url=url, close=calls.close), *rest)
 
 
 def make_request_poll(store: TrackingStore, trial: TrialInfo) -> Callable[[], str | None]:

@@ -169,15 +169,17 @@ from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import TrainContext
 from det_core.core.event_stream import EventStream
 from det_core.interfaces.records import Run
-from det_core.tracking import open_lazy_store
+from det_core.tracking import open_store
+from det_core.tracking.remote import OwnCalls, open_remote_store
 
-rank, store = int(sys.argv[1]), open_lazy_store(sys.argv[2])
+rank, calls = int(sys.argv[1]), OwnCalls(lambda: open_store(sys.argv[2]))
+store = open_remote_store(calls.call, url=sys.argv[2], close=calls.close)
 tensorboard = TensorboardDirectory(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
 run = Run(trial_id=1, run_id=1, allocation_id="")
 stream = EventStream("worker", cluster_id="", experiment_id=1, config={}, fetch_files=None)
 train = TrainContext(store, run, 1, "loss", smaller_is_better=True, tensorboard=tensorboard, stream=stream)
 train._start()
-assert store._store is None
+assert calls._store is None
 for step in range(300):
     train.report_metrics(f"rank{rank}", step, {"loss": step})
     train.report_training_metrics(step, {f"loss{rank}": step})

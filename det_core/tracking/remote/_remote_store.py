@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.errors import TrackingError
 from det_core.interfaces.server_store import Change, ServerStore
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote._calls import METHODS, StoreMethod, dump_error, find_method
+from det_core.tracking.remote._calls import METHODS, StoreMethod, dump_error, find_method, split_call_id
 
 if TYPE_CHECKING:
     from det_core.tracking.remote._access import Caller
@@ -25,8 +25,8 @@ def open_remote_store(
 
     Args:
         call: takes the name of a method and the body of a call, and returns the answer of `answer_call`. It must not
-            have a call executed twice, because some calls cannot be repeated. If it cannot deliver a call, or
-            loses the answer, it raises TrackingError. It is called from any thread.
+            have a call without an id executed twice, because some calls cannot be repeated. If it cannot deliver a
+            call, or loses the answer, it raises TrackingError. It is called from any thread.
         url: URL with which other processes open the store, if they can.
         close: function that releases the channel.
     """
@@ -42,19 +42,26 @@ def answer_call(
     Args:
         store: the store that executes the call. Its own rules on outages apply here, and not where the call comes from.
         method: name of the method.
-        body: arguments of the call.
+        body: arguments of the call, after its id if it has one.
         caller: the caller with its rights. None permits every call.
         call_id: ``LANE-NUMBER``, which makes a call that the caller repeats take effect once. Calls of one lane follow
-            each other, and their numbers ascend.
+            each other, and their numbers ascend. None stands for the id in the body.
     """
     try:
         found = find_method(method)
         if caller is not None:  # before the arguments are decoded
             caller.check_method(found)
             caller.check_run(store)
-        execute = partial(_execute, store, found, found.load_arguments(body), caller)
+        given_id, plain = split_call_id(body)
+        call_id = given_id if call_id is None else call_id
+        arguments = found.load_arguments(plain)
+        execute = partial(_execute, store, found, arguments, caller)
         if isinstance(store, ServerStore):
             return store.execute(execute, call_id=call_id)
+        if isinstance(store, _Channel) and given_id:  # the other side of the channel knows the id
+            if caller is not None:
+                caller.check_records(store, found, arguments)
+            return store.pass_on(method, body)
         if call_id is not None:
             raise TrackingError(f"the tracking store {type(store).__name__} cannot execute calls with an id")
         return execute(Change())
@@ -87,6 +94,10 @@ class _Channel:
     def _call(self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         method = find_method(name)
         return method.load_answer(self._send(name, method.dump_arguments(args, kwargs or {})))
+
+    def pass_on(self, name: str, body: bytes) -> bytes:
+        """Send a call with its id as somebody else has encoded it, and return the answer."""
+        return self._send(name, body)
 
     def close(self) -> None:
         self._close()
