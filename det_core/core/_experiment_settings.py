@@ -9,9 +9,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from det_core.home import default_storage
+from det_core.tracking.secret_files import resolve_secrets
 
 if TYPE_CHECKING:
-    from det_core.config import ExperimentConfig
+    from det_core.config import ExperimentConfig, Length
 
 _DEFAULTS: Mapping[str, Any] = {
     "name": None,
@@ -115,10 +116,20 @@ class ExperimentSettings:
     parsed: Callable[[], ExperimentConfig]
 
     @property
-    def max_length(self) -> int | None:
-        """Return ``searcher.max_length`` without its unit."""
-        length: int | Mapping[str, int] | None = self.dumped["searcher"].get("max_length")
-        return next(iter(length.values())) if isinstance(length, Mapping) else length
+    def max_length(self) -> Length | None:
+        """Return ``searcher.max_length``, or None if the config has none."""
+        from det_core.config import Length  # few scripts need it
+
+        given = self.dumped["searcher"].get("max_length")
+        return None if given is None else Length.parse(given)
+
+
+def fill_data(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded config with the secrets of ``data``, which the trial's code reads.
+
+    Other secrets remain references.
+    """
+    return {**config, **resolve_secrets({"data": config.get("data")})}
 
 
 def parse_settings(config: Mapping[str, Any]) -> ExperimentSettings:
@@ -136,6 +147,15 @@ def parse_settings(config: Mapping[str, Any]) -> ExperimentSettings:
     return ExperimentSettings(parsed.dump(), lambda: parsed)
 
 
+def valid_settings(config: Mapping[str, Any]) -> ExperimentSettings:
+    """Return the settings of a config that is known to be valid, which is parsed when somebody asks for the model.
+
+    Args:
+        config: result of `ExperimentConfig.dump`.
+    """
+    return ExperimentSettings(config, cache(lambda: parse_settings(config).parsed()))
+
+
 def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
     """Return the settings of a script that gives no config of its own.
 
@@ -148,4 +168,4 @@ def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
         "reproducibility": {"experiment_seed": int(time.time()) % 2**32},
         "checkpoint_storage": _DEFAULTS["checkpoint_storage"] | default_storage(),
     }
-    return ExperimentSettings(dumped, cache(lambda: parse_settings(dumped).parsed()))
+    return valid_settings(dumped)
