@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from det_core.config import ExperimentConfig
     from det_core.core._script_output import ScriptOutput
     from det_core.tracking._lease import Lease
+    from det_core.tracking.remote import Caller
 
 _log = logging.getLogger("det.core")
 
@@ -344,11 +345,19 @@ def _open_run_store(url: str, trial: TrialInfo) -> TrackingStore:
     path = os.environ.get(AGENT_SOCKET)
     if not path:
         return open_store(url)
-    from det_core.tracking.remote import OwnCalls, RunAccess, open_agent_store  # scripts by themselves do not need them
+    from det_core.tracking.remote import OwnCalls, open_agent_store  # scripts by themselves do not need them
 
-    run = RunAccess(trial.experiment_id, trial.trial_id, trial.trial_run_id)
-    own = None if url == AGENT_URL else OwnCalls(partial(open_existing_store, url), run)
+    own = None if url == AGENT_URL else OwnCalls(partial(_open_for_run, url, trial))
     return open_agent_store(path, url=url, own=own)
+
+
+def _open_for_run(url: str, trial: TrialInfo) -> tuple[TrackingStore, Caller]:
+    """Open the tracking store in place of a runner that is gone, with the rights that its run has."""
+    from det_core.tracking.remote import Caller, RunAccess
+
+    store = open_existing_store(url)
+    run = RunAccess(trial.experiment_id, trial.trial_id, trial.trial_run_id)
+    return store, Caller(user=store.experiment(trial.experiment_id).owner, run=run)
 
 
 def _make_output(trial: TrialInfo, config: Mapping[str, Any] | None) -> ScriptOutput:

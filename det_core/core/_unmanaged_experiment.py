@@ -9,7 +9,6 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -173,7 +172,7 @@ def start_unmanaged_experiment(
     from det_core.tracking.remote import OwnCalls, open_remote_store  # the chief does not need them
 
     url, *rest = distributed.broadcast(None)
-    calls = OwnCalls(partial(open_existing_store, url))
+    calls = OwnCalls(lambda: (open_existing_store(url), None))
     return RecordedScript(open_remote_store(calls.call, url=url, close=calls.close), *rest)
 
 

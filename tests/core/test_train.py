@@ -172,14 +172,14 @@ from det_core.interfaces.records import Run
 from det_core.tracking import open_store
 from det_core.tracking.remote import OwnCalls, open_remote_store
 
-rank, calls = int(sys.argv[1]), OwnCalls(lambda: open_store(sys.argv[2]))
+rank, calls = int(sys.argv[1]), OwnCalls(lambda: (open_store(sys.argv[2]), None))
 store = open_remote_store(calls.call, url=sys.argv[2], close=calls.close)
 tensorboard = TensorboardDirectory(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
 run = Run(trial_id=1, run_id=1, allocation_id="")
 stream = EventStream("worker", cluster_id="", experiment_id=1, config={}, fetch_files=None)
 train = TrainContext(store, run, 1, "loss", smaller_is_better=True, tensorboard=tensorboard, stream=stream)
 train._start()
-assert calls._store is None
+assert calls._opened is None
 for step in range(300):
     train.report_metrics(f"rank{rank}", step, {"loss": step})
     train.report_training_metrics(step, {f"loss{rank}": step})
@@ -230,7 +230,9 @@ class Sink:
         self.got += [report.steps_completed for report in reports]
 
 
-def test_a_full_queue_makes_the_reporter_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_makes_the_reporter_wait(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(_report_writer, "_CAPACITY", 10)
     monkeypatch.setattr(_report_writer, "_BATCH", 4)
     sink = Sink()
@@ -247,6 +249,7 @@ def test_a_full_queue_makes_the_reporter_wait(monkeypatch: pytest.MonkeyPatch) -
     assert done.wait(60)
     sink.writer.close()
     assert sink.got == list(range(100))
+    assert [record.message.partition(",")[0] for record in caplog.records] == ["10 reports wait for the tracking store"]
 
 
 def test_the_latest_value_follows_the_reports_before_it() -> None:

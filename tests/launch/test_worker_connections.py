@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from det_core.config import parse_config
 from det_core.core.agent_channel import PREEMPT, SOCKET, AgentChannel
 from det_core.errors import RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.launcher import PYTHON, Exit, LaunchRequest
@@ -217,7 +218,7 @@ def report(run: RunAccess, step: int) -> MetricsReport:
 
 def own_calls(record: TrackingStore, run: RunAccess) -> OwnCalls:
     """Return the calls of a run that its worker executes itself."""
-    return OwnCalls(lambda: open_store(record.url), run)
+    return OwnCalls(lambda: (open_store(record.url), Caller(user="", run=run)))
 
 
 def reported_steps(record: TrackingStore, run: RunAccess) -> list[int]:
@@ -367,7 +368,7 @@ def start_worker(record: TrackingStore, code: str, directory: Path) -> tuple[Nod
     record.set_searcher_operation(trial.id, 300)
     run = record.start_run(trial.id, allocation_id="a")
     caller = Caller(user=experiment.owner, run=RunAccess(experiment.id, trial.id, run.run_id))
-    info = build_run_info(record, config, trial, run, None)
+    info = build_run_info(record, parse_config(config).dump(), trial, run, None)
     info["cluster.json"] |= {"master_url": AGENT_URL}
     (directory / "code").mkdir()
     output: list[str] = []

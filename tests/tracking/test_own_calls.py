@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from det_core.tracking.remote import OwnCalls, open_remote_store
 
 
 def later_store(url: str) -> TrackingStore:
-    calls = OwnCalls(partial(open_existing_store, url))
+    calls = OwnCalls(lambda: (open_existing_store(url), None))
     return open_remote_store(calls.call, url=url, close=calls.close)
 
 

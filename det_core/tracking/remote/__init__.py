@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._agent_socket import open_agent_store as open_agent_store
     from det_core.tracking.remote._agent_socket import requests_store_calls as requests_store_calls
     from det_core.tracking.remote._agent_socket import serve_store_calls as serve_store_calls
+    from det_core.tracking.remote._answers import answer_call as answer_call
     from det_core.tracking.remote._calls import MAX_READING_BYTES as MAX_READING_BYTES
     from det_core.tracking.remote._calls import check_values as check_values
     from det_core.tracking.remote._calls import dump_error as dump_error
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
     from det_core.tracking.remote._codecs import load_record as load_record
     from det_core.tracking.remote._own_calls import OwnCalls as OwnCalls
-    from det_core.tracking.remote._remote_store import answer_call as answer_call
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
     from det_core.tracking.remote._served_storage import ServedStorage as ServedStorage
     from det_core.tracking.remote._server_connection import ServerConnection as ServerConnection
@@ -46,7 +46,8 @@ _MODULES = {
     "_calls": ("MAX_READING_BYTES", "check_values", "dump_error", "find_method", "is_writing", "max_call_bytes"),
     "_codecs": ("MAX_BODY_BYTES", "load_record"),
     "_own_calls": ("OwnCalls",),
-    "_remote_store": ("answer_call", "open_remote_store"),
+    "_answers": ("answer_call",),
+    "_remote_store": ("open_remote_store",),
     "_server_connection": ("ServerConnection", "open_server_store"),
     "_served_storage": ("ServedStorage",),
     "_versions": ("explain_version_mismatch",),

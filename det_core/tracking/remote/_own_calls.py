@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote._access import Caller, RunAccess
-from det_core.tracking.remote._remote_store import answer_call
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+    from det_core.tracking.remote._access import Caller
 
 
 class OwnCalls:
-    """Channel for `open_remote_store` that opens the store at the first call.
+    """Channel for `open_remote_store` that opens the store, and imports what this needs, at the first call.
 
     Args:
-        open_store: function that opens the store.
-        run: the run to which the calls are bound. None permits every call.
+        open_store: function that opens the store, and returns it with the caller whose rights the calls have. None in
+            place of the caller permits every call.
     """
 
-    def __init__(self, open_store: Callable[[], TrackingStore], run: RunAccess | None = None) -> None:
+    def __init__(self, open_store: Callable[[], tuple[TrackingStore, Caller | None]]) -> None:
         self._open_store = open_store
-        self._run = run
         self._opening = threading.Lock()
-        self._store: TrackingStore | None = None
-        self._caller: Caller | None = None
+        self._opened: tuple[TrackingStore, Caller | None] | None = None
 
     def call(self, method: str, body: bytes) -> bytes:
         """Execute a call, and return the answer. Raises TrackingError if the store cannot be opened."""
+        from det_core.tracking.remote._answers import answer_call
+
         with self._opening:
-            store = self._store = self._store or self._open()
-        return answer_call(store, method, body, caller=self._caller)
+            store, caller = self._opened = self._opened or self._open_store()
+        return answer_call(store, method, body, caller=caller)
 
     def close(self) -> None:
         """Close the store, if it was opened."""
-        if self._store is not None:
-            self._store.close()
-
-    def _open(self) -> TrackingStore:
-        store = self._open_store()
-        if self._run:
-            self._caller = Caller(user=store.experiment(self._run.experiment_id).owner, run=self._run)
-        return store
+        if self._opened:
+            self._opened[0].close()
