@@ -131,7 +131,7 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
         text = path.read_bytes()
     except FileNotFoundError:
         return None
-    from det_core.tracking.remote import load_record  # not needed by scripts without a runner
+    from det_core.tracking.remote._codecs import load_record  # not needed by scripts without a runner
 
     try:
         return load_record(kind, json.loads(text))

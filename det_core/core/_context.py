@@ -345,7 +345,8 @@ def _open_run_store(url: str, trial: TrialInfo) -> TrackingStore:
     path = os.environ.get(AGENT_SOCKET)
     if not path:
         return open_store(url)
-    from det_core.tracking.remote import OwnCalls, open_agent_store  # scripts by themselves do not need them
+    from det_core.tracking.remote import open_agent_store  # scripts by themselves do not need them
+    from det_core.tracking.remote._own_calls import OwnCalls
 
     own = None if url == AGENT_URL else OwnCalls(partial(_open_for_run, url, trial))
     return open_agent_store(path, url=url, own=own)

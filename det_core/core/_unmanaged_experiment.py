@@ -169,7 +169,8 @@ def start_unmanaged_experiment(
         recorded = _continue(store, settings, storage, resumed) if resumed else _record(store, settings)
         distributed.broadcast((store.url, recorded.trial, recorded.cluster_id, recorded.checkpoint))
         return recorded
-    from det_core.tracking.remote import OwnCalls, open_remote_store  # the chief does not need them
+    from det_core.tracking.remote import open_remote_store  # the chief does not need them
+    from det_core.tracking.remote._own_calls import OwnCalls
 
     url, *rest = distributed.broadcast(None)
     calls = OwnCalls(lambda: (open_existing_store(url), None))

@@ -22,7 +22,7 @@ from det_core.errors import CheckpointCorrupt, DetError, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import TRAINING_STATE
 from det_core.storage import read_object
-from det_core.tracking.remote import load_record
+from det_core.tracking.remote._codecs import load_record
 from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._checkpoint_timer import CheckpointTimer
 from det_core.trial._rehearsal import rehearse_trial

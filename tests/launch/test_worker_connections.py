@@ -30,13 +30,13 @@ from det_core.testing.launcher._watched_launch import refuse_calls
 from det_core.tracking import AGENT_URL, open_store
 from det_core.tracking.remote import (
     Caller,
-    OwnCalls,
     RunAccess,
     StoreCall,
     _agent_socket,
     answer_call,
     open_agent_store,
 )
+from det_core.tracking.remote._own_calls import OwnCalls
 
 from ..waiting import wait_for
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._calls import is_writing as is_writing
     from det_core.tracking.remote._calls import max_call_bytes as max_call_bytes
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
-    from det_core.tracking.remote._codecs import load_record as load_record
-    from det_core.tracking.remote._own_calls import OwnCalls as OwnCalls
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
     from det_core.tracking.remote._served_storage import ServedStorage as ServedStorage
     from det_core.tracking.remote._server_connection import ServerConnection as ServerConnection
@@ -44,8 +42,7 @@ _MODULES = {
         "serve_store_calls",
     ),
     "_calls": ("MAX_READING_BYTES", "check_values", "dump_error", "find_method", "is_writing", "max_call_bytes"),
-    "_codecs": ("MAX_BODY_BYTES", "load_record"),
-    "_own_calls": ("OwnCalls",),
+    "_codecs": ("MAX_BODY_BYTES",),
     "_answers": ("answer_call",),
     "_remote_store": ("open_remote_store",),
     "_server_connection": ("ServerConnection", "open_server_store"),
