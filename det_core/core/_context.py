@@ -17,7 +17,7 @@ from det_core import events
 from det_core.core._checkpoints._context import CheckpointContext
 from det_core.core._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._distributed import DistributedContext, single_process
-from det_core.core._experiment_settings import ExperimentSettings, fill_data, parse_settings, valid_settings
+from det_core.core._experiment_settings import ExperimentSettings, parse_settings, recorded_settings
 from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
@@ -243,7 +243,7 @@ def init(
     limits_checkpoints = any(map(_names_numbers, (checkpoint_storage, (config or {}).get("checkpoint_storage"))))
     workers = distributed or single_process()
     if managed:
-        settings = valid_settings(fill_data(managed.config))
+        settings = recorded_settings(managed.config)
     else:
         from det_core.core import _unmanaged_experiment as scripts  # workers do not need it
 
@@ -257,7 +257,7 @@ def init(
     distributed = distributed or _only_worker(settings)
     if info and managed:
         trial, cluster_id, latest, lease = managed, info.cluster_id, info.latest_checkpoint, None
-        store = _open_run_store(info.master_url, managed)
+        store = _open_run_store(info, managed)
     else:
         script = scripts.start_unmanaged_experiment(settings, distributed, storage_manager, resumed)
         store, trial, cluster_id, latest, lease = script
@@ -335,29 +335,29 @@ def init(
     )
 
 
-def _open_run_store(url: str, trial: TrialInfo) -> TrackingStore:
+def _open_run_store(info: ClusterInfo, trial: TrialInfo) -> TrackingStore:
     """Open the tracking store for the reports of a run, which its runner writes as long as it lives.
 
     Args:
-        url: URL of the store.
-        trial: trial and run of this process.
+        info: task of this process.
+        trial: its trial.
     """
-    path = os.environ.get(AGENT_SOCKET)
+    path, url = os.environ.get(AGENT_SOCKET), info.master_url
     if not path:
         return open_store(url)
     from det_core.tracking.remote import open_agent_store  # scripts by themselves do not need them
     from det_core.tracking.remote._own_calls import OwnCalls
 
-    own = None if url == AGENT_URL else OwnCalls(partial(_open_for_run, url, trial))
+    own = None if url == AGENT_URL else OwnCalls(partial(_open_for_run, info, trial))
     return open_agent_store(path, url=url, own=own)
 
 
-def _open_for_run(url: str, trial: TrialInfo) -> tuple[TrackingStore, Caller]:
-    """Open the tracking store in place of a runner that is gone, with the rights that its run has."""
+def _open_for_run(info: ClusterInfo, trial: TrialInfo) -> tuple[TrackingStore, Caller]:
+    """Open the tracking store in place of a runner that is gone, with the rights of the run."""
     from det_core.tracking.remote import Caller, RunAccess
 
-    store = open_existing_store(url)
-    run = RunAccess(trial.experiment_id, trial.trial_id, trial.trial_run_id)
+    store = open_existing_store(info.master_url)
+    run = RunAccess(trial.experiment_id, trial.trial_id, trial.trial_run_id, info.latest_checkpoint)
     return store, Caller(user=store.experiment(trial.experiment_id).owner, run=run)
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from det_core.home import default_storage
+from det_core.interfaces.secrets import SECRET_REFERENCE, Secret, map_text
 from det_core.tracking.secret_files import resolve_secrets
 
 if TYPE_CHECKING:
@@ -108,12 +109,14 @@ class ExperimentSettings:
     """Valid config.
 
     Attributes:
-        dumped: result of `ExperimentConfig.dump`.
+        dumped: result of `ExperimentConfig.dump`, in which secrets are masked for ``repr``.
         parsed: returns the config itself.
+        data: ``data`` of the config, with its secrets as plain text.
     """
 
     dumped: Mapping[str, Any]
     parsed: Callable[[], ExperimentConfig]
+    data: Mapping[str, Any]
 
     @property
     def max_length(self) -> Length | None:
@@ -122,14 +125,6 @@ class ExperimentSettings:
 
         given = self.dumped["searcher"].get("max_length")
         return None if given is None else Length.parse(given)
-
-
-def fill_data(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recorded config with the secrets of ``data``, which the trial's code reads.
-
-    Other secrets remain references.
-    """
-    return {**config, **resolve_secrets({"data": config.get("data")})}
 
 
 def parse_settings(config: Mapping[str, Any]) -> ExperimentSettings:
@@ -143,17 +138,32 @@ def parse_settings(config: Mapping[str, Any]) -> ExperimentSettings:
     """
     from det_core.config import parse_config
 
-    parsed = parse_config(config)
-    return ExperimentSettings(parsed.dump(), lambda: parsed)
+    return settings_of(parse_config(config))
 
 
-def valid_settings(config: Mapping[str, Any]) -> ExperimentSettings:
-    """Return the settings of a config that is known to be valid, which is parsed when somebody asks for the model.
+def settings_of(config: ExperimentConfig) -> ExperimentSettings:
+    """Return the settings of a config that is parsed."""
+    return ExperimentSettings(config.dump(), lambda: config, config.data)
+
+
+def recorded_settings(config: Mapping[str, Any]) -> ExperimentSettings:
+    """Return the settings of a recorded config, which is valid and is parsed when somebody asks for the model.
+
+    The secrets of ``data``, which the trial's code reads, are filled in. Others remain references.
 
     Args:
-        config: result of `ExperimentConfig.dump`.
+        config: result of `ExperimentConfig.dump`, with references to secrets.
     """
-    return ExperimentSettings(config, cache(lambda: parse_settings(config).parsed()))
+    data = resolve_secrets({"data": config["data"]})["data"]
+
+    def fill(text: str) -> str:
+        return Secret(resolve_secrets(text)) if SECRET_REFERENCE.search(text) else text
+
+    return ExperimentSettings(
+        {**config, "data": map_text(config["data"], fill)},
+        cache(lambda: parse_settings({**config, "data": data}).parsed()),
+        data,
+    )
 
 
 def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
@@ -168,4 +178,4 @@ def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
         "reproducibility": {"experiment_seed": int(time.time()) % 2**32},
         "checkpoint_storage": _DEFAULTS["checkpoint_storage"] | default_storage(),
     }
-    return valid_settings(dumped)
+    return recorded_settings(dumped)

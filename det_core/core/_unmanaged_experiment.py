@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from det_core.core._cluster_info import TrialInfo
 from det_core.core._distributed import DistributedContext
-from det_core.core._experiment_settings import ExperimentSettings, default_settings, fill_data, parse_settings
+from det_core.core._experiment_settings import ExperimentSettings, default_settings, parse_settings
 from det_core.core._signals import ScriptTerminated
 from det_core.core.event_stream import describe_error
 from det_core.errors import DetError, NoCheckpoint, StoreUnsuitable, TrackingError
@@ -31,7 +31,7 @@ from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking._open import file_url, open_existing_store
-from det_core.tracking.secret_files import extract_secrets
+from det_core.tracking.secret_files import extract_secrets, resolve_secrets
 
 if TYPE_CHECKING:
     from det_core.tracking._lease import Lease
@@ -140,7 +140,8 @@ def make_settings(
         workers: number of workers.
     """
     if resumed:
-        return parse_settings(fill_data(continued_config(resumed, config, workers)))
+        recorded = continued_config(resumed, config, workers)
+        return parse_settings({**recorded, **resolve_secrets({"data": recorded.get("data")})})
     if config or storage is not None:
         return parse_settings(complete_config(config, workers))
     return default_settings(complete_config(None, workers))

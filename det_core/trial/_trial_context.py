@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from det_core.core import Context, DistributedContext, single_process
-from det_core.core._experiment_settings import ExperimentSettings
+from det_core.core._experiment_settings import ExperimentSettings, settings_of
 from det_core.errors import InvalidExperimentException
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ class TrialContext:
         distributed: DistributedContext,
     ) -> None:
         self.distributed = distributed
-        self._settings = (
-            config if isinstance(config, ExperimentSettings) else ExperimentSettings(config.dump(), lambda: config)
-        )
+        self._settings = config if isinstance(config, ExperimentSettings) else settings_of(config)
         self._hparams = dict(hparams)
         self._trial_id = trial_id
         self._experiment_id = experiment_id
@@ -156,7 +154,7 @@ class TrialContext:
 
     def get_data_config(self) -> dict[str, Any]:
         """Return ``data`` from the config, whose contents users define."""
-        return dict(self._settings.dumped["data"])
+        return dict(self._settings.data)
 
     def get_experiment_id(self) -> int:
         """Return the experiment's id in the tracking store."""
