@@ -33,10 +33,11 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
         PluginError: the plugin is missing.
     """
     whole = resolve_secrets({"checkpoint_storage": recorded})["checkpoint_storage"]
-    if whole.keys() <= _DIRECTORY_KEYS and whole.get("type") == "directory" and whole["container_path"].startswith("/"):
+    path = Path(whole.get("container_path") or "")
+    if whole.get("type") == "directory" and whole.keys() <= _DIRECTORY_KEYS and path.is_absolute():
         from det_core.storage.directory import DirectoryStorage  # without plugins and the models of their configs
 
-        return DirectoryStorage(_Directory(Path(whole["container_path"])))
+        return DirectoryStorage(_Directory(path))
     from pydantic import ValidationError
 
     from det_core.config import CheckpointStorageConfig, explain_block

@@ -53,7 +53,7 @@ def main(entrypoint: str | None = None) -> int:
             if config["profiling"]["enabled"]:
                 context.profiler.on()
             timeout = backends.distributed_block().get("timeout") if distributed else None
-            trial_class = load_trial_class(entrypoint or config["entrypoint"], native_command(config["internal"]))
+            trial_class = load_trial_class(entrypoint or str(config["entrypoint"]), native_command(config["internal"]))
             framework = framework_of(trial_class)
             backends.check_slots(framework, context.distributed.size, os.environ.get(backends.BACKEND_VARIABLE))
             with refused_exits(), name_stuck_workers(distributed, timeout):
