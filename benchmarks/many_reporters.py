@@ -17,7 +17,6 @@ from pathlib import Path
 from det_core.config import parse_config
 from det_core.interfaces.records import TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch._slot_directory import DIRECTORY_VARIABLE
 from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.tracking import open_store
 
@@ -78,12 +77,12 @@ def measure(store: TrackingStore, experiment: int, home: Path, workers: int) -> 
 def main(workers: int = 64, rate: int = 100) -> None:
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
-        os.environ |= {"DET_HOME": name, DIRECTORY_VARIABLE: f"{name}/slots"}
+        os.environ |= {"DET_HOME": name, "DET_SLOTS_DIR": f"{name}/slots"}
         with open_store() as store:
             experiment = submit(store, home, workers, rate)
             cpu, trials = measure(store, experiment, home, workers)
             kept = [sum(1 for _ in store.metrics(trial.id, group="training")) for trial in trials]
-            logs = {line.log for trial in trials for line in store.logs(trial.id) if "WARNING" in line.log}
+            logs = {line.log for trial in trials for line in store.logs(trial.id) if line.stdtype == "stderr"}
     reported, written, own = (max(trial.metadata[key] for trial in trials) for key in ("reported", "written", "cpu"))
     expected = workers * rate * SECONDS
     print(f"{workers} workers, {rate} reports per second each, for {SECONDS} s")
