@@ -1,71 +1,83 @@
-"""Parsing, validation and serialization of the experiment config."""
+"""Parsing, validation and serialization of the experiment config.
+
+Names are imported on first use, so that workers, which need few of them, do not import pydantic.
+"""
 
 from __future__ import annotations
 
-from det_core.config._assignments import note_changes as note_changes
-from det_core.config._assignments import parse_assignments as parse_assignments
-from det_core.config._block import Block as Block
-from det_core.config._block import Count as Count
-from det_core.config._block import Flag as Flag
-from det_core.config._block import Number as Number
-from det_core.config._block import Positive as Positive
-from det_core.config._entrypoint import is_command as is_command
-from det_core.config._experiment import ExperimentConfig as ExperimentConfig
-from det_core.config._grid import grid_axes as grid_axes
-from det_core.config._grid import grid_points as grid_points
-from det_core.config._hyperparameters import Hyperparameter as Hyperparameter
-from det_core.config._hyperparameters import explore_hyperparameters as explore_hyperparameters
-from det_core.config._hyperparameters import sample_hyperparameters as sample_hyperparameters
-from det_core.config._json_schema import config_schema as config_schema
-from det_core.config._length import Length as Length
-from det_core.config._length import PositiveLength as PositiveLength
-from det_core.config._length import Unit as Unit
-from det_core.config._parse import load_config as load_config
-from det_core.config._parse import parse_config as parse_config
-from det_core.config._plugin_blocks import CheckpointStorageConfig as CheckpointStorageConfig
-from det_core.config._plugin_blocks import DistributedConfig as DistributedConfig
-from det_core.config._plugin_blocks import LauncherConfig as LauncherConfig
-from det_core.config._plugin_blocks import NoOptions as NoOptions
-from det_core.config._plugin_blocks import ObserverConfig as ObserverConfig
-from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
-from det_core.config._secrets import replace_texts as replace_texts
-from det_core.config._validation_errors import explain_block as explain_block
-from det_core.interfaces.secrets import MASK as MASK
-from det_core.interfaces.secrets import Secret as Secret
-from det_core.interfaces.secrets import iter_texts as iter_texts
-from det_core.interfaces.secrets import map_text as map_text
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Block",
-    "CheckpointStorageConfig",
-    "Count",
-    "DistributedConfig",
-    "ExperimentConfig",
-    "Flag",
-    "Hyperparameter",
-    "LauncherConfig",
-    "Length",
-    "MASK",
-    "NoOptions",
-    "Number",
-    "ObserverConfig",
-    "Positive",
-    "PositiveLength",
-    "SearcherConfig",
-    "Secret",
-    "Unit",
-    "parse_assignments",
-    "config_schema",
-    "explain_block",
-    "explore_hyperparameters",
-    "grid_axes",
-    "grid_points",
-    "is_command",
-    "load_config",
-    "map_text",
-    "note_changes",
-    "parse_config",
-    "replace_texts",
-    "sample_hyperparameters",
-    "iter_texts",
-]
+from det_core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from det_core.config._assignments import note_changes as note_changes
+    from det_core.config._assignments import parse_assignments as parse_assignments
+    from det_core.config._block import Block as Block
+    from det_core.config._block import Count as Count
+    from det_core.config._block import Flag as Flag
+    from det_core.config._block import Number as Number
+    from det_core.config._block import Positive as Positive
+    from det_core.config._block import PositiveLength as PositiveLength
+    from det_core.config._entrypoint import is_command as is_command
+    from det_core.config._experiment import ExperimentConfig as ExperimentConfig
+    from det_core.config._grid import grid_axes as grid_axes
+    from det_core.config._grid import grid_points as grid_points
+    from det_core.config._hyperparameters import Hyperparameter as Hyperparameter
+    from det_core.config._hyperparameters import explore_hyperparameters as explore_hyperparameters
+    from det_core.config._hyperparameters import sample_hyperparameters as sample_hyperparameters
+    from det_core.config._json_schema import config_schema as config_schema
+    from det_core.config._length import Length as Length
+    from det_core.config._length import Unit as Unit
+    from det_core.config._parse import load_config as load_config
+    from det_core.config._parse import parse_config as parse_config
+    from det_core.config._plugin_blocks import CheckpointStorageConfig as CheckpointStorageConfig
+    from det_core.config._plugin_blocks import DistributedConfig as DistributedConfig
+    from det_core.config._plugin_blocks import LauncherConfig as LauncherConfig
+    from det_core.config._plugin_blocks import NoOptions as NoOptions
+    from det_core.config._plugin_blocks import ObserverConfig as ObserverConfig
+    from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
+    from det_core.config._secrets import replace_texts as replace_texts
+    from det_core.config._validation_errors import explain_block as explain_block
+    from det_core.interfaces.secrets import MASK as MASK
+    from det_core.interfaces.secrets import Secret as Secret
+    from det_core.interfaces.secrets import iter_texts as iter_texts
+    from det_core.interfaces.secrets import map_text as map_text
+
+_EXPORTS = {
+    "Block": "det_core.config._block",
+    "CheckpointStorageConfig": "det_core.config._plugin_blocks",
+    "Count": "det_core.config._block",
+    "DistributedConfig": "det_core.config._plugin_blocks",
+    "ExperimentConfig": "det_core.config._experiment",
+    "Flag": "det_core.config._block",
+    "Hyperparameter": "det_core.config._hyperparameters",
+    "LauncherConfig": "det_core.config._plugin_blocks",
+    "Length": "det_core.config._length",
+    "MASK": "det_core.interfaces.secrets",
+    "NoOptions": "det_core.config._plugin_blocks",
+    "Number": "det_core.config._block",
+    "ObserverConfig": "det_core.config._plugin_blocks",
+    "Positive": "det_core.config._block",
+    "PositiveLength": "det_core.config._block",
+    "SearcherConfig": "det_core.config._plugin_blocks",
+    "Secret": "det_core.interfaces.secrets",
+    "Unit": "det_core.config._length",
+    "config_schema": "det_core.config._json_schema",
+    "explain_block": "det_core.config._validation_errors",
+    "explore_hyperparameters": "det_core.config._hyperparameters",
+    "grid_axes": "det_core.config._grid",
+    "grid_points": "det_core.config._grid",
+    "is_command": "det_core.config._entrypoint",
+    "iter_texts": "det_core.interfaces.secrets",
+    "load_config": "det_core.config._parse",
+    "map_text": "det_core.interfaces.secrets",
+    "note_changes": "det_core.config._assignments",
+    "parse_assignments": "det_core.config._assignments",
+    "parse_config": "det_core.config._parse",
+    "replace_texts": "det_core.config._secrets",
+    "sample_hyperparameters": "det_core.config._hyperparameters",
+}
+
+__all__ = [*_EXPORTS]
+
+__getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model_validator
 from pydantic_core import PydanticCustomError
 
+from det_core.config._length import Length
 from det_core.config._secrets import mask_secrets
 
 T = TypeVar("T")
@@ -33,6 +34,16 @@ Positive = Annotated[Whole, Field(ge=1)]
 """Type of a field that takes an integer >= 1."""
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 """Type of a field that takes a finite number."""
+
+
+def _not_zero(length: Length) -> Length:
+    if length.value == 0:
+        raise PydanticCustomError("length", "expected a length > 0; write 1 or more")
+    return length
+
+
+PositiveLength = Annotated[Length, AfterValidator(_not_zero)]
+"""Type of a config field that takes a length of at least 1."""
 
 IGNORED = "Accepted for compatibility with old configs; has no effect."
 """Description of the fields that `Ignored` marks."""

@@ -37,6 +37,7 @@ from det_core.config._plugin_blocks import (
     SearcherConfig,
 )
 from det_core.config._secrets import mark_secrets
+from det_core.interfaces.records import native_command
 from det_core.metric_directions import missing_direction
 
 
@@ -164,9 +165,7 @@ class ExperimentConfig(Block):
 
         The tuple is empty if no script called `create`.
         """
-        native = (self.internal or {}).get("native")
-        command = native.get("command") if isinstance(native, dict) else None
-        return tuple(map(str, command)) if isinstance(command, (list, tuple)) else ()
+        return native_command(self.internal)
 
     def dump(self) -> dict[str, Any]:
         """Return the config as JSON-compatible values in the form in which users write it, defaults included.

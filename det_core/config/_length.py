@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 
 class Unit(str, Enum):
@@ -47,17 +48,12 @@ class Length:
         value, unit = source, None
         given = [name for name in _UNITS if name in source] if isinstance(source, dict) else []
         if len(given) > 1:
-            raise PydanticCustomError(
-                "length",
-                "expected one unit, not {units}; for example {example}",
-                {"units": " and ".join(given), "example": "{batches: 100}"},
-            )
+            expected = "expected one unit, not {units}; for example {example}"
+            raise _mismatch(expected, units=" and ".join(given), example="{batches: 100}")
         if given and len(source) == 1:
             value, unit = source[given[0]], Unit(given[0])
         if type(value) is not int or value < 0:
-            raise PydanticCustomError(
-                "length", "expected a length >= 0 such as {example}", {"example": "`batches: 100`, `epochs: 3` or 100"}
-            )
+            raise _mismatch("expected a length >= 0 such as {example}", example="`batches: 100`, `epochs: 3` or 100")
         return cls(value, unit)
 
     def dump(self) -> int | dict[str, int]:
@@ -82,6 +78,8 @@ class Length:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
         as_written = core_schema.plain_serializer_function_ser_schema(cls.dump)
         return core_schema.no_info_plain_validator_function(cls.parse, serialization=as_written)
 
@@ -103,11 +101,7 @@ class Length:
 _UNITS = tuple(unit.value for unit in Unit)
 
 
-def _not_zero(length: Length) -> Length:
-    if length.value == 0:
-        raise PydanticCustomError("length", "expected a length > 0; write 1 or more")
-    return length
+def _mismatch(expected: str, **context: str) -> ValueError:
+    from pydantic_core import PydanticCustomError  # workers, whose lengths are valid, do not need it
 
-
-PositiveLength = Annotated[Length, AfterValidator(_not_zero)]
-"""Type of a config field that takes a length of at least 1."""
+    return PydanticCustomError("length", expected, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -130,10 +131,9 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
         text = path.read_bytes()
     except FileNotFoundError:
         return None
-    from pydantic import TypeAdapter, ValidationError  # not needed by scripts without a runner
+    from det_core.tracking.remote._codecs import load_record  # not needed by scripts without a runner
 
     try:
-        return TypeAdapter(kind).validate_json(text, strict=True)
-    except ValidationError as error:
-        details = "; ".join(": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors())
-        raise LaunchError(f"{path} is damaged; expected a JSON object as the launcher wrote it: {details}") from error
+        return load_record(kind, json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise LaunchError(f"{path} is damaged; expected a JSON object as the launcher wrote it: {error}") from error

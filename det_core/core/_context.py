@@ -9,30 +9,31 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from det_core import events
-from det_core.core import _unmanaged_experiment, failure_notes
+from det_core.core import failure_notes
 from det_core.core._checkpoints._context import CheckpointContext
 from det_core.core._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._distributed import DistributedContext, single_process
-from det_core.core._experiment_settings import ExperimentSettings, default_settings, parse_settings
+from det_core.core._experiment_settings import ExperimentSettings, parse_settings, recorded_settings
 from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher_operations import SearcherContext
-from det_core.core._storage_block import make_storage_block, open_default_storage, open_storage_block
+from det_core.core._storage_block import make_storage_block, open_storage_block
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
-from det_core.core.checkpoint_retention import remove_superfluous
-from det_core.core.event_stream import EventStream, make_fetch_files
+from det_core.core.event_stream import EventStream, describe_error, make_fetch_files
 from det_core.errors import InvalidHP
 from det_core.interfaces.records import Run, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.owner_process import OwnerProcess
-from det_core.tracking import open_lazy_store, open_store
-from det_core.tracking.secret_files import extract_secrets, resolve_secrets
+from det_core.tracking import open_store
+from det_core.tracking._open import AGENT_SOCKET, AGENT_URL, open_existing_store
+from det_core.tracking.secret_files import extract_secrets
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from det_core.config import ExperimentConfig
     from det_core.core._script_output import ScriptOutput
     from det_core.tracking._lease import Lease
+    from det_core.tracking.remote import Caller
 
 _log = logging.getLogger("det.core")
 
@@ -139,10 +141,12 @@ class Context:
         def end(_: object, failure: BaseException | None, __: object) -> None:
             if self.distributed.rank != 0:
                 return
-            reason = _unmanaged_experiment.describe_error(failure or error)
+            reason = describe_error(failure or error)
             self._stream.emit(events.WorkerFinished, error=reason, preempted=self.preempt._acknowledged)
             if self._lease:
-                state = _unmanaged_experiment.end_unmanaged_experiment(
+                from det_core.core._unmanaged_experiment import end_unmanaged_experiment  # workers do not need it
+
+                state = end_unmanaged_experiment(
                     self._store,
                     self.trial,
                     self._lease.holder,
@@ -180,6 +184,8 @@ class Context:
         """Remove the checkpoints that a script's numbers do not keep, unless it has none, or a stop is requested."""
         has_any = self._limits_checkpoints and self._store.checkpoints(trial_id=self.trial.trial_id)
         if has_any and (policy := self.config.checkpoint_storage):
+            from det_core.core.checkpoint_retention import remove_superfluous
+
             remove_superfluous(
                 self._store,
                 self.trial.experiment_id,
@@ -241,28 +247,24 @@ def init(
     managed = info.trial if info else None
     limits_checkpoints = any(map(_names_numbers, (checkpoint_storage, (config or {}).get("checkpoint_storage"))))
     workers = distributed or single_process()
-    resumed = None if managed else _unmanaged_experiment.find_resumed_experiment(resume, workers)
-    recorded = managed.config if managed else None
-    if resumed:
-        recorded = _unmanaged_experiment.continued_config(resumed, config, workers.size)
-        checkpoint_storage = None
-    if recorded or config or checkpoint_storage is not None:
-        settings = parse_settings(
-            _filled(recorded) if recorded else _unmanaged_experiment.complete_config(config, workers.size)
-        )
-        if checkpoint_storage is not None or settings.dumped["checkpoint_storage"] is None:
-            settings = parse_settings({**settings.dumped, "checkpoint_storage": make_storage_block(checkpoint_storage)})
-        storage_manager = open_storage_block(settings.dumped["checkpoint_storage"])
+    if managed:
+        settings = recorded_settings(managed.config)
     else:
-        settings = default_settings(_unmanaged_experiment.complete_config(None, workers.size))
-        storage_manager = open_default_storage(settings.dumped["checkpoint_storage"])
+        from det_core.core import _unmanaged_experiment as scripts  # workers do not need it
+
+        resumed = scripts.find_resumed_experiment(resume, workers)
+        checkpoint_storage = None if resumed else checkpoint_storage
+        settings = scripts.make_settings(resumed, config, checkpoint_storage, workers.size)
+    if checkpoint_storage is not None or settings.dumped["checkpoint_storage"] is None:
+        settings = parse_settings({**settings.dumped, "checkpoint_storage": make_storage_block(checkpoint_storage)})
+    storage_manager = open_storage_block(settings.dumped["checkpoint_storage"])
     searcher = settings.dumped["searcher"]
     distributed = distributed or _only_worker(settings)
     if info and managed:
         trial, cluster_id, latest, lease = managed, info.cluster_id, info.latest_checkpoint, None
-        store = open_store(info.master_url) if distributed.rank == 0 else open_lazy_store(info.master_url)
+        store = _open_run_store(info, managed)
     else:
-        script = _unmanaged_experiment.start_unmanaged_experiment(settings, distributed, storage_manager, resumed)
+        script = scripts.start_unmanaged_experiment(settings, distributed, storage_manager, resumed)
         store, trial, cluster_id, latest, lease = script
     run = Run(trial_id=trial.trial_id, run_id=trial.trial_run_id, allocation_id=info.allocation_id if info else "")
     folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.trial_id}"
@@ -310,7 +312,7 @@ def init(
             preempt_mode,
             announce=lambda reason: stream.emit(events.PreemptionRequested, reason=reason),
             acknowledge=lambda: store.acknowledge_preemption(run.trial_id, run.run_id),
-            look=None if managed else _unmanaged_experiment.make_request_poll(store, trial),
+            look=None if managed else scripts.make_request_poll(store, trial),
         ),
         train=train,
         checkpoint=CheckpointContext(
@@ -338,18 +340,36 @@ def init(
     )
 
 
+def _open_run_store(info: ClusterInfo, trial: TrialInfo) -> TrackingStore:
+    """Open the tracking store for the reports of a run, which its runner writes as long as it lives.
+
+    Args:
+        info: task of this process.
+        trial: its trial.
+    """
+    path, url = os.environ.get(AGENT_SOCKET), info.master_url
+    if not path:
+        return open_store(url)
+    from det_core.tracking.remote import open_agent_store  # scripts by themselves do not need them
+    from det_core.tracking.remote._own_calls import OwnCalls
+
+    own = None if url == AGENT_URL else OwnCalls(partial(_open_for_run, info, trial))
+    return open_agent_store(path, url=url, own=own)
+
+
+def _open_for_run(info: ClusterInfo, trial: TrialInfo) -> tuple[TrackingStore, Caller]:
+    """Open the tracking store in place of a runner that is gone, with the rights of the run."""
+    from det_core.tracking.remote import Caller, RunAccess
+
+    store = open_existing_store(info.master_url)
+    run = RunAccess(trial.experiment_id, trial.trial_id, trial.trial_run_id, info.latest_checkpoint)
+    return store, Caller(user=store.experiment(trial.experiment_id).owner, run=run)
+
+
 def _make_output(trial: TrialInfo, config: Mapping[str, Any] | None) -> ScriptOutput:
     from det_core.core._script_output import ScriptOutput  # processes of a runner do not need it
 
     return ScriptOutput(trial, has_direction="smaller_is_better" in ((config or {}).get("searcher") or {}))
-
-
-def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a runner's config with the secrets of ``data``, which the trial's code reads.
-
-    Other secrets remain references.
-    """
-    return {**config, **resolve_secrets({"data": config.get("data")})}
 
 
 def _only_worker(settings: ExperimentSettings) -> DistributedContext:

@@ -9,9 +9,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from det_core.home import default_storage
+from det_core.interfaces.secrets import SECRET_REFERENCE, Secret, map_text
+from det_core.tracking.secret_files import resolve_secrets
 
 if TYPE_CHECKING:
-    from det_core.config import ExperimentConfig
+    from det_core.config import ExperimentConfig, Length
 
 _DEFAULTS: Mapping[str, Any] = {
     "name": None,
@@ -107,18 +109,22 @@ class ExperimentSettings:
     """Valid config.
 
     Attributes:
-        dumped: result of `ExperimentConfig.dump`.
+        dumped: result of `ExperimentConfig.dump`, in which secrets are masked for ``repr``.
         parsed: returns the config itself.
+        data: ``data`` of the config, with its secrets as plain text.
     """
 
     dumped: Mapping[str, Any]
     parsed: Callable[[], ExperimentConfig]
+    data: Mapping[str, Any]
 
     @property
-    def max_length(self) -> int | None:
-        """Return ``searcher.max_length`` without its unit."""
-        length: int | Mapping[str, int] | None = self.dumped["searcher"].get("max_length")
-        return next(iter(length.values())) if isinstance(length, Mapping) else length
+    def max_length(self) -> Length | None:
+        """Return ``searcher.max_length``, or None if the config has none."""
+        from det_core.config import Length  # few scripts need it
+
+        given = self.dumped["searcher"].get("max_length")
+        return None if given is None else Length.parse(given)
 
 
 def parse_settings(config: Mapping[str, Any]) -> ExperimentSettings:
@@ -132,8 +138,32 @@ def parse_settings(config: Mapping[str, Any]) -> ExperimentSettings:
     """
     from det_core.config import parse_config
 
-    parsed = parse_config(config)
-    return ExperimentSettings(parsed.dump(), lambda: parsed)
+    return settings_of(parse_config(config))
+
+
+def settings_of(config: ExperimentConfig) -> ExperimentSettings:
+    """Return the settings of a config that is parsed."""
+    return ExperimentSettings(config.dump(), lambda: config, config.data)
+
+
+def recorded_settings(config: Mapping[str, Any]) -> ExperimentSettings:
+    """Return the settings of a recorded config, which is valid and is parsed when somebody asks for the model.
+
+    The secrets of ``data``, which the trial's code reads, are filled in. Others remain references.
+
+    Args:
+        config: result of `ExperimentConfig.dump`, with references to secrets.
+    """
+    data = resolve_secrets({"data": config["data"]})["data"]
+
+    def fill(text: str) -> str:
+        return Secret(resolve_secrets(text)) if SECRET_REFERENCE.search(text) else text
+
+    return ExperimentSettings(
+        {**config, "data": map_text(config["data"], fill)},
+        cache(lambda: parse_settings({**config, "data": data}).parsed()),
+        data,
+    )
 
 
 def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
@@ -148,4 +178,4 @@ def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
         "reproducibility": {"experiment_seed": int(time.time()) % 2**32},
         "checkpoint_storage": _DEFAULTS["checkpoint_storage"] | default_storage(),
     }
-    return ExperimentSettings(dumped, cache(lambda: parse_settings(dumped).parsed()))
+    return recorded_settings(dumped)

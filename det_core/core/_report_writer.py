@@ -47,6 +47,7 @@ class ReportWriter:
         self._waiting: deque[Future[None]] = deque()
         self._error: Exception | None = None
         self._open = False
+        self._has_waited = False
         self._owner = OwnerProcess("the core context")
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -140,6 +141,13 @@ class ReportWriter:
         self._something.set()
 
     def _wait_for_room(self) -> None:
+        if not self._has_waited:
+            self._has_waited = True
+            _log.warning(
+                "%d reports wait for the tracking store, so reporting waits, too, and slows down training; report less "
+                "often",
+                _CAPACITY,
+            )
         while len(self._queue) >= _CAPACITY:
             self._raise_error()
             self._room.clear()

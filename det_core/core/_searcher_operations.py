@@ -170,7 +170,8 @@ class SearcherContext:
 
     def get_configured_units(self) -> Unit | None:
         """Return the unit of ``searcher.max_length`` in the config. None if it is a bare number, or missing."""
-        return self._settings.parsed().searcher.unit
+        length = self._settings.max_length
+        return length.unit if length else self._settings.parsed().searcher.unit
 
     def ordered(self) -> Length | None:
         """Return the length of the current operation. All workers must call this method, which is for frameworks.

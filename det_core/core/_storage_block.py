@@ -17,6 +17,8 @@ from det_core.tracking.secret_files import resolve_secrets
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
 """Names of storage plugins by URI scheme."""
+_DIRECTORY_KEYS = {"type", "container_path", "save_experiment_best", "save_trial_best", "save_trial_latest"}
+"""Keys of the default storage."""
 
 
 def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
@@ -30,11 +32,16 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
         StorageError: the plugin no longer accepts the recorded options.
         PluginError: the plugin is missing.
     """
+    whole = resolve_secrets({"checkpoint_storage": recorded})["checkpoint_storage"]
+    path = Path(whole.get("container_path") or "")
+    if whole.get("type") == "directory" and whole.keys() <= _DIRECTORY_KEYS and path.is_absolute():
+        from det_core.storage.directory import DirectoryStorage  # without plugins and the models of their configs
+
+        return DirectoryStorage(_Directory(path))
     from pydantic import ValidationError
 
     from det_core.config import CheckpointStorageConfig, explain_block
 
-    whole = resolve_secrets({"checkpoint_storage": recorded})["checkpoint_storage"]
     try:
         block = CheckpointStorageConfig.model_validate(whole)
     except ValidationError as error:
@@ -42,17 +49,6 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
     else:
         return storage.open_storage(block.type, block.options)
     raise StorageError(f"cannot open the recorded checkpoint_storage: {problems}")
-
-
-def open_default_storage(block: Mapping[str, Any]) -> StorageManager:
-    """Open the default storage without importing plugins or the models of their configs.
-
-    Args:
-        block: a ``checkpoint_storage`` block of type directory.
-    """
-    from det_core.storage.directory import DirectoryStorage
-
-    return DirectoryStorage(_Directory(Path(block["container_path"])))
 
 
 @dataclass(frozen=True)

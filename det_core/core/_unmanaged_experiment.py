@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from det_core.core._cluster_info import TrialInfo
 from det_core.core._distributed import DistributedContext
-from det_core.core._experiment_settings import ExperimentSettings, parse_settings
+from det_core.core._experiment_settings import ExperimentSettings, default_settings, parse_settings
 from det_core.core._signals import ScriptTerminated
+from det_core.core.event_stream import describe_error
 from det_core.errors import DetError, NoCheckpoint, StoreUnsuitable, TrackingError
 from det_core.home import user_name
 from det_core.interfaces.records import (
@@ -28,9 +29,9 @@ from det_core.interfaces.records import (
 )
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_lazy_store, open_store
-from det_core.tracking._open import file_url
-from det_core.tracking.secret_files import extract_secrets
+from det_core.tracking import open_store
+from det_core.tracking._open import file_url, open_existing_store
+from det_core.tracking.secret_files import extract_secrets, resolve_secrets
 
 if TYPE_CHECKING:
     from det_core.tracking._lease import Lease
@@ -127,6 +128,25 @@ def continued_config(experiment: ExperimentRecord, given: Mapping[str, Any] | No
     return recorded
 
 
+def make_settings(
+    resumed: ExperimentRecord | None, config: Mapping[str, Any] | None, storage: object, workers: int
+) -> ExperimentSettings:
+    """Return the settings of a script.
+
+    Args:
+        resumed: experiment that the script continues, or None for a new one.
+        config: config keys that the script passes, or None.
+        storage: storage of the checkpoints that the script passes, or None.
+        workers: number of workers.
+    """
+    if resumed:
+        recorded = continued_config(resumed, config, workers)
+        return parse_settings({**recorded, **resolve_secrets({"data": recorded.get("data")})})
+    if config or storage is not None:
+        return parse_settings(complete_config(config, workers))
+    return default_settings(complete_config(None, workers))
+
+
 def start_unmanaged_experiment(
     settings: ExperimentSettings,
     distributed: DistributedContext,
@@ -150,8 +170,12 @@ def start_unmanaged_experiment(
         recorded = _continue(store, settings, storage, resumed) if resumed else _record(store, settings)
         distributed.broadcast((store.url, recorded.trial, recorded.cluster_id, recorded.checkpoint))
         return recorded
+    from det_core.tracking.remote import open_remote_store  # the chief does not need them
+    from det_core.tracking.remote._own_calls import OwnCalls
+
     url, *rest = distributed.broadcast(None)
-    return RecordedScript(open_lazy_store(url), *rest)
+    calls = OwnCalls(lambda: (open_existing_store(url), None))
+    return RecordedScript(open_remote_store(calls.call, url=url, close=calls.close), *rest)
 
 
 def make_request_poll(store: TrackingStore, trial: TrialInfo) -> Callable[[], str | None]:
@@ -187,13 +211,6 @@ def end_unmanaged_experiment(
     store.set_trial_state(trial.trial_id, state, lease=lease)
     store.set_experiment_state(trial.experiment_id, state, lease=lease, error=reason)
     return state
-
-
-def describe_error(error: BaseException | None) -> str | None:
-    """Return an error as ``Class: message`` in one line, or None if it is none."""
-    if error is None or (isinstance(error, SystemExit) and not error.code):
-        return None
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _open() -> TrackingStore:
@@ -265,7 +282,7 @@ def _start_run(
     checkpoint: CheckpointRecord | None,
 ) -> RecordedScript:
     if settings.max_length:
-        store.set_searcher_operation(trial.id, settings.max_length, lease=lease.holder)
+        store.set_searcher_operation(trial.id, settings.max_length.value, lease=lease.holder)
     run = store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=lease.holder)
     store.set_experiment_state(trial.experiment_id, State.ACTIVE, lease=lease.holder)
     store.set_trial_state(trial.id, State.ACTIVE, lease=lease.holder)

@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_core import events, plugins, storage
-from det_core.core.recorded_storage import open_checkpoint_storage
-from det_core.errors import CheckpointNotFound, DetError, StorageError
+from det_core.errors import CheckpointNotFound, StorageError
 from det_core.interfaces.records import searcher_metric
 from det_core.interfaces.secrets import hide_secrets
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from det_core.core._observer_thread import ObserverThread
-    from det_core.interfaces.model_records import ModelVersionRecord
     from det_core.interfaces.observer import FetchFiles, Place
     from det_core.interfaces.records import CheckpointRecord, State, TrialRecord
     from det_core.interfaces.storage import StorageManager
@@ -29,6 +25,13 @@ _log = logging.getLogger("det.observers")
 
 END_TIMEOUT = 20.0
 """Seconds that the end of a process waits for all of its observers together."""
+
+
+def describe_error(error: BaseException | None) -> str | None:
+    """Return an error as ``Class: message`` in one line, or None if it is none."""
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 class EventStream:
@@ -227,74 +230,3 @@ def make_fetch_files(open_manager: Callable[[], StorageManager]) -> FetchFiles:
                 raise CheckpointNotFound(f"{path!r} of {storage_id} is not stored any more") from error
 
     return fetch_files
-
-
-class ClientEvents:
-    """Event streams of the experiments that a command or a call of the SDK works on, opened when they are needed.
-
-    At the end of the context, it ends their observers.
-
-    Args:
-        store: the tracking store.
-    """
-
-    def __init__(self, store: TrackingStore) -> None:
-        self._store = store
-        self._streams: dict[int, EventStream] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        for stream in self._streams.values():
-            stream.close()
-        self._streams = {}
-
-    def checkpoint_deleted(self, checkpoint: CheckpointRecord) -> None:
-        """Send the event that a checkpoint was deleted.
-
-        Args:
-            checkpoint: the checkpoint.
-        """
-        self._stream(checkpoint, self._store.trial(checkpoint.trial_id)).checkpoint_deleted(checkpoint)
-
-    def model_version_registered(self, model: str, version: ModelVersionRecord) -> None:
-        """Send the event that a checkpoint was registered as a version of a model.
-
-        Args:
-            model: name of the model.
-            version: the version.
-        """
-        checkpoint = self._store.checkpoint(version.checkpoint_uuid)
-        trial = self._store.trial(checkpoint.trial_id)
-        stream = self._stream(checkpoint, trial)
-        if not stream.has_receivers(events.ModelVersionRegistered):
-            return
-        try:
-            location = open_checkpoint_storage(self._store, checkpoint, chosen=True).location(checkpoint.uuid)
-        except DetError as error:  # the version is registered already
-            _log.warning("the location of checkpoint %s is unknown: %s", checkpoint.uuid, error)
-            location = ""
-        stream.emit(
-            events.ModelVersionRegistered,
-            trial_id=trial.id,
-            run_id=checkpoint.run_id,
-            hparams=trial.hparams,
-            model=model,
-            version=version.version,
-            storage_id=checkpoint.uuid,
-            location=location,
-        )
-
-    def _stream(self, checkpoint: CheckpointRecord, trial: TrialRecord) -> EventStream:
-        stream = self._streams.get(trial.experiment_id)
-        if stream is None:
-            stream = self._streams[trial.experiment_id] = EventStream(
-                "client",
-                cluster_id=self._store.cluster_id,
-                experiment_id=trial.experiment_id,
-                config=self._store.experiment(trial.experiment_id).config,
-                fetch_files=make_fetch_files(lambda: open_checkpoint_storage(self._store, checkpoint, chosen=True)),
-            )
-            stream.open()
-        return stream

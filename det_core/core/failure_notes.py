@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from det_core.disk_errors import explain_disk_error
 from det_core.owner_process import OwnerProcess
-from det_core.processes import process_has_ended
 
 NOTES_VARIABLE = "DET_FAILURE_NOTES_DIR"
 """Environment variable of workers with the directory for failure notes."""
@@ -196,6 +195,8 @@ def mark_worker_present(rank: int) -> Iterator[None]:
 
 def poll_worker_failures(directory: Path) -> bool:
     """Return whether a worker has failed. Write the failure notes of workers that died without one."""
+    from det_core.processes import process_has_ended  # workers do not need it
+
     for mark in directory.glob("*.present"):
         if process_has_ended(int(mark.stem)):
             with suppress(FileNotFoundError, ValueError):  # removed since, or not written yet

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from det_core.core.event_stream import ClientEvents
+from det_core.core.client_events import ClientEvents
 from det_core.errors import RecordNotFound
 from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._shared_store import StoredObject, open_shared_store

@@ -106,7 +106,7 @@ class LaunchRequest:
             or ``"det"`` for the launcher's own lines), and a line without its newline.
         call: function that executes a call of the tracking store for the workers of this run. It takes the method and
             its arguments and returns the answer, as `det_core.tracking.remote` encodes them. It may be called from any
-            thread. Workers call it if ``master_url`` in ``cluster.json`` is ``agent:``.
+            thread.
         env: variables to add to the environment of the processes.
         secrets: names of the secrets that the config refers to, mapped to their values. Launchers neither log them nor
             write them to files that others can read.

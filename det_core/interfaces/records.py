@@ -427,6 +427,17 @@ class Changes:
     """Ids of trials with new log lines."""
 
 
+def native_command(internal: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the path and the arguments of the script, or an empty tuple if no script called `create`.
+
+    Args:
+        internal: ``internal`` of the config.
+    """
+    native = (internal or {}).get("native")
+    command = native.get("command") if isinstance(native, dict) else None
+    return tuple(map(str, command)) if isinstance(command, (list, tuple)) else ()
+
+
 def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the searcher's metric from an experiment's config, and whether smaller values are better.
 

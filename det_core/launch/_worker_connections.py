@@ -21,13 +21,13 @@ class WorkerConnections:
 
     Args:
         path: path of the socket.
-        call: function that has a call of the tracking store executed. None refuses such calls.
+        call: function that has a call of the tracking store executed.
 
     Raises:
         OSError: the socket could not be opened.
     """
 
-    def __init__(self, path: Path, call: StoreCall | None = None) -> None:
+    def __init__(self, path: Path, call: StoreCall) -> None:
         self._call = call
         self._preempting = False
         self._closing = threading.Event()

@@ -8,20 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import BaseModel, ValidationError
-
-from det_core.config import DistributedConfig, ExperimentConfig, explain_block, is_command
 from det_core.core import DistributedContext, failure_notes
 from det_core.core._cluster_info import get_cluster_info
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, LaunchError
-from det_core.interfaces.backend import Backend
-from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
-from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.specs import BackendSpec, FrameworkSpec
 from det_core.tracking.secret_files import resolve_secrets
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from det_core.config import ExperimentConfig
+    from det_core.interfaces.backend import Backend
     from det_core.trial import TrialContext
 
 BACKEND_VARIABLE = "DET_BACKEND"
@@ -53,6 +51,8 @@ def choose_backend(config: ExperimentConfig, framework: str | None, environ: Map
         InvalidExperimentException: no suitable backend is installed, or several are and the choice is not clear.
         PluginError: there is no plugin with the configured name.
     """
+    from det_core.config import is_command  # workers do not choose
+
     named, slots = config.distributed and config.distributed.backend, config.resources.slots_per_trial
     if named:
         return _find(named)
@@ -95,6 +95,10 @@ def parse_options(name: str, block: Mapping[str, Any]) -> BaseModel:
     Raises:
         ConfigError: options are invalid. The error lists all of them.
     """
+    from pydantic import ValidationError  # workers of trials with one slot have no options
+
+    from det_core.config import DistributedConfig, explain_block
+
     try:
         return DistributedConfig.model_validate({**block, "backend": name}).options
     except ValidationError as error:
@@ -223,6 +227,9 @@ def _started_by() -> str:
 
 
 def _none_installed(slots: int, framework: str | None) -> str:
+    from det_core.package_commands import package_command  # not for workers
+    from det_core.plugins._known_distributions import DISTRIBUTIONS
+
     suitable = f" that adapts {framework!r}" if framework else ""
     commands = " or ".join(
         package_command("install", distribution) for distribution in DISTRIBUTIONS["backend"].values()

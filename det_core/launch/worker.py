@@ -12,6 +12,7 @@ from det_core import LOG_FORMAT, core
 from det_core.core import failure_notes
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
+from det_core.interfaces.records import native_command
 from det_core.launch import backends
 from det_core.launch._stuck_workers import name_stuck_workers
 from det_core.owner_process import OwnerProcess
@@ -45,12 +46,13 @@ def main(entrypoint: str | None = None) -> int:
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief logs for all workers
         with failure_notes.mark_worker_present(rank or 0), core.init(distributed=distributed) as context:
-            if context.config.debug:
+            config = context._settings.dumped
+            if config["debug"]:
                 logging.getLogger().setLevel(logging.DEBUG)
-            if context.config.profiling.enabled:
+            if config["profiling"]["enabled"]:
                 context.profiler.on()
             timeout = backends.distributed_block().get("timeout") if distributed else None
-            trial_class = load_trial_class(entrypoint or str(context.config.entrypoint), context.config.script)
+            trial_class = load_trial_class(entrypoint or str(config["entrypoint"]), native_command(config["internal"]))
             framework = framework_of(trial_class)
             backends.check_slots(framework, context.distributed.size, os.environ.get(backends.BACKEND_VARIABLE))
             with refused_exits(), name_stuck_workers(distributed, timeout):

@@ -15,7 +15,7 @@ _TIMEOUT = 60
 # A plugin may print while it is imported or at exit.
 _SCRIPT = """
 import importlib, json, os, sys, time
-import det_core.config, det_core.core, det_core.specs, det_core.trial
+import det_core.config._experiment, det_core.core, det_core.specs, det_core.trial
 from det_core.plugins import hookimpl
 before, begin = set(sys.modules), time.process_time()
 importlib.import_module(sys.argv[1])

@@ -18,8 +18,6 @@ import pluggy
 
 from det_core import hookspecs
 from det_core.errors import DetError, PluginClash, PluginError, PluginNotFound
-from det_core.package_commands import adapt_install_command, package_command
-from det_core.plugins._known_distributions import DISTRIBUTIONS, SUBSTITUTES
 from det_core.plugins._target_checks import (
     answer_mismatch,
     config_model_mismatch,
@@ -28,7 +26,6 @@ from det_core.plugins._target_checks import (
     signature_mismatch,
     target_mismatch,
 )
-from det_core.similar_names import suggest_name
 from det_core.specs import (
     API,
     BackendSpec,
@@ -320,6 +317,8 @@ class Registry:
         callers = {caller.name: caller for caller in self._manager.get_hookcallers(module) or ()}
         unknown = sorted(name for name, caller in callers.items() if not caller.has_spec())
         if unknown:
+            from det_core.similar_names import suggest_name
+
             hint = suggest_name(unknown[0], hooks) or "; det_core.hookspecs lists the hooks"
             raise _IncompatibleError(f"it implements {', '.join(unknown)}, which this det-core does not have{hint}")
         unmarked = [name for name in hooks if name not in callers and callable(getattr(module, name, None))]
@@ -353,6 +352,10 @@ class Registry:
         return [(spec, report) for spec, report in self._offers(kind) if spec.name == name]
 
     def _why_missing(self, kind: str, name: str) -> str:
+        from det_core.package_commands import package_command  # a process without errors needs none of these
+        from det_core.plugins._known_distributions import DISTRIBUTIONS, SUBSTITUTES
+        from det_core.similar_names import suggest_name
+
         known = DISTRIBUTIONS.get(kind, {})
         installed = ", ".join(self.names(kind)) or "none"
         reason = f"no installed plugin offers the {_words(kind)} {name!r} (installed: {installed})"
@@ -372,6 +375,8 @@ class Registry:
         try:
             return import_target(target)
         except Exception as error:
+            from det_core.package_commands import adapt_install_command
+
             hint = f" To install what it needs: {adapt_install_command(spec.install)}." if spec.install else ""
             raise PluginError(
                 f"plugin {self.owner(spec)} failed to load {spec.name!r} from {target!r}: "

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.checkpoint_retention import find_warm_start_sources
-from det_core.core.event_stream import ClientEvents
+from det_core.core.client_events import ClientEvents
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore

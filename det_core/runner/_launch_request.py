@@ -49,7 +49,8 @@ def build_launch_request(
     Raises:
         InvalidExperimentException, PluginError: as `det_core.launch.backends.choose_backend`.
     """
-    worker = Caller(user=experiment.owner, run=RunAccess(trial.experiment_id, trial.id, run.run_id))
+    access = RunAccess(trial.experiment_id, trial.id, run.run_id, latest.uuid if latest else None)
+    worker = Caller(user=experiment.owner, run=access)
     environment = config.environment.environment_variables.for_device(launcher.device())
     return LaunchRequest(
         key=f"{store.cluster_id}-trial-{trial.id}",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from det_core.tracking._lazy_store import open_lazy_store as open_lazy_store
     from det_core.tracking._open import AGENT_URL as AGENT_URL
     from det_core.tracking._open import default_url as default_url
     from det_core.tracking._open import det_command as det_command
@@ -22,7 +21,6 @@ _EXPORTS = {
     "is_server_url": "det_core.tracking._open",
     "default_url": "det_core.tracking._open",
     "det_command": "det_core.tracking._open",
-    "open_lazy_store": "det_core.tracking._lazy_store",
     "open_store": "det_core.tracking._open",
 }
 

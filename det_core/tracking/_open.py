@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from det_core.errors import TrackingError
+from det_core.errors import StoreUnsuitable, TrackingError
 from det_core.home import default_master, home_directory
 
 if TYPE_CHECKING:
@@ -52,6 +53,25 @@ def open_store(url: str | None = None, *, wait: float = 60.0) -> TrackingStore:
     from det_core.tracking._sql_store import SqlTrackingStore
 
     return SqlTrackingStore(_database(url, wait))
+
+
+def open_existing_store(url: str) -> TrackingStore:
+    """Open a tracking store that another process has created.
+
+    Args:
+        url: as for `open_store`.
+
+    Raises:
+        StoreUnsuitable: the database is a file that does not exist on this host.
+        TrackingError: as `open_store`.
+    """
+    file = database_file(url)
+    if file and not file.exists():
+        raise StoreUnsuitable(
+            f"the tracking store {url} is a file that does not exist on {socket.gethostname()}: "
+            "report on the chief (rank 0) only, or use a PostgreSQL database"
+        )
+    return open_store(url)
 
 
 def is_server_url(url: str) -> bool:

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from det_core.errors import InvalidTrial
-from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
-from det_core.similar_names import suggest_name
 from det_core.specs import FrameworkSpec
 from det_core.trial import _class_from_script
 from det_core.trial._trial_class import Trial
@@ -41,6 +39,8 @@ def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if missing.partition(".")[0] != module_name.partition(".")[0]:
+            from det_core.package_commands import package_command
+
             package = missing.partition(".")[0]
             command = package_command("install", package.replace("_", "-"))
             hint = f"; try: {command}" if package.startswith("det_") else ""
@@ -51,6 +51,8 @@ def load_trial_class(entrypoint: str, command: Sequence[str] = ()) -> type[Trial
             f"entrypoint {entrypoint!r}: there is no module {missing!r} in the context directory; {expected}"
         ) from error
     if trial_class is None:
+        from det_core.similar_names import suggest_name
+
         classes = [name for name, value in vars(sys.modules[module_name]).items() if isinstance(value, type)]
         raise InvalidTrial(
             f"entrypoint {entrypoint!r}: the module {module_name!r} has no {class_name!r}; {expected}"
@@ -81,6 +83,8 @@ def framework_of(trial_class: type[Trial]) -> FrameworkSpec:
     mro = [f"{base.__module__}.{base.__qualname__}" for base in trial_class.__mro__]
     name = plugin_registry().choose("det_choose_framework", mro=mro)
     if name is None:
+        from det_core.package_commands import package_command
+
         known = ", ".join(plugin_registry().names("framework"))
         installed = known or f"none, try: {package_command('install', 'det-torch')}"
         raise InvalidTrial(f"no installed framework trains {mro[0]}, a {mro[1]} (installed: {installed})")

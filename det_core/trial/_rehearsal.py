@@ -17,7 +17,6 @@ from det_core.core import CheckpointContext
 from det_core.core.rank_agreement import RankGroup
 from det_core.errors import CommError, InvalidExperimentException, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
-from det_core.metric_directions import suggest_metric
 from det_core.scratch import scratch_directory
 from det_core.trial._training_plan import TrainingPlan
 
@@ -65,6 +64,8 @@ def rehearse_trial(adapter: TrialAdapter, checkpoint: CheckpointContext, ranks: 
                 f"the rehearsal before the first batch could not store a checkpoint: {error}"
             ) from error
         if metrics is not None and plan.metric is not None and plan.metric not in metrics:
+            from det_core.metric_directions import suggest_metric
+
             names = ", ".join(map(repr, metrics))
             raise InvalidTrial(
                 f"searcher.metric is {plan.metric!r}, but the validation metrics are {names}; change it in the config, "

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from det_core.config import ExperimentConfig, Length, Unit
+from det_core.config import Length, Unit
 from det_core.errors import InvalidExperimentException
+
+if TYPE_CHECKING:
+    from det_core.config import ExperimentConfig
 
 Period: TypeAlias = Length | tuple[Length, ...]
 """Regular period (0 stands for never before the end), or a sequence of points."""
@@ -55,34 +59,35 @@ class TrainingPlan:
         return 0 if has_period or self.checkpoint_policy == "none" else self.checkpoint_interval
 
     @classmethod
-    def of(cls, config: ExperimentConfig, ordered: Length | None) -> TrainingPlan:
+    def of(cls, config: ExperimentConfig | Mapping[str, Any], ordered: Length | None) -> TrainingPlan:
         """Derive the plan from a config.
 
         Args:
-            config: config of the experiment.
+            config: config of the experiment, or its dump.
             ordered: length that the search asks for at present, or None to use the config's.
 
         Raises:
             InvalidExperimentException: neither of them sets a length.
         """
-        searcher = config.searcher
-        length = ordered or searcher.max_length
-        if not isinstance(length, Length):
+        keys = config if isinstance(config, Mapping) else config.dump()
+        searcher = keys["searcher"]
+        length = ordered or searcher.get("max_length")
+        if length is None:
             raise InvalidExperimentException(
-                f"searcher {searcher.name!r} has no max_length; for example: max_length: {{batches: 1000}}"
+                f"searcher {searcher['name']!r} has no max_length; for example: max_length: {{batches: 1000}}"
             )
         return cls(
-            length=length,
-            reporting=Length(config.scheduling_unit, Unit.BATCHES),
-            validation=config.min_validation_period,
-            checkpoint=config.min_checkpoint_period,
-            checkpoint_interval=config.checkpoint_interval,
-            checkpoint_policy=config.checkpoint_policy,
-            initial_validation=config.perform_initial_validation,
-            rehearsal=config.rehearsal,
-            stop_on_nan=config.stop_on_nan,
+            length=Length.parse(length),
+            reporting=Length(keys["scheduling_unit"], Unit.BATCHES),
+            validation=Length.parse(keys["min_validation_period"]),
+            checkpoint=Length.parse(keys["min_checkpoint_period"]),
+            checkpoint_interval=keys["checkpoint_interval"],
+            checkpoint_policy=keys["checkpoint_policy"],
+            initial_validation=keys["perform_initial_validation"],
+            rehearsal=keys["rehearsal"],
+            stop_on_nan=keys["stop_on_nan"],
             # Without a search, nothing but the best checkpoint needs the metric.
-            metric=searcher.metric if ordered or config.checkpoint_policy == "best" else None,
-            smaller_is_better=searcher.smaller_is_better,
-            checkpoint_code=config.checkpoint_code,
+            metric=searcher["metric"] if ordered or keys["checkpoint_policy"] == "best" else None,
+            smaller_is_better=searcher["smaller_is_better"],
+            checkpoint_code=keys["checkpoint_code"],
         )

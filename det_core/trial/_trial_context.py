@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from det_core.config import ExperimentConfig, parse_config, sample_hyperparameters
 from det_core.core import Context, DistributedContext, single_process
+from det_core.core._experiment_settings import ExperimentSettings, settings_of
 from det_core.errors import InvalidExperimentException
-from det_core.trial._old_environment import OldConfig, OldEnvironment
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from det_core.config import ExperimentConfig
+    from det_core.trial._old_environment import OldEnvironment
 
 _NOT_IN_FROM_CONFIG = ("bind_mounts", "checkpoint_storage", "environment", "resources", "optimizations")
 """Config keys that `TrialContext.from_config` ignores."""
@@ -32,7 +35,7 @@ class TrialContext:
     """Context that a trial's ``__init__`` receives. Created by `from_config` or by the framework.
 
     Args:
-        config: config of the experiment.
+        config: config of the experiment, or its settings.
         hparams: hyperparameters of the trial.
         trial_id: id of the trial in the tracking store, or 0.
         experiment_id: id of the experiment in the tracking store, or 0.
@@ -40,7 +43,6 @@ class TrialContext:
         distributed: workers of the trial.
 
     Attributes:
-        config: config of the experiment.
         distributed: workers of the trial.
         training_length: number of batches of the whole training, or None before the training loop exists.
     """
@@ -50,7 +52,7 @@ class TrialContext:
     def __init__(
         self,
         *,
-        config: ExperimentConfig,
+        config: ExperimentConfig | ExperimentSettings,
         hparams: Mapping[str, Any],
         trial_id: int,
         experiment_id: int,
@@ -58,7 +60,7 @@ class TrialContext:
         distributed: DistributedContext,
     ) -> None:
         self.distributed = distributed
-        self.config = config
+        self._settings = config if isinstance(config, ExperimentSettings) else settings_of(config)
         self._hparams = dict(hparams)
         self._trial_id = trial_id
         self._experiment_id = experiment_id
@@ -77,6 +79,8 @@ class TrialContext:
         Raises:
             ConfigError: the config is invalid.
         """
+        from det_core.config import parse_config, sample_hyperparameters  # workers do not need them
+
         kept = {key: value for key, value in config.items() if key not in _NOT_IN_FROM_CONFIG}
         parsed = parse_config({"searcher": DEFAULT_SEARCHER, **kept})
         seed = parsed.reproducibility.experiment_seed
@@ -115,7 +119,7 @@ class TrialContext:
             hparams: hyperparameters in place of those that ``core`` has.
         """
         return cls(
-            config=core.config,
+            config=core._settings,
             hparams=core.trial.hparams if hparams is None else hparams,
             trial_id=core.trial.trial_id,
             experiment_id=core.trial.experiment_id,
@@ -123,9 +127,16 @@ class TrialContext:
             distributed=core.distributed,
         )
 
+    @property
+    def config(self) -> ExperimentConfig:
+        """Config of the experiment."""
+        return self._settings.parsed()
+
     @cached_property
     def env(self) -> OldEnvironment:
         """Facts about the trial for code of earlier releases. New code uses the methods of the context."""
+        from det_core.trial._old_environment import OldConfig, OldEnvironment  # only code of earlier releases asks
+
         return OldEnvironment(
             experiment_config=OldConfig(self.get_experiment_config()),
             hparams=self.get_hparams(),
@@ -139,11 +150,11 @@ class TrialContext:
 
     def get_experiment_config(self) -> dict[str, Any]:
         """Return the complete experiment config, defaults included."""
-        return self.config.dump()
+        return deepcopy(dict(self._settings.dumped))
 
     def get_data_config(self) -> dict[str, Any]:
         """Return ``data`` from the config, whose contents users define."""
-        return dict(self.config.data)
+        return dict(self._settings.data)
 
     def get_experiment_id(self) -> int:
         """Return the experiment's id in the tracking store."""
@@ -208,7 +219,7 @@ class TrialContext:
 
     def batches_per_epoch(self) -> int | None:
         """Return the number of batches in ``records_per_epoch``, or None if the config does not set it."""
-        records = self.config.records_per_epoch
+        records = self._settings.dumped["records_per_epoch"]
         return max(records // self.get_global_batch_size(), 1) if records else None
 
     def get_stop_requested(self) -> bool:

@@ -15,18 +15,14 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from det_core.core import Context, EarlyExitReason
-from det_core.core.checkpoint_retention import find_needed
-from det_core.core.context_dir import context_files
 from det_core.core.non_finite_metrics import stays_non_finite
 from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import CheckpointCorrupt, DetError, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import TRAINING_STATE
-from det_core.metric_directions import suggest_metric
 from det_core.storage import read_object
+from det_core.tracking.remote._codecs import load_record
 from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._checkpoint_timer import CheckpointTimer
 from det_core.trial._rehearsal import rehearse_trial
@@ -76,9 +72,8 @@ class Progress:
             return None
         state = read_object(file)
         try:
-            TypeAdapter(cls).validate_json(file.read_bytes(), strict=True)
-            return cls(**state)  # refuses unknown names
-        except (TypeError, ValidationError) as error:
+            return load_record(cls, state, is_exact=True)
+        except TypeError as error:
             expected = ", ".join(f"{one.name}: {one.type}" for one in fields(cls))
             raise CheckpointCorrupt(
                 f"{file} is damaged: expected an object of {expected}; found {state!r:.200}"
@@ -119,7 +114,7 @@ class TrialLoop:
         self._adapter = adapter
         self._core = core
         self._context = context
-        self._plan = plan or TrainingPlan.of(core.config, core.searcher.ordered() if core.info else None)
+        self._plan = plan or TrainingPlan.of(core._settings.dumped, core.searcher.ordered() if core.info else None)
         self._latest = latest or core.latest_checkpoint
         self._progress = Progress(core.trial.trial_id, trial_seed=context.get_trial_seed())
         self._checkpointed_at = -1
@@ -130,7 +125,7 @@ class TrialLoop:
         """Number of batches trained whose metrics the adapter has not returned yet."""
         # Listed at the start: later the directory has what training wrote, too.
         self._directory = Path.cwd()
-        self._code = list(context_files(self._directory)) if self._plan.checkpoint_code else []
+        self._code = _list_code(self._directory) if self._plan.checkpoint_code else []
         self._ranks = all_ranks_group(core.distributed)
         self._saver = CheckpointSaver(core.checkpoint, self._saved, self._ranks)
         self._timer = CheckpointTimer(self._plan.longest_interval)
@@ -223,7 +218,7 @@ class TrialLoop:
         if self._core.distributed.size == 1:
             return own
         of_ranks: list[list[dict[str, Any]]] = self._core.distributed.allgather(own)
-        if not self._core.config.optimizations.average_training_metrics:
+        if not self._core._settings.dumped["optimizations"]["average_training_metrics"]:
             return of_ranks[0]
         return [merge_rank_metrics(rows) for rows in zip(*of_ranks, strict=True)]
 
@@ -304,7 +299,8 @@ class TrialLoop:
                 )
 
     def _warn_of_epoch_length(self, batches: int | None) -> None:
-        records, size = self._core.config.records_per_epoch, self._context.get_hparams().get("global_batch_size")
+        records = self._core._settings.dumped["records_per_epoch"]
+        size = self._context.get_hparams().get("global_batch_size")
         # The data may end with an incomplete batch.
         if records and batches and isinstance(size, int) and size and abs(records // size - batches) > 1:
             _log.warning(
@@ -359,6 +355,8 @@ class TrialLoop:
             return True
         value = metrics.get(name)
         if isinstance(value, bool) or not isinstance(value, Real):
+            from det_core.metric_directions import suggest_metric
+
             raise InvalidTrial(
                 f"searcher.metric is {name!r}, but the validation metrics are {dict(metrics)!r}; expected a "
                 "number under that name: return it from the trial's evaluation, or change the config"
@@ -402,13 +400,15 @@ class TrialLoop:
         self._adapter.saved(storage_id)
         if self._is_timed:
             self._timed.append(storage_id)
-            storage = self._core.config.checkpoint_storage
-            if len(self._timed) > max(storage.save_trial_latest if storage else 0, _FEWEST_TIMED):
+            storage = self._core._settings.dumped["checkpoint_storage"]
+            if len(self._timed) > max(storage["save_trial_latest"], _FEWEST_TIMED):
                 self._remove(self._timed.pop(0))
 
     def _remove(self, storage_id: str) -> None:
         """Remove a checkpoint unless something else needs it. An error must not cost the training."""
         if self._ranks.is_chief:
+            from det_core.core.checkpoint_retention import find_needed  # few trials need it
+
             try:
                 if storage_id not in find_needed(self._core._store, self._core.trial.experiment_id):
                     self._core.checkpoint.delete(storage_id)
@@ -435,6 +435,12 @@ class TrialLoop:
                 self._checkpointed_at = saved.batches_trained
                 if saved.stop_requested:
                     self._context.set_stop_requested(True)
+
+
+def _list_code(directory: Path) -> list[str]:
+    from det_core.core.context_dir import context_files  # few trials need it
+
+    return list(context_files(directory))
 
 
 def _write(write: Callable[[Path], None], state: str, source: Path, code: Sequence[str], path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 from det_core import core, events
 from det_core.config import parse_config
 from det_core.core import _observer_thread, event_stream
-from det_core.core.event_stream import ClientEvents, EventStream, make_fetch_files
+from det_core.core.client_events import ClientEvents
+from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.errors import CheckpointNotFound, StorageError
 from det_core.interfaces.records import LogLine, State
 from det_core.plugins import Registry

@@ -169,15 +169,18 @@ from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import TrainContext
 from det_core.core.event_stream import EventStream
 from det_core.interfaces.records import Run
-from det_core.tracking import open_lazy_store
+from det_core.tracking import open_store
+from det_core.tracking.remote import open_remote_store
+from det_core.tracking.remote._own_calls import OwnCalls
 
-rank, store = int(sys.argv[1]), open_lazy_store(sys.argv[2])
+rank, calls = int(sys.argv[1]), OwnCalls(lambda: (open_store(sys.argv[2]), None))
+store = open_remote_store(calls.call, url=sys.argv[2], close=calls.close)
 tensorboard = TensorboardDirectory(TensorboardMode.MANUAL, None, "local", "x", rank=rank)
 run = Run(trial_id=1, run_id=1, allocation_id="")
 stream = EventStream("worker", cluster_id="", experiment_id=1, config={}, fetch_files=None)
 train = TrainContext(store, run, 1, "loss", smaller_is_better=True, tensorboard=tensorboard, stream=stream)
 train._start()
-assert store._store is None
+assert calls._opened is None
 for step in range(300):
     train.report_metrics(f"rank{rank}", step, {"loss": step})
     train.report_training_metrics(step, {f"loss{rank}": step})
@@ -228,7 +231,9 @@ class Sink:
         self.got += [report.steps_completed for report in reports]
 
 
-def test_a_full_queue_makes_the_reporter_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_makes_the_reporter_wait(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(_report_writer, "_CAPACITY", 10)
     monkeypatch.setattr(_report_writer, "_BATCH", 4)
     sink = Sink()
@@ -245,6 +250,7 @@ def test_a_full_queue_makes_the_reporter_wait(monkeypatch: pytest.MonkeyPatch) -
     assert done.wait(60)
     sink.writer.close()
     assert sink.got == list(range(100))
+    assert [record.message.partition(",")[0] for record in caplog.records] == ["10 reports wait for the tracking store"]
 
 
 def test_the_latest_value_follows_the_reports_before_it() -> None:

@@ -16,21 +16,31 @@ from typing import Any
 
 import pytest
 
+from det_core.config import parse_config
 from det_core.core.agent_channel import PREEMPT, SOCKET, AgentChannel
-from det_core.errors import RecordNotFound, TrackingError
+from det_core.errors import RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.launcher import PYTHON, Exit, LaunchRequest
-from det_core.interfaces.records import CheckpointState
+from det_core.interfaces.records import CheckpointState, MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.node_agent import AllocatedNode, NodeAgent
 from det_core.runner._launch_request import build_run_info
-from det_core.tracking import AGENT_URL, open_lazy_store, open_store
-from det_core.tracking.remote import Caller, RunAccess, StoreCall, _agent_socket, answer_call
+from det_core.testing.launcher._watched_launch import refuse_calls
+from det_core.tracking import AGENT_URL, open_store
+from det_core.tracking.remote import (
+    Caller,
+    RunAccess,
+    StoreCall,
+    _agent_socket,
+    answer_call,
+    open_agent_store,
+)
+from det_core.tracking.remote._own_calls import OwnCalls
 
 from ..waiting import wait_for
 
-Listen = Callable[[StoreCall | None], WorkerConnections]
+Listen = Callable[[StoreCall], WorkerConnections]
 
 
 @pytest.fixture
@@ -53,7 +63,7 @@ def listen(path: Path) -> Iterator[Listen]:
     """Return a function that starts to listen."""
     opened: list[WorkerConnections] = []
 
-    def start(call: StoreCall | None) -> WorkerConnections:
+    def start(call: StoreCall) -> WorkerConnections:
         opened.append(WorkerConnections(path, call))
         return opened[-1]
 
@@ -119,16 +129,9 @@ def test_requests_for_preemption_arrive_beside_calls(
     assert requests == ["runner"]
 
 
-def test_an_agent_without_a_tracking_store_says_so(listen: Listen) -> None:
-    connections = listen(None)
-    with pytest.raises(TrackingError, match=r"forwards no calls of the tracking store.*get_cluster_info\(\)"):
-        open_store(AGENT_URL)
-    connections.preempt()
-
-
 def test_a_process_without_an_agent_gets_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TrackingError, match=f"the agent of this node.* is gone .{path}: .*No such file"):
-        open_lazy_store(AGENT_URL).experiments()
+        open_store(AGENT_URL).experiments()
     monkeypatch.delenv(SOCKET)
     with pytest.raises(TrackingError, match=f"{SOCKET} is not set; use it only in the processes of a trial"):
         open_store(AGENT_URL)
@@ -145,29 +148,30 @@ def test_an_error_on_the_way_to_the_store_is_the_answer(listen: Listen) -> None:
                 store.experiments()
 
 
-def test_a_call_whose_answer_is_lost_is_not_repeated(listen: Listen, record: TrackingStore) -> None:
+def test_a_call_whose_answer_is_lost_is_repeated_and_takes_effect_once(listen: Listen, record: TrackingStore) -> None:
     calls: list[str] = []
     connections: list[WorkerConnections] = []
 
     def call(method: str, body: bytes) -> bytes:
         calls.append(method)
         answer = answer_call(record, method, body)
-        if len(calls) == 1:
+        if len(calls) == 2:
             (client,) = connections[0]._clients
             client.shutdown(socket.SHUT_RDWR)
         return answer
 
     connections.append(listen(call))
     with open_store(AGENT_URL) as store:
-        with pytest.raises(TrackingError, match="is gone .* before it answered create_experiment, so the call may"):
-            store.create_experiment(config={})
-        assert len(store.experiments()) == 1  # on a new connection
-    assert calls == ["create_experiment", "experiments"]
+        assert store.experiments() == []
+        assert store.create_experiment(config={}).id == 1
+    assert calls == ["experiments", "create_experiment", "create_experiment"]
+    assert len(record.experiments()) == 1
 
 
 def test_a_call_that_could_not_be_sent_uses_a_new_connection(listen: Listen, record: TrackingStore) -> None:
     connections = listen(partial(answer_call, record))
     with open_store(AGENT_URL) as store:
+        assert store.experiments() == []
         (client,) = connections._clients
         client.shutdown(socket.SHUT_RDWR)
         assert store.create_experiment(config={}).id == 1
@@ -191,6 +195,88 @@ def test_a_call_without_an_answer_ends_at_the_time_limit(
             store.trials(1)
         released.set()
         assert store.experiments() == []  # and not the late answer
+
+
+@pytest.fixture
+def run(record: TrackingStore) -> RunAccess:
+    """Return a run that is recorded."""
+    trial = record.create_trial(record.create_experiment(config={}).id, hparams={}, seed=0)
+    return RunAccess(trial.experiment_id, trial.id, record.start_run(trial.id, allocation_id="a").run_id)
+
+
+def report(run: RunAccess, step: int) -> MetricsReport:
+    """Return a report that cannot be written twice."""
+    return MetricsReport(
+        trial_id=run.trial_id,
+        run_id=run.run_id,
+        group="training",
+        steps_completed=step,
+        metrics={"loss": 1.0},
+        batch_metrics=[{"loss": 1.0}],
+    )
+
+
+def own_calls(record: TrackingStore, run: RunAccess) -> OwnCalls:
+    """Return the calls of a run that its worker executes itself."""
+    return OwnCalls(lambda: (open_store(record.url), Caller(user="", run=run)))
+
+
+def reported_steps(record: TrackingStore, run: RunAccess) -> list[int]:
+    """Return the steps of the reports of a run in the tracking store."""
+    return [one.steps_completed for one in record.metrics(run.trial_id, group="training")]
+
+
+@pytest.mark.parametrize("when", ["before a call", "before its execution", "after its execution"])
+def test_workers_write_to_the_store_themselves_once_their_runner_is_gone(
+    listen: Listen, record: TrackingStore, path: Path, run: RunAccess, when: str
+) -> None:
+    connections: list[WorkerConnections] = []
+
+    def call(method: str, body: bytes) -> bytes:
+        if when == "before its execution":
+            connections[0].disconnect()
+            return b""
+        answer = answer_call(record, method, body)
+        if when == "after its execution":
+            connections[0].disconnect()
+        return answer
+
+    connections.append(listen(call))
+    with open_agent_store(str(path), url=record.url, own=own_calls(record, run)) as store:
+        store.report_metrics([report(run, 1)])
+        if when == "before a call":
+            connections[0].disconnect()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda step: store.report_metrics([report(run, step)]), range(2, 10)))
+        assert store.trial(run.trial_id).id == run.trial_id
+        assert reported_steps(record, run) == list(range(1, 10))
+        with pytest.raises(TrackingError, match=r"may not call create_experiment"):
+            store.create_experiment(config={})
+        record.start_run(run.trial_id, allocation_id="b")
+        with pytest.raises(StaleRun):
+            store.report_metrics([report(run, 10)])
+
+
+def test_a_runner_that_hangs_executes_no_call_that_its_worker_has_executed(
+    listen: Listen, record: TrackingStore, path: Path, run: RunAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_agent_socket, "_MARGIN", 0.1)
+    released, answers = threading.Event(), list[bytes]()
+
+    def call(method: str, body: bytes) -> bytes:
+        released.wait(60)
+        answers.append(answer_call(record, method, body))
+        return answers[0]
+
+    connections = listen(call)
+    with open_agent_store(str(path), url=record.url, own=own_calls(record, run), wait=0.1) as store:
+        store.report_metrics([report(run, 1)])
+        store.report_metrics([report(run, 2)])
+    released.set()
+    connections.close()
+    assert reported_steps(record, run) == [1, 2]
+    assert len(answers) == 1
+    assert b"arrived after call" in answers[0]
 
 
 def test_a_call_that_is_too_long_is_refused_and_ends_the_connection(
@@ -223,7 +309,7 @@ def test_workers_wait_while_their_agent_lacks_resources(
         refused.set()
         raise error
 
-    connections = listen(None)
+    connections = listen(refuse_calls)
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         with monkeypatch.context() as scarce:
             scarce.setattr(*step, refuse)
@@ -282,7 +368,7 @@ def start_worker(record: TrackingStore, code: str, directory: Path) -> tuple[Nod
     record.set_searcher_operation(trial.id, 300)
     run = record.start_run(trial.id, allocation_id="a")
     caller = Caller(user=experiment.owner, run=RunAccess(experiment.id, trial.id, run.run_id))
-    info = build_run_info(record, config, trial, run, None)
+    info = build_run_info(record, parse_config(config).dump(), trial, run, None)
     info["cluster.json"] |= {"master_url": AGENT_URL}
     (directory / "code").mkdir()
     output: list[str] = []

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -365,9 +366,11 @@ def test_an_experiment_can_be_resumed_after_sigkill_of_its_runner(store: Trackin
     with pytest.raises(ExperimentBusy, match=f"det experiment pause {experiment.id}"):
         Lease(store, experiment.id)
     wait_for(lambda: bool(store.checkpoints(experiment_id=experiment.id)))
-    holder = store.lease_holder(experiment.id)
+    holder, killed_at = store.lease_holder(experiment.id), datetime.now(timezone.utc)
     assert holder
     kill_for_good(int(holder.rsplit(":", 3)[1]))
+    # The worker records its last checkpoint without a runner.
+    wait_for(lambda: store.checkpoints(experiment_id=experiment.id)[-1].time > killed_at)
     assert run(store, experiment) is State.COMPLETED
     trial = the_trial(store, experiment)
     assert trial.run_id == 2

@@ -25,7 +25,7 @@ from det_core.home import home_directory
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing._small_disk import fill_disk, remount_read_only, small_disk
-from det_core.tracking import _schema, _sqlite, open_lazy_store, open_store
+from det_core.tracking import _schema, _sqlite, open_store
 from det_core.tracking._open import file_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._postgresql import Postgresql
@@ -85,7 +85,7 @@ def test_homes_with_characters_of_urls_have_databases_of_their_own(
             assert store.create_experiment(config={"name": f"e{number}"}).id == 1
             urls.append(store.url)
         assert (tmp_path / name / "det.db").is_file()
-        with open_lazy_store(store.url) as later:
+        with open_store(store.url) as later:
             assert [one.name for one in later.experiments()] == [f"e{number}"]
     assert python(READ, *urls).communicate()[0].split() == [f"e{number}" for number in range(len(NAMES))]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)

@@ -84,7 +84,7 @@ def arguments_for(method: str, trial: int) -> dict[str, Any]:
 
 def worker(trial: int, role: Role = Role.USER) -> Caller:
     experiment = {FOREIGN: 2, ENDED: 3}.get(trial, 1)
-    return Caller(user="ann", role=role, run=RunAccess(experiment, trial, 1), address="192.0.2.1")
+    return Caller(user="ann", role=role, run=RunAccess(experiment, trial, 1, f"done-{FOREIGN}"), address="192.0.2.1")
 
 
 def person(role: Role) -> Caller:
@@ -110,6 +110,7 @@ PERMITTED: dict[str, tuple[int, ...]] = {
     "own": (OWN, SISTER, ENDED),
     "its run": (OWN,),
     "its experiment": (OWN, SISTER),
+    "its experiment and the checkpoint that it starts from": (OWN, SISTER, FOREIGN),
     "models of its user": (OWN, ENDED),
 }
 """Trials whose records a caller with this cell of the matrix may name."""
@@ -232,7 +233,7 @@ def test_refusals_say_what_is_needed(direct: TrackingStore) -> None:
         (person(Role.USER), "delete_model", "model 2 belongs to bob; delete_model needs its owner or an admin"),
         (person(Role.USER), "delete_experiment", "experiment 2 belongs to bob"),
         (worker(OWN), "start_run", "run 1 of trial 1 may not call start_run, which is not for workers"),
-        (worker(OWN), "fail_checkpoint", "run 1 of trial 1 may call fail_checkpoint only for its own experiment"),
+        (worker(OWN), "edit_experiment", "run 1 of trial 1 may call edit_experiment only for its own experiment"),
     ):
         with pytest.raises(TrackingError, match=message):
             check(caller, direct, find_method(name), arguments_for(name, FOREIGN))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from functools import partial
@@ -36,6 +36,7 @@ from det_core.tracking._schema import answered_calls
 from det_core.tracking.access_tokens import delete_token, find_token, save_token, saved_servers
 from det_core.tracking.remote import (
     Caller,
+    RunAccess,
     ServerConnection,
     _server_connection,
     answer_call,
@@ -43,7 +44,7 @@ from det_core.tracking.remote import (
     find_method,
     open_remote_store,
 )
-from det_core.tracking.remote._calls import METHODS
+from det_core.tracking.remote._calls import METHODS, add_call_id
 from det_core.tracking.remote._server_address import parse_server_url
 from det_core.version import __version__
 
@@ -187,6 +188,20 @@ def test_a_repeated_call_has_the_answer_of_the_first(direct: TrackingStore, tria
 def numbered_store(direct: TrackingStore, call_id: str) -> TrackingStore:
     """Return a remote store all of whose calls have the same id."""
     return open_remote_store(lambda method, body: answer_call(direct, method, body, call_id=call_id), url="")
+
+
+def test_a_call_of_a_worker_keeps_its_id_on_the_way_from_its_runner_to_a_server(
+    direct: TrackingStore, remote: TrackingStore, trial: TrialRecord, run: Run
+) -> None:
+    caller = Caller(user="ann", run=RunAccess(trial.experiment_id, trial.id, run.run_id))
+    method = find_method("report_system_metrics")
+    sample = example(get_type_hints(TrackingStore.report_system_metrics)["samples"])[0]
+    body = add_call_id(f"{'a' * 32}-1", method.dump_arguments([[sample]], {}))
+    answers = {answer_call(remote, method.name, body, caller=caller) for _ in range(3)}
+    assert answers == {b'{"returned":null}'}
+    assert len(list(direct.system_metrics(trial.id))) == 1
+    foreign = add_call_id(f"{'a' * 32}-2", method.dump_arguments([[replace(sample, trial_id=2)]], {}))
+    assert b"only for its own run" in answer_call(remote, method.name, foreign, caller=caller)
 
 
 def test_a_call_that_failed_is_executed_again(direct: TrackingStore, trial: TrialRecord) -> None:

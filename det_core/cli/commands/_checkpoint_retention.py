@@ -10,7 +10,7 @@ from det_core.cli.render.records import checkpoint_table
 from det_core.config import CheckpointStorageConfig, parse_config
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.checkpoint_retention import find_superfluous
-from det_core.core.event_stream import ClientEvents
+from det_core.core.client_events import ClientEvents
 from det_core.errors import DetError
 from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord

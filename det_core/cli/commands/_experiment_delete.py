@@ -8,7 +8,7 @@ from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
 from det_core.core.checkpoint_removal import remove_checkpoint, remove_tensorboard_files
 from det_core.core.checkpoint_retention import find_warm_start_sources
-from det_core.core.event_stream import ClientEvents
+from det_core.core.client_events import ClientEvents
 from det_core.core.recorded_storage import find_other_storage
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State

@@ -29,7 +29,7 @@ from det_core.cli.render.formats import (
     print_json,
     record_to_json,
 )
-from det_core.core.event_stream import ClientEvents
+from det_core.core.client_events import ClientEvents
 from det_core.home import user_name
 from det_core.interfaces.model_records import ModelRecord, ModelSort, ModelVersionRecord
 from det_core.tracking import open_store

@@ -21,7 +21,6 @@ from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
 from det_core.core._metric_values import to_steps
-from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
 from det_core.disk_errors import explain_disk_error
@@ -243,6 +242,8 @@ class CheckpointContext:
         """
         row = self._source(storage_id).row()  # None if it belongs to another tracking store
         if row and (row.storage != self._recorder.storage_record or is_server_url(self._store.url)):
+            from det_core.core.checkpoint_removal import remove_checkpoint  # seldom needed
+
             remove_checkpoint(self._store, row, chosen=True, on_deleted=self._stream.checkpoint_deleted)
             return
         stored = self._storage.list(storage_id)

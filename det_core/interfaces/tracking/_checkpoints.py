@@ -63,7 +63,7 @@ class CheckpointStore(ABC):
             RecordInUse: the checkpoint is a version of a model. The message names the versions.
         """
 
-    @writes(Reach.EXPERIMENT)
+    @writes(Reach.SOURCE)
     @abstractmethod
     def fail_checkpoint(self, uuid: str, error: str) -> None:
         """Change a COMPLETED checkpoint to ERROR because its files are damaged or missing.

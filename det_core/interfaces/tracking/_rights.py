@@ -22,6 +22,7 @@ class Reach(str, Enum):
     """None: workers may not call the method."""
     RUN = "its own run"
     EXPERIMENT = "its own experiment"
+    SOURCE = "its own experiment and the checkpoint that it starts from"
     MODELS = "models of its own user"
     ANYTHING = "anything"
 

@@ -72,8 +72,6 @@ class LauncherSuite(ComplianceSuite):
     """Whether the processes run on this machine, where tests can see and limit them."""
     sends_secrets: ClassVar[bool] = True
     """Whether processes get the secrets of the request. False if they read the files of this user."""
-    relays_calls: ClassVar[bool] = True
-    """Whether processes reach the tracking store through the launcher. False if they open it themselves."""
     code_size: ClassVar[int] = 90 << 20
     """Size of a large context directory in bytes."""
     limit: ClassVar[float] = 60.0

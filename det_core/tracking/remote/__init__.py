@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._agent_socket import open_agent_store as open_agent_store
     from det_core.tracking.remote._agent_socket import requests_store_calls as requests_store_calls
     from det_core.tracking.remote._agent_socket import serve_store_calls as serve_store_calls
+    from det_core.tracking.remote._answers import answer_call as answer_call
     from det_core.tracking.remote._calls import MAX_READING_BYTES as MAX_READING_BYTES
     from det_core.tracking.remote._calls import check_values as check_values
     from det_core.tracking.remote._calls import dump_error as dump_error
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._calls import is_writing as is_writing
     from det_core.tracking.remote._calls import max_call_bytes as max_call_bytes
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
-    from det_core.tracking.remote._remote_store import answer_call as answer_call
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
     from det_core.tracking.remote._served_storage import ServedStorage as ServedStorage
     from det_core.tracking.remote._server_connection import ServerConnection as ServerConnection
@@ -52,7 +52,8 @@ _MODULES = {
         "max_call_bytes",
     ),
     "_codecs": ("MAX_BODY_BYTES",),
-    "_remote_store": ("answer_call", "open_remote_store"),
+    "_answers": ("answer_call",),
+    "_remote_store": ("open_remote_store",),
     "_server_connection": ("ServerConnection", "open_server_store"),
     "_served_storage": ("ServedStorage",),
     "_versions": ("explain_version_mismatch",),

@@ -24,11 +24,13 @@ class RunAccess:
         experiment_id: id of the trial's experiment.
         trial_id: id of the trial.
         run_id: number of the run.
+        source: uuid of the checkpoint that the run starts from, which may be one of another experiment, or None.
     """
 
     experiment_id: int
     trial_id: int
     run_id: int
+    source: str | None = None
 
     def __str__(self) -> str:
         return f"run {self.run_id} of trial {self.trial_id}"
@@ -243,6 +245,9 @@ def _join_names(records: Iterable[_Record]) -> str:
 _REACHES: Mapping[Reach, Callable[[Caller, RunAccess, _Record], bool]] = {
     Reach.RUN: lambda caller, run, record: record.trial_id == run.trial_id,
     Reach.EXPERIMENT: lambda caller, run, record: record.experiment_id == run.experiment_id,
+    Reach.SOURCE: lambda caller, run, record: (
+        record.experiment_id == run.experiment_id or record.name == f"checkpoint {run.source}"
+    ),
     Reach.MODELS: lambda caller, run, record: caller._owns(record),
     Reach.ANYTHING: lambda caller, run, record: True,
 }

@@ -3,17 +3,18 @@
 The socket has connections of two kinds. On one that sends nothing, the agent requests preemption
 (`det_core.core.agent_channel`). On one whose first line is `_PURPOSE`, the agent repeats that line and then answers
 calls one after the other. It may have requested preemption before it has read the line, so the worker skips all lines
-up to this one. A line that starts with `_REFUSED` says why there are no calls.
+up to this one.
 
 A call is the lengths of the method's name and of the body, followed by both. An answer is its length and its bytes.
 A worker has as many connections as it makes calls at the same time.
 
-A call is executed at most once. The worker sends it again only if it could not send all of it, because the agent
-ignores an incomplete call. If the answer is lost, the worker cannot know whether the call took effect, and raises.
+Calls that write have an id, so a call whose answer was lost can be repeated and takes effect once: on a new connection
+or, once the agent is gone, on the store itself, if the worker has access to it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -25,17 +26,18 @@ from weakref import WeakSet
 
 from det_core.errors import TrackingError
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking.remote._calls import CallIds, add_call_id, dump_error, is_writing
+from det_core.tracking.remote._codecs import MAX_BODY_BYTES
+from det_core.tracking.remote._own_calls import OwnCalls
+from det_core.tracking.remote._remote_store import open_remote_store
+
+_log = logging.getLogger("det.tracking")
 
 StoreCall: TypeAlias = Callable[[str, bytes], bytes]
 """Function that takes the method and the body of a call, has the call executed, and returns the answer."""
 
 _PURPOSE = b"tracking store\n"
 """First line of a connection for calls."""
-_REFUSED = b"tracking store refused: "
-_NO_CALLS = (
-    "the agent of this node forwards no calls of the tracking store, because its workers open the store themselves; "
-    "use the URL in det.get_cluster_info().master_url"
-)
 _LONGEST_LINE = 1 << 12
 _CALL = struct.Struct("!BI")
 _ANSWER = struct.Struct("!I")
@@ -45,88 +47,129 @@ _MARGIN = 30.0
 """Seconds for the way to the runner and back, beyond the runner's own time limit on an unavailable database."""
 
 
-def open_agent_store(path: str, *, url: str, wait: float) -> TrackingStore:
-    """Open the tracking store of the runner through the agent of this node.
+def open_agent_store(path: str, *, url: str, own: OwnCalls | None = None, wait: float = 60.0) -> TrackingStore:
+    """Return the tracking store of the runner, which the agent of this node calls. It connects at the first call.
+
+    A call raises TrackingError if the agent is gone or does not answer in time, and this process may not execute calls.
 
     Args:
         path: path of the agent's socket.
         url: URL with which other processes of this node open the store.
-        wait: seconds for which the runner waits for a database that is locked or unavailable. A call that takes 30 s
-            longer raises TrackingError.
-
-    Raises:
-        TrackingError: the agent is gone, or forwards no calls.
+        own: execution of calls in this process, which takes over for good once the agent is gone, or None.
+        wait: seconds for which the runner waits for a database that is locked or unavailable. It must answer a call
+            within 30 s more.
     """
-    from det_core.tracking.remote._remote_store import open_remote_store
-
-    channel = _AgentConnections(path, wait + _MARGIN)
-    return open_remote_store(channel.call, url=url, close=channel.close)
+    agent = _Agent(path, wait + _MARGIN, own)
+    return open_remote_store(agent.call, url=url, close=agent.close)
 
 
-class _AgentConnections:
-    """Connections to an agent. Threads use different ones, and so do forked processes.
+class _Agent:
+    """Agent of this node. Threads use different connections, and so do forked processes.
+
+    Args:
+        path: path of its socket.
+        limit: maximum number of seconds of a call.
+        own: execution of calls in this process once the agent is gone, or None if it has no access to the store.
+    """
+
+    def __init__(self, path: str, limit: float, own: OwnCalls | None) -> None:
+        self._path = path
+        self._limit = limit
+        self._own = own
+        self._is_gone = False
+        self._idle: list[_Lane] = []
+        _agents.add(self)
+
+    def call(self, method: str, body: bytes) -> bytes:
+        """Have a call executed once, and return the answer. Raises TrackingError if there is none."""
+        try:
+            lane = self._idle.pop()
+        except IndexError:
+            lane = _Lane(self._path)
+        try:
+            return self._deliver(lane, method, add_call_id(lane.ids.next_id(), body) if is_writing(method) else body)
+        finally:
+            self._idle.append(lane)
+
+    def close(self) -> None:
+        """Close what no call uses. Later calls open it again."""
+        self.disconnect()
+        if self._own:
+            self._own.close()
+
+    def disconnect(self) -> None:
+        """Close the connections to the agent that no call uses, and end their lanes."""
+        while self._idle:
+            with suppress(IndexError):  # another thread took it
+                self._idle.pop().disconnect()
+
+    def _deliver(self, lane: _Lane, method: str, body: bytes) -> bytes:
+        if not (self._own and self._is_gone):
+            try:
+                return lane.exchange(method, body, time.monotonic() + self._limit)
+            except TimeoutError:
+                error = TrackingError(
+                    f"the tracking store did not answer {method} within {self._limit:g} s, so the call may have taken "
+                    "effect or not; look for an overloaded database or network between this host and the runner"
+                )
+            except OSError as reason:
+                error = TrackingError(
+                    f"the agent of this node, which forwards calls of the tracking store, is gone ({self._path}: "
+                    f"{reason}), so {method} may have taken effect or not; the runner starts the trial again if it "
+                    "still runs"
+                )
+            if self._own is None:
+                raise error
+            self._is_gone = True
+            _log.warning("%s. From now on, this process writes to the tracking store itself", error)
+        assert self._own
+        return self._own.call(method, body)
+
+
+class _Lane:
+    """Connection for one call at a time, and the ids of its calls.
 
     Args:
         path: path of the agent's socket.
-        limit: maximum number of seconds of a call.
     """
 
-    def __init__(self, path: str, limit: float) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._limit = limit
-        self._idle = [self._connect(time.monotonic() + _CONNECT_SECONDS)]
-        _channels.add(self)
+        self._connection: socket.socket | None = None
+        self.ids = CallIds()
 
-    def call(self, method: str, body: bytes) -> bytes:
-        """Have a call executed, and return the answer. Raises TrackingError if there is none."""
-        deadline = time.monotonic() + self._limit
-        name = method.encode()
-        connection = self._send(_CALL.pack(len(name), len(body)) + name + body, deadline)
+    def exchange(self, method: str, body: bytes, deadline: float) -> bytes:
+        """Send a call and return the answer. A connection that has broken since the last call is replaced.
+
+        Raises:
+            TimeoutError: there was no answer before the deadline.
+            OSError: the agent is gone.
+        """
+        was_connected = self._connection is not None
         try:
-            (length,) = _ANSWER.unpack(_receive(connection, _ANSWER.size, deadline))
-            answer = _receive(connection, length, deadline)
-        except TimeoutError:
-            connection.close()
-            raise TrackingError(
-                f"the tracking store did not answer {method} within {self._limit:g} s, so the call may have taken "
-                f"effect or not; look for an overloaded database or network between this host and the runner"
-            ) from None
-        except OSError as error:
-            connection.close()
-            raise TrackingError(
-                f"{self._lost(error)} before it answered {method}, so the call may have taken effect or not"
-            ) from error
-        except BaseException:  # such as KeyboardInterrupt; the answer would be that of the next call
-            connection.close()
-            raise
-        self._idle.append(connection)
-        return answer
-
-    def close(self) -> None:
-        """Close the connections that no call uses. Later calls open new ones."""
-        while self._idle:
-            with suppress(IndexError):  # another thread took it
-                self._idle.pop().close()
-
-    def _send(self, call: bytes, deadline: float) -> socket.socket:
-        """Send a call and return the connection, on which the answer will arrive."""
-        while True:
-            try:
-                connection, is_new = self._idle.pop(), False
-            except IndexError:
-                connection, is_new = self._connect(deadline), True
-            try:
-                connection.settimeout(_remaining(deadline))
-                connection.sendall(call)
-            except OSError as error:
-                connection.close()
-                if is_new:
-                    raise TrackingError(f"{self._lost(error)} before it received a call") from error
-            except BaseException:
-                connection.close()
+            return self._attempt(method, body, deadline)
+        except ConnectionError:
+            if not was_connected:
                 raise
-            else:
-                return connection
+        return self._attempt(method, body, deadline)
+
+    def disconnect(self) -> None:
+        """Close the connection, if there is one. The next exchange opens another one."""
+        connection, self._connection = self._connection, None
+        if connection:
+            connection.close()
+
+    def _attempt(self, method: str, body: bytes, deadline: float) -> bytes:
+        name = method.encode()
+        try:
+            connection = self._connection = self._connection or self._connect(deadline)
+            connection.settimeout(_remaining(deadline))
+            connection.sendall(_CALL.pack(len(name), len(body)) + name + body)
+            (length,) = _ANSWER.unpack(_receive(connection, _ANSWER.size, deadline))
+            return _receive(connection, length, deadline)
+        except BaseException:  # such as KeyboardInterrupt; the answer would be that of the next call
+            self.disconnect()
+            raise
 
     def _connect(self, deadline: float) -> socket.socket:
         """Return a new connection for calls."""
@@ -136,31 +179,21 @@ class _AgentConnections:
             connection.settimeout(_remaining(deadline))
             connection.connect(self._path)
             connection.sendall(_PURPOSE)
-            line = b""
-            while line != _PURPOSE and not line.startswith(_REFUSED):
-                line = _receive_line(connection, deadline)
-        except OSError as error:
-            connection.close()
-            raise TrackingError(f"{self._lost(error)}; the runner starts the trial again if it still runs") from error
+            while _receive_line(connection, deadline) != _PURPOSE:
+                pass
         except BaseException:
             connection.close()
             raise
-        if line != _PURPOSE:
-            connection.close()
-            raise TrackingError(line.removeprefix(_REFUSED).decode(errors="replace").strip())
         return connection
 
-    def _lost(self, error: OSError) -> str:
-        return f"the agent of this node, which forwards calls of the tracking store, is gone ({self._path}: {error})"
 
-
-_channels: WeakSet[_AgentConnections] = WeakSet()
+_agents: WeakSet[_Agent] = WeakSet()
 
 
 def _close_inherited() -> None:
     """Close the connections that a forked process has from its parent, which goes on using them."""
-    for channel in list(_channels):
-        channel.close()
+    for agent in list(_agents):
+        agent.disconnect()
 
 
 os.register_at_fork(after_in_child=_close_inherited)
@@ -174,27 +207,21 @@ def requests_store_calls(connection: socket.socket) -> bool:
         return False
 
 
-def serve_store_calls(connection: socket.socket, call: StoreCall | None) -> None:
+def serve_store_calls(connection: socket.socket, call: StoreCall) -> None:
     """Answer the calls on a connection until the worker closes it.
 
     Args:
         connection: connection for which `requests_store_calls` is True. It is closed.
-        call: function that has a call executed. An error that it raises is the answer. None refuses the connection.
+        call: function that has a call executed. An error that it raises is the answer.
     """
     with closing(connection), suppress(OSError):  # the worker has disconnected
-        if call is None:
-            connection.sendall(_REFUSED + _NO_CALLS.encode() + b"\n")
-        else:
-            connection.sendall(_PURPOSE)
-            while True:
-                _answer_next(connection, call)
+        connection.sendall(_PURPOSE)
+        while True:
+            _answer_next(connection, call)
 
 
 def _answer_next(connection: socket.socket, call: StoreCall) -> None:
     """Answer one call. Raises OSError if there is none, or if it is too long to be read."""
-    from det_core.tracking.remote._calls import dump_error
-    from det_core.tracking.remote._codecs import MAX_BODY_BYTES
-
     name_length, length = _CALL.unpack(_receive(connection, _CALL.size, None))
     deadline = time.monotonic() + _CONNECT_SECONDS
     method = _receive(connection, name_length, deadline).decode(errors="replace")

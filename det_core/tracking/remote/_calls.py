@@ -2,16 +2,18 @@
 
 A call is the name of a method and a JSON object with its arguments. An answer is a JSON object with the result
 (``{"returned": ...}``) or with the class and the message of an error (``{"raised": [..., ...]}``). Both are compressed
-with gzip if they are long.
+with gzip if they are long. A call that may be repeated begins with a line with its id.
 """
 
 from __future__ import annotations
 
 import gzip
 import inspect
+import itertools
 import json
 import logging
 import re
+import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -40,6 +42,8 @@ _COMPRESS_ABOVE = 4 << 10
 """Size in bytes above which gzip saves more time on a network than it takes."""
 _GZIP = b"\x1f\x8b"
 """First bytes of a compressed body. JSON text never starts with them."""
+_CALL_ID = re.compile(rb"([0-9a-f]{32}-[0-9]{1,20})\n")
+"""First line of a call with an id, with which neither JSON text nor a compressed body starts."""
 
 _ERRORS: Mapping[str, type[Exception]] = {
     kind.__name__: kind
@@ -159,6 +163,29 @@ class StoreMethod:
 
 
 _SAME_RELEASE = "Install the same release of det-core on all hosts"
+
+
+class CallIds:
+    """Source of the ids of the calls of one lane, which has one call at a time and belongs to one process."""
+
+    def __init__(self) -> None:
+        self._lane = uuid.uuid4().hex
+        self._numbers = itertools.count()
+
+    def next_id(self) -> str:
+        """Return the id for another call, as ``LANE-NUMBER``."""
+        return f"{self._lane}-{next(self._numbers)}"
+
+
+def add_call_id(call_id: str, body: bytes) -> bytes:
+    """Return the body of a call with the id of the call."""
+    return b"%b\n%b" % (call_id.encode(), body)
+
+
+def split_call_id(body: bytes) -> tuple[str | None, bytes]:
+    """Return the id of a call, or None if it has none, and its body without the id."""
+    found = _CALL_ID.match(body)
+    return (found[1].decode(), body[found.end() :]) if found else (None, body)
 
 
 @cache

@@ -7,15 +7,17 @@ import binascii
 import json
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache
 from operator import index
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from det_core.json_values import dump_json_value
+
+_T = TypeVar("_T")
 
 
 class CodecMismatch(TypeError):
@@ -195,6 +197,31 @@ def _record_codec(record: type[Any]) -> Codec:
             raise CodecMismatch(f"{record.__name__}: {error}") from None
 
     return Codec(dump, load)
+
+
+def load_record(record: type[_T], content: object, *, is_exact: bool = False) -> _T:
+    """Return the dataclass that decoded JSON describes.
+
+    Args:
+        record: the dataclass.
+        content: the decoded JSON.
+        is_exact: whether names of no field are errors, and not ignored.
+
+    Raises:
+        TypeError: a value is missing or has another type.
+    """
+    given = _load_dict(content)
+    values = dict(given) if is_exact else {}
+    for field in fields(record):  # type: ignore[arg-type]
+        if field.name not in given and field.default is field.default_factory is MISSING:
+            raise CodecMismatch(f"{field.name} is missing")
+    for name, hint in get_type_hints(record).items():
+        if name in given:
+            try:
+                values[name] = codec_of(hint).load(given[name])
+            except CodecMismatch as error:
+                raise CodecMismatch(f"{name}: {error}") from None
+    return record(**values)
 
 
 def _sequence_maker(collect: Callable[[Iterable[Any]], Any]) -> Callable[[Any], Codec]:

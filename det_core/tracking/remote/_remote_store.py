@@ -1,18 +1,13 @@
-"""Tracking store whose calls are executed elsewhere, and the execution of these calls."""
+"""Tracking store whose calls are executed elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import Any
 
-from det_core.errors import TrackingError
-from det_core.interfaces.server_store import Change, ServerStore
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote._calls import METHODS, StoreMethod, dump_error, find_method
-
-if TYPE_CHECKING:
-    from det_core.tracking.remote._access import Caller
+from det_core.tracking.remote._calls import METHODS, find_method
 
 
 def open_remote_store(
@@ -25,8 +20,8 @@ def open_remote_store(
 
     Args:
         call: takes the name of a method and the body of a call, and returns the answer of `answer_call`. It must not
-            have a call executed twice, because some calls cannot be repeated. If it cannot deliver a call, or
-            loses the answer, it raises TrackingError. It is called from any thread.
+            have a call without an id executed twice, because some calls cannot be repeated. If it cannot deliver a
+            call, or loses the answer, it raises TrackingError. It is called from any thread.
         url: URL with which other processes open the store, if they can.
         close: function that releases the channel.
     """
@@ -34,50 +29,8 @@ def open_remote_store(
     return store
 
 
-def answer_call(
-    store: TrackingStore, method: str, body: bytes, *, caller: Caller | None = None, call_id: str | None = None
-) -> bytes:
-    """Execute a call of a remote store, and return the answer. Errors are part of the answer.
-
-    Args:
-        store: the store that executes the call. Its own rules on outages apply here, and not where the call comes from.
-        method: name of the method.
-        body: arguments of the call.
-        caller: the caller with its rights. None permits every call.
-        call_id: ``LANE-NUMBER``, which makes a call that the caller repeats take effect once. Calls of one lane follow
-            each other, and their numbers ascend.
-    """
-    try:
-        found = find_method(method)
-        if caller is not None:  # before the arguments are decoded
-            caller.check_method(found)
-            caller.check_run(store)
-        execute = partial(_execute, store, found, found.load_arguments(body), caller)
-        if isinstance(store, ServerStore):
-            return store.execute(execute, call_id=call_id)
-        if call_id is not None:
-            raise TrackingError(f"the tracking store {type(store).__name__} cannot execute calls with an id")
-        return execute(Change())
-    except Exception as error:  # noqa: BLE001  (sent to the caller)
-        return dump_error(error)
-
-
-def _execute(
-    store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any], caller: Caller | None, change: Change
-) -> bytes:
-    if caller is not None:
-        change.action = caller.check_records(store, method, arguments)
-        if method.takes("owner") and not caller.owns_all:
-            arguments = {**arguments, "owner": caller.user}
-    member = getattr(store, method.name)
-    result = member if method.is_property else member(**arguments)
-    if change.action and not change.action.target:  # a new record
-        change.action.target = f"{method.name.removeprefix('create_')} {result.id}"
-    return method.dump_result(result)
-
-
-class _Channel:
-    """State of a `_RemoteStore`."""
+class RemoteChannel:
+    """Channel of a remote store to the side that executes its calls."""
 
     def __init__(self, call: Callable[[str, bytes], bytes], url: str, close: Callable[[], None]) -> None:
         self.url = url
@@ -87,6 +40,10 @@ class _Channel:
     def _call(self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         method = find_method(name)
         return method.load_answer(self._send(name, method.dump_arguments(args, kwargs or {})))
+
+    def pass_on(self, name: str, body: bytes) -> bytes:
+        """Send a call with its id as somebody else has encoded it, and return the answer."""
+        return self._send(name, body)
 
     def close(self) -> None:
         self._close()
@@ -98,11 +55,11 @@ def _remote_member(name: str) -> Any:
         return property(lambda self: self._call(name), doc=member.__doc__)
 
     @wraps(member, updated=())  # without the mark of an abstract method
-    def call(self: _Channel, *args: Any, **kwargs: Any) -> Any:
+    def call(self: RemoteChannel, *args: Any, **kwargs: Any) -> Any:
         return self._call(name, args, kwargs)
 
     return call
 
 
 # Made from the interface, so that a method added there needs no line here.
-_RemoteStore = type("_RemoteStore", (_Channel, TrackingStore), {name: _remote_member(name) for name in METHODS})
+_RemoteStore = type("_RemoteStore", (RemoteChannel, TrackingStore), {name: _remote_member(name) for name in METHODS})

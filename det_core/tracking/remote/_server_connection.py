@@ -9,12 +9,10 @@ lane and a number in it. A lane has one call at a time and belongs to one proces
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import os
 import socket
 import ssl
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -38,7 +36,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import adapt_install_command
 from det_core.tracking._outage import Outage, Unavailable
 from det_core.tracking.access_tokens import TOKEN_VARIABLE, find_token, forget_token, is_meant, remember_token
-from det_core.tracking.remote._calls import find_method
+from det_core.tracking.remote._calls import CallIds, find_method, split_call_id
 from det_core.tracking.remote._codecs import MAX_BODY_BYTES
 from det_core.tracking.remote._remote_store import open_remote_store
 from det_core.tracking.remote._server_address import ServerAddress, parse_server_url
@@ -126,8 +124,7 @@ class _Lane:
         self._address = address
         self._limit = limit
         self._tls = tls
-        self._id = uuid.uuid4().hex
-        self._numbers = itertools.count()
+        self.ids = CallIds()
         self._connection: HTTPConnection | None = None
         self.unanswered = 0
         """Number of requests that may have taken effect although no answer says so."""
@@ -136,10 +133,6 @@ class _Lane:
     def is_connected(self) -> bool:
         """Whether there is a connection, which the server may have closed since its last answer."""
         return self._connection is not None
-
-    def next_call_id(self) -> str:
-        """Return the id for another call."""
-        return f"{self._id}-{next(self._numbers)}"
 
     def exchange(
         self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str], target: _Target | None = None
@@ -224,9 +217,10 @@ class ServerConnection:
             TrackingError: the server refused the call.
         """
         headers = {"Content-Type": "application/octet-stream"}
+        call_id, body = split_call_id(body)  # that of a worker, whose runner passes the call on
         with self._lane() as lane:
             if find_method(method).rights.writes:
-                headers[CALL_ID] = lane.next_call_id()
+                headers[CALL_ID] = call_id or lane.ids.next_id()
             return self._request(lane, "POST", f"/api/store/{method}", body, headers)
 
     def get(self, path: str) -> dict[str, Any]:

@@ -110,7 +110,8 @@ class EstimatorSpecs:
         return wrapped_dataset(make, self.context, type(spec).__name__)
 
     def _check_optimizer(self) -> None:
-        slots, aggregation = self.context.distributed.size, self.context.config.optimizations.aggregation_frequency
+        slots = self.context.distributed.size
+        aggregation = self.context.get_experiment_config()["optimizations"]["aggregation_frequency"]
         if not self.context.exchanges and (slots > 1 or aggregation > 1):
             raise InvalidTrial(
                 f"no optimizer was passed to context.wrap_optimizer(), but the trial trains on {slots} slots with "

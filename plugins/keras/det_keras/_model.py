@@ -110,7 +110,8 @@ def _check_optimizer(model: tf.keras.Model, context: TFKerasTrialContext) -> Non
             f"the model was compiled with a tf.compat.v1.train.{type(native).__name__}, whose state Keras cannot save; "
             "use the one of tf.keras.optimizers.legacy, such as tf.keras.optimizers.legacy.Adam()"
         )
-    aggregation, slots = context.config.optimizations.aggregation_frequency, context.distributed.size
+    aggregation = context.get_experiment_config()["optimizations"]["aggregation_frequency"]
+    slots = context.distributed.size
     exchanged = [uses_exchange(optimizer) for optimizer in list_optimizers(model)]
     if not any(exchanged) and (aggregation > 1 or slots > 1):
         why = f"optimizations.aggregation_frequency is {aggregation}" if slots == 1 else f"there are {slots} slots"

@@ -75,13 +75,13 @@ class TensorFlowTrialContext(TrialContext):
         Raises:
             InvalidTrial: the argument is not an optimizer, for example the name of one.
         """
-        optimizations = self.config.optimizations
+        optimizations = self.get_experiment_config()["optimizations"]
         exchange = GradientExchange(
             self.backend,
             f"optimizer{len(self.exchanges)}",
-            aggregation=optimizations.aggregation_frequency,
-            average_aggregated=optimizations.average_aggregated_gradients,
-            fp16_compression=optimizations.gradient_compression,
+            aggregation=optimizations["aggregation_frequency"],
+            average_aggregated=optimizations["average_aggregated_gradients"],
+            fp16_compression=optimizations["gradient_compression"],
         )
         exchange.through(optimizer)
         self.exchanges.append(exchange)

@@ -46,7 +46,7 @@ def slot_gpu(context: TrialContext) -> int | None:
         InvalidTrial: there are fewer GPUs than slots.
     """
     gpus, rank = tf.config.list_physical_devices("GPU"), context.distributed.local_rank
-    if context.config.resources.slots_per_trial == 0 or not gpus:
+    if context.get_experiment_config()["resources"]["slots_per_trial"] == 0 or not gpus:
         return None
     if rank >= len(gpus):
         raise InvalidTrial(f"slot {rank} of this machine has no GPU: there are only {len(gpus)}; use fewer slots")

@@ -340,7 +340,7 @@ class PyTorchAdapter(TrialAdapter):
         if self._context._data_as_is:
             return UnmanagedStream(training), validation
         rank, size = self._context.distributed.rank, self._context.distributed.size
-        epoch, whole = self._context.config.records_per_epoch, self._steps.full_dataset
+        epoch, whole = self._context.get_experiment_config()["records_per_epoch"], self._steps.full_dataset
         seed = self._seed("training data")
         stream = training_data(training, rank=rank, size=size, seed=seed, records_per_epoch=epoch)
         seed = self._seed("validation data")

@@ -54,10 +54,9 @@ class PyTorchTrialContext(TrialContext):
         """Device on which this slot trains."""
         self.backend = TorchBackend()
         """Adapter of the distributed backend."""
-        optimizations = self.config.optimizations
-        self.aggregation_frequency = optimizations.aggregation_frequency
+        self._optimizations = self.get_experiment_config()["optimizations"]
+        self.aggregation_frequency: int = self._optimizations["aggregation_frequency"]
         """Number of batches per optimizer step, >= 1."""
-        self._average_gradients = optimizations.average_aggregated_gradients
         self._divisors: dict[torch.optim.Optimizer, int] = {}
         """Wrapped optimizer -> number by which the sum of its aggregated gradients is divided."""
         self._amp: MixedPrecision | None = None
@@ -74,7 +73,7 @@ class PyTorchTrialContext(TrialContext):
         self._initial_batch = 0
         self.experimental = PyTorchExperimentalContext(self)
         """Experimental options."""
-        if optimizations.mixed_precision != "O0":
+        if self._optimizations["mixed_precision"] != "O0":
             self.experimental.use_amp()
 
     def wrap_model(self, model: _Model) -> _Model:
@@ -124,8 +123,10 @@ class PyTorchTrialContext(TrialContext):
             raise InvalidTrial(
                 f"backward_passes_per_step is {backward_passes_per_step!r}; expected an integer of at least 1"
             )
-        average = self._average_gradients if average_aggregated_gradients is None else average_aggregated_gradients
-        compression = fp16_compression or self.config.optimizations.gradient_compression
+        average = average_aggregated_gradients
+        if average is None:
+            average = self._optimizations["average_aggregated_gradients"]
+        compression = fp16_compression or self._optimizations["gradient_compression"]
         self.optimizers.append(self.backend.wrap_optimizer(optimizer, fp16_compression=compression))
         self._divisors[self.optimizers[-1]] = self.aggregation_frequency if average else 1
         return cast("_Optimizer", self.optimizers[-1])
@@ -408,7 +409,7 @@ class PyTorchTrialContext(TrialContext):
         return self._divisors[optimizer]
 
     def _choose_device(self) -> torch.device:
-        if not torch.cuda.is_available() or self.config.resources.slots_per_trial == 0:
+        if not torch.cuda.is_available() or self.get_experiment_config()["resources"]["slots_per_trial"] == 0:
             return torch.device("cpu")
         device = torch.device("cuda", choose_gpu(self.distributed.local_rank, torch.cuda.device_count()))
         torch.cuda.set_device(device)

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from det_core import core
-from det_core.config import ExperimentConfig, Length, Unit
+from det_core.config import Length, Unit
 from det_core.errors import InvalidTrial
 from det_core.trial import Period, Progress, TrainingPlan, TrialLoop, trial_description
 from det_core.trial.random_generators import derive_seed
@@ -98,7 +98,7 @@ def init(
         context = ScriptContext.from_core(run, hparams={**(hparams or {}), **run.trial.hparams})
         context._core = run
         if run.info or (given.get("searcher") or {}).get("metric"):
-            context._metric = run.config.searcher.metric
+            context._metric = context.get_experiment_config()["searcher"]["metric"]
         if aggregation_frequency > 1:
             context.aggregation_frequency = aggregation_frequency
         context._tensorboard = tensorboard
@@ -201,19 +201,19 @@ class Trainer:
             CheckpointNotFound: ``latest_checkpoint`` is not in the storage.
             UntrustedCheckpoint: reading ``latest_checkpoint`` could run code, and ``trust`` is false.
         """
-        run = self._run()
+        run, config = self._run(), self._context.get_experiment_config()
         plan = TrainingPlan(
-            length=Length(1, Unit.BATCHES) if test_mode else _length(max_length, run),
-            reporting=_reporting(reporting_period, run.config),
-            validation=_period("validation_period", validation_period) or run.config.min_validation_period,
-            checkpoint=_period("checkpoint_period", checkpoint_period) or run.config.min_checkpoint_period,
-            checkpoint_interval=run.config.checkpoint_interval,
-            checkpoint_policy=self._policy(checkpoint_policy, run.config),
-            initial_validation=step_zero_validation or run.config.perform_initial_validation,
-            rehearsal=run.config.rehearsal,
-            stop_on_nan=run.config.stop_on_nan,
+            length=Length(1, Unit.BATCHES) if test_mode else _length(max_length, run, config),
+            reporting=_reporting(reporting_period, config),
+            validation=_period("validation_period", validation_period) or Length.parse(config["min_validation_period"]),
+            checkpoint=_period("checkpoint_period", checkpoint_period) or Length.parse(config["min_checkpoint_period"]),
+            checkpoint_interval=config["checkpoint_interval"],
+            checkpoint_policy=self._policy(checkpoint_policy, config),
+            initial_validation=step_zero_validation or config["perform_initial_validation"],
+            rehearsal=config["rehearsal"],
+            stop_on_nan=config["stop_on_nan"],
             metric=self._context._metric,
-            smaller_is_better=run.config.searcher.smaller_is_better,
+            smaller_is_better=config["searcher"]["smaller_is_better"],
         )
         latest = run.latest_checkpoint or latest_checkpoint
         first_batch = self._find_beginning(run, latest, trust=trust)
@@ -232,7 +232,7 @@ class Trainer:
             latest=latest,
             trust=trust,
         )
-        if self._profiles or profiling_enabled or run.config.profiling.enabled:
+        if self._profiles or profiling_enabled or config["profiling"]["enabled"]:
             run.profiler.on()
         try:
             TrialLoop(adapter, run, self._context, plan=plan, latest=latest).run()
@@ -248,10 +248,10 @@ class Trainer:
             )
         return self._context._core
 
-    def _policy(self, policy: str, config: ExperimentConfig) -> str:
+    def _policy(self, policy: str, config: Mapping[str, Any]) -> str:
         if policy not in _POLICIES:
             raise ValueError(f"checkpoint_policy is {policy!r}; expected one of {', '.join(map(repr, _POLICIES))}")
-        policy = config.checkpoint_policy if policy == "best" else policy
+        policy = config["checkpoint_policy"] if policy == "best" else policy
         if policy == "best" and self._context._metric is None:
             _log.warning(
                 "checkpoint_policy 'best' needs a metric, so 'all' is used instead; name a metric with "
@@ -288,12 +288,12 @@ def _config(given: dict[str, Any], hparams: Mapping[str, Any], aggregation_frequ
     return {**given, "searcher": {"max_length": None, **(given.get("searcher") or {})}}
 
 
-def _length(max_length: TrainUnit | None, run: core.Context) -> Length:
+def _length(max_length: TrainUnit | None, run: core.Context, config: Mapping[str, Any]) -> Length:
     given = _period("max_length", max_length)
     if isinstance(given, tuple) or (given and not given.value):
         raise ValueError(f"max_length is {max_length!r}; expected one number >= 1, such as Batch(1000)")
-    configured = run.config.searcher.max_length
-    ordered = run.searcher.ordered() if run.info else configured
+    configured = config["searcher"].get("max_length")
+    ordered = run.searcher.ordered() if run.info else configured and Length.parse(configured)
     length = given if given and not (run.info and ordered and ordered.unit) else ordered
     if length is None:
         where = (
@@ -305,8 +305,8 @@ def _length(max_length: TrainUnit | None, run: core.Context) -> Length:
     return length
 
 
-def _reporting(given: TrainUnit, config: ExperimentConfig) -> Period:
-    by_config = Length(config.scheduling_unit, Unit.BATCHES)
+def _reporting(given: TrainUnit, config: Mapping[str, Any]) -> Period:
+    by_config = Length(config["scheduling_unit"], Unit.BATCHES)
     return by_config if given is _REPORTING else _period("reporting_period", given) or by_config
 
 

@@ -18,7 +18,10 @@ from det_torch import DataLoader, PyTorchTrial
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from det_core.config import parse_config
+from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.testing import is_soak
 
 INPUTS = torch.arange(40.0).reshape(20, 2) / 40
@@ -70,6 +73,50 @@ def test_a_trial_preempted_between_two_reports_resumes_exactly(
     assert final_state(store, resumed, fingerprint) == final_state(store, undisturbed, fingerprint)
     metadata = store.checkpoints(trial_id=resumed)[-1].metadata
     assert metadata["framework"] == f"torch-{torch.__version__}"
+
+
+MODEL_DEF = """
+import atexit, sys
+import torch
+from det_torch import DataLoader, PyTorchTrial
+
+class Linear(PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        self.model = context.wrap_model(torch.nn.Linear(2, 1))
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = self.model(batch).square().mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch):
+        return {"validation_loss": self.model(batch).square().mean()}
+
+    def build_training_data_loader(self):
+        return DataLoader(torch.randn(8, 2), batch_size=2)
+
+    build_validation_data_loader = build_training_data_loader
+
+atexit.register(lambda: print("imported", *sys.modules))
+"""
+
+
+@pytest.mark.integration
+def test_a_worker_opens_no_store_and_validates_no_config(store: TrackingStore, tmp_path: Path) -> None:
+    """Its runner does both, so that a trial starts fast."""
+    (tmp_path / "model_def.py").write_text(MODEL_DEF)
+    searcher = {"name": "single", "metric": "validation_loss", "max_length": {"batches": 4}}
+    config = {"entrypoint": "model_def:Linear", "searcher": searcher, "min_checkpoint_period": {"batches": 2}}
+    experiment = submit_experiment(store, parse_config(config), tmp_path)
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+    (trial,) = store.trials(experiment.id)
+    lines = [line.log for line in store.logs(trial.id)]
+    (imported,) = (set(line.split()) for line in lines if line.startswith("imported "))
+    assert not imported & {"sqlalchemy", "pydantic", "det_core.launch.local"}
+    assert len([name for name in imported if name.partition(".")[0] == "det_core"]) <= 115
 
 
 def test_importing_the_package_and_the_plugin_does_not_import_torch() -> None:

@@ -1,0 +1,65 @@
+"""Execution of the calls of remote stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from det_core.errors import TrackingError
+from det_core.interfaces.server_store import Change, ServerStore
+from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking.remote._calls import StoreMethod, dump_error, find_method, split_call_id
+from det_core.tracking.remote._remote_store import RemoteChannel
+
+if TYPE_CHECKING:
+    from det_core.tracking.remote._access import Caller
+
+
+def answer_call(
+    store: TrackingStore, method: str, body: bytes, *, caller: Caller | None = None, call_id: str | None = None
+) -> bytes:
+    """Execute a call of a remote store, and return the answer. Errors are part of the answer.
+
+    Args:
+        store: the store that executes the call. Its own rules on outages apply here, and not where the call comes from.
+        method: name of the method.
+        body: arguments of the call, after its id if it has one.
+        caller: the caller with its rights. None permits every call.
+        call_id: ``LANE-NUMBER``, which makes a call that the caller repeats take effect once. Calls of one lane follow
+            each other, and their numbers ascend. None stands for the id in the body.
+    """
+    try:
+        found = find_method(method)
+        if caller is not None:  # before the arguments are decoded
+            caller.check_method(found)
+            caller.check_run(store)
+        given_id, plain = split_call_id(body)
+        call_id = given_id if call_id is None else call_id
+        arguments = found.load_arguments(plain)
+        execute = partial(_execute, store, found, arguments, caller)
+        if isinstance(store, ServerStore):
+            return store.execute(execute, call_id=call_id)
+        if isinstance(store, RemoteChannel) and given_id:  # the other side of the channel knows the id
+            if caller is not None:
+                caller.check_records(store, found, arguments)
+            return store.pass_on(method, body)
+        if call_id is not None:
+            raise TrackingError(f"the tracking store {type(store).__name__} cannot execute calls with an id")
+        return execute(Change())
+    except Exception as error:  # noqa: BLE001  (sent to the caller)
+        return dump_error(error)
+
+
+def _execute(
+    store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any], caller: Caller | None, change: Change
+) -> bytes:
+    if caller is not None:
+        change.action = caller.check_records(store, method, arguments)
+        if method.takes("owner") and not caller.owns_all:
+            arguments = {**arguments, "owner": caller.user}
+    member = getattr(store, method.name)
+    result = member if method.is_property else member(**arguments)
+    if change.action and not change.action.target:  # a new record
+        change.action.target = f"{method.name.removeprefix('create_')} {result.id}"
+    return method.dump_result(result)
