@@ -226,7 +226,8 @@ def test_lost_checkpoints_are_named(store: TrackingStore, saved: Saved, tmp_path
     for file in (tmp_path / "checkpoints").rglob("*"):
         if file.is_file():
             file.unlink()
-    with pytest.raises(DetError, match="none of its checkpoints can be restored"):
+    advice = "then: repeat this command; or start a new experiment, with checkpoint_storage.save_trial_latest: 1$"
+    with pytest.raises(DetError, match=f"none of its checkpoints can be restored.*{advice}"):
         continue_experiment(store, experiment.id, [LONGER])
     [*_, last] = store.checkpoints(experiment_id=experiment.id)
     with pytest.raises(InvalidExperimentException, match="is not in this experiment's checkpoint_storage"):
