@@ -70,10 +70,8 @@ def _create(path: Path) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         disk_error = explain_disk_error(error, path)
-        kind = DiskError if disk_error else TrackingError
-        raise kind(
-            f"{path} cannot be created: {disk_error or error.strerror}. Set DET_HOME to a directory that you can write to."
-        ) from error
+        kind, reason = (DiskError, disk_error) if disk_error else (TrackingError, error.strerror)
+        raise kind(f"{path} cannot be created: {reason}. Set DET_HOME to a directory that you can write to.") from error
     return path
 
 
