@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.disk_errors import explain_disk_error
-from det_core.errors import TrackingError
+from det_core.errors import DiskError, TrackingError
 
 MASTER_VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
 """Environment variables with the URL of the tracking store, in the order in which they are used."""
@@ -19,6 +19,7 @@ def home_directory() -> Path:
     It is ``DET_HOME``, or else the platform's directory for user data.
 
     Raises:
+        DiskError: the directory cannot be created, because its disk is full, over a quota, read-only or broken.
         TrackingError: the directory cannot be found or created.
     """
     try:
@@ -44,7 +45,7 @@ def private_directory(name: str) -> Path:
     """Return a subdirectory of `home_directory`, created with mode 0700, because others may read ``DET_HOME``.
 
     Raises:
-        TrackingError: the directory cannot be created.
+        DiskError, TrackingError: as `home_directory`.
     """
     return _create(home_directory() / name)
 
@@ -68,10 +69,9 @@ def _create(path: Path) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        reason = explain_disk_error(error, path) or error.strerror
-        raise TrackingError(
-            f"{path} cannot be created: {reason}. Set DET_HOME to a directory that you can write to."
-        ) from error
+        disk_error = explain_disk_error(error, path)
+        kind, reason = (DiskError, disk_error) if disk_error else (TrackingError, error.strerror)
+        raise kind(f"{path} cannot be created: {reason}. Set DET_HOME to a directory that you can write to.") from error
     return path
 
 

@@ -149,7 +149,7 @@ class SearcherConfig(PluginBlock):
     smaller_is_better: Flag = True
     """Whether the search minimizes the metric. Otherwise it maximizes it."""
     source_trial_id: Whole | None = Field(default=None, examples=[17], json_schema_extra={"unit": "none"})
-    """Trial whose latest checkpoint all trials start from."""
+    """Trial whose latest checkpoint at the submission all trials start from."""
     source_checkpoint_uuid: str | None = Field(default=None, examples=["3f1c9a52-7d0e-4d5f-9b7e-5f2f6a0f4c11"])
     """Checkpoint that all trials start from. Not both this and ``source_trial_id``."""
     options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)

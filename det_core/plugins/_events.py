@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from det_core import events
-from det_core.plugins._registry import plugin_registry
+from det_core.plugins._registry import no_exit, plugin_registry
 
 _log = logging.getLogger("det.plugins")
 
@@ -35,7 +35,8 @@ def emit_event(event: events.Event) -> None:
     hook = f"det_{event.name}"
     for plugin, call in plugin_registry().implementations(hook):
         try:
-            call(event=event)
+            with no_exit():
+                call(event=event)
         except Exception:  # noqa: BLE001  (plugins may raise anything, and must not affect each other)
             if next(_failures.setdefault((plugin, hook), itertools.count(1))) == 1:
                 _log.exception("plugin %s failed in %s; further errors are counted", plugin, hook)

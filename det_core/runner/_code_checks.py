@@ -18,7 +18,7 @@ from det_core.config._hyperparameters import example_values
 from det_core.core.context_dir import context_files
 from det_core.errors import ConfigError, InvalidExperimentException, Problem
 from det_core.launch.backends import check_slots
-from det_core.runner._framework_lookup import find_framework
+from det_core.runner._framework_lookup import UNREADABLE, find_framework
 from det_core.similar_names import suggest_name
 
 _LOCAL = "local"
@@ -37,8 +37,6 @@ _ALWAYS_CALLED = (
 _DYNAMIC = ("__getattr__", "__import__", "create", "eval", "exec", "globals", "locals", "modules", "setattr", "vars")
 """Names by which a module may define others that its text does not show."""
 _BATCH_SIZE = ("get_per_slot_batch_size", "get_global_batch_size")
-_UNREADABLE = (ValueError, RecursionError, MemoryError)
-"""Errors of the parser of Python besides SyntaxError, for a null byte and for deep expressions."""
 _SCRIPT = re.compile(r"(?:\S*/)?python[\d.]*\s+(?:-u\s+)?(?P<script>[\w./-]+\.py)(?:\s[^;&|<>$`()]*)?")
 """Command that runs a script, and nothing before it."""
 
@@ -100,7 +98,7 @@ class _Code:
         if name not in self._trees:
             try:
                 self._trees[name] = ast.parse((self.directory / name).read_bytes(), name)
-            except (SyntaxError, *_UNREADABLE):
+            except (SyntaxError, *UNREADABLE):
                 self._trees[name] = None
         return self._trees[name]
 
@@ -210,7 +208,7 @@ def _check_syntax(config: ExperimentConfig, code: _Code, file: str) -> None:
         ast.parse((code.directory / file).read_bytes(), file)
     except SyntaxError as error:
         _refuse(f"syntax error: {error.msg}", file=file, line=error.lineno)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         _refuse(f"the file cannot be read as Python: {error or 'it is nested too deep'}", file=file)
 
 
@@ -224,20 +222,22 @@ def _words(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-def _bound_names(node: ast.AST) -> Iterator[str]:
+def _bound_names(tree: ast.AST) -> Iterator[str]:
     """Yield the names that a module binds, and ``*`` for a star import."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield child.name
-            for inner in ast.walk(child):
-                if isinstance(inner, ast.Global):
-                    yield from inner.names
-            continue
-        if isinstance(child, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in child.names)
-        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
-            yield child.id
-        yield from _bound_names(child)
+    left = [tree]  # expressions may be deeper than calls may be
+    while left:
+        for child in ast.iter_child_nodes(left.pop()):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield child.name
+                for inner in ast.walk(child):
+                    if isinstance(inner, ast.Global):
+                        yield from inner.names
+                continue
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                yield from (alias.asname or alias.name.partition(".")[0] for alias in child.names)
+            elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+                yield child.id
+            left.append(child)
 
 
 def _missing_reads(config: ExperimentConfig, code: _Code, entry: _Entry) -> Iterator[_Read]:
@@ -356,16 +356,18 @@ def _certain_statements(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
 
 def _certain_expressions(node: ast.AST) -> Iterator[ast.expr]:
     """Yield the parts of a statement or expression that are always evaluated."""
-    if isinstance(node, ast.expr):
-        yield node
-    if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-        return
-    children: Iterable[ast.AST] = ast.iter_child_nodes(node)
-    if isinstance(node, ast.IfExp):
-        children = [node.test]
-    elif isinstance(node, ast.BoolOp):
-        children = node.values[:1]
-    elif isinstance(node, ast.Compare):
-        children = [node.left, *node.comparators[:1]]
-    for child in children:
-        yield from _certain_expressions(child)
+    left: list[ast.AST] = [node]  # expressions may be deeper than calls may be
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.expr):
+            yield node
+        if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            continue
+        children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        if isinstance(node, ast.IfExp):
+            children = [node.test]
+        elif isinstance(node, ast.BoolOp):
+            children = node.values[:1]
+        elif isinstance(node, ast.Compare):
+            children = [node.left, *node.comparators[:1]]
+        left += reversed([*children])

@@ -19,6 +19,7 @@ from det_core.runner._starting_point import choose_starting_point
 from det_core.runner._submit import submit_experiment
 from det_core.scratch import scratch_directory
 from det_core.storage import check_storage
+from det_core.tracking._lease import release_dead_holder
 from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
 
 _log = logging.getLogger("det.runner")
@@ -153,7 +154,7 @@ def _idle_experiment(store: TrackingStore, experiment_id: int) -> ExperimentReco
     experiment = store.experiment(experiment_id)
     if experiment.unmanaged:
         raise DetError(explain_script(experiment))
-    if holder := store.lease_holder(experiment_id):
+    if holder := release_dead_holder(store, experiment_id):
         raise _busy(experiment_id, f"experiment {experiment_id} is being run by {holder}")
     return experiment
 

@@ -12,6 +12,9 @@ from typing import cast
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
 
+UNREADABLE = (ValueError, RecursionError, MemoryError)
+"""Errors of the parser of Python besides SyntaxError, for a null byte and for deep expressions."""
+
 
 def find_framework(entrypoint: str, directory: Path) -> FrameworkSpec | None:
     """Return the framework of a trial class, or None if the source of the class and of its bases does not show it.
@@ -73,7 +76,7 @@ def _read_names(module: str, file: Path) -> tuple[dict[str, str], dict[str, Sequ
     package = module.split(".") if file.stem == "__init__" else module.split(".")[:-1]
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
+    except (SyntaxError, *UNREADABLE):
         return origins, bases
     for node in ast.walk(tree):
         bound: list[tuple[str, str]] = []

@@ -13,7 +13,7 @@ from det_core.core.intact_checkpoints import (
     lost_checkpoints,
 )
 from det_core.errors import InvalidExperimentException, NoCheckpoint
-from det_core.interfaces.records import CheckpointRecord, CheckpointState, TrialRecord
+from det_core.interfaces.records import CheckpointRecord, CheckpointState, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
@@ -75,8 +75,11 @@ def _all_lost(trial: TrialRecord, lost: Sequence[CheckpointRecord]) -> str:
         CheckpointState.ERROR: newest.error,
     }
     resume = f"det experiment resume {trial.experiment_id}"
+    next_step = f"{resume}; or train from the beginning: {resume} --from-beginning"
+    if trial.state is State.COMPLETED:  # only an extension starts it again
+        next_step = "repeat this command; or start a new experiment, with checkpoint_storage.save_trial_latest: 1"
     return (
         f"trial {trial.id} has trained {newest.steps_completed} batches, but none of its checkpoints can be restored; "
         f"the newest is {newest.uuid}: {reasons.get(newest.state, 'it was deleted')}. "
-        f"Restore its files, then: {resume}; or train from the beginning: {resume} --from-beginning"
+        f"Restore its files, then: {next_step}"
     )

@@ -67,6 +67,8 @@ def submit_experiment(
     source = find_source_checkpoint(store, config.searcher)
     if source:
         check_source_stored(source, storage)
+        # The trial may save further checkpoints, and all runs start from the same one.
+        complete["searcher"] |= {"source_trial_id": None, "source_checkpoint_uuid": source.uuid}
     known = store_secrets(complete)
     return store.create_experiment(
         config=extract_secrets(complete),

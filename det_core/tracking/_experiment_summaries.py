@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BindParameter, and_, bindparam, case, func, select
+from sqlalchemy import BindParameter, and_, case, func, select
 
 from det_core.interfaces.records import CheckpointState, ExperimentSummary, State, Validation, searcher_metric
 from det_core.tracking._column_types import time_of, utc_now
-from det_core.tracking._rows import StoreMixin, get_experiment
+from det_core.tracking._rows import StoreMixin, get_experiment, id_list
 from det_core.tracking._schema import checkpoints, experiments, metrics, runs, trials
 from det_core.tracking._scores import best_of_trials
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _COUNTED = {"running_trials": State.ACTIVE, "failed_trials": State.ERROR}
 """Numbers of trials in a state."""
-_ids: BindParameter[Any] = bindparam("ids", expanding=True)
+_ids: BindParameter[Any] = id_list("ids")
 _configs = select(experiments.c.id, experiments.c.config).where(experiments.c.id.in_(_ids))
 _trials = (
     select(

@@ -18,6 +18,7 @@ from det_core.tracking._rows import (
     fetch_only_row,
     get_experiment,
     holder_of,
+    id_list,
     insert_row,
     lock_experiment,
     record_columns,
@@ -96,7 +97,7 @@ class ExperimentsMixin(StoreMixin):
         return self._fetch_experiments(_c.id.in_(ids), by)
 
     def experiments_by_id(self, experiment_ids: Collection[int]) -> list[ExperimentRecord]:
-        return self._fetch_experiments(_c.id.in_(list(experiment_ids)), (_c.id,))
+        return self._fetch_experiments(_c.id.in_(id_list(None, list(experiment_ids))), (_c.id,))
 
     def _fetch_experiments(self, where: ColumnElement[bool], order: Sequence[Any]) -> list[ExperimentRecord]:
         # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.

@@ -42,9 +42,7 @@ class Lease:
         self._error: Exception | None = None
         self._is_held = False
         self._released = threading.Event()
-        previous = store.lease_holder(experiment_id)
-        if previous and is_dead(previous):
-            store.release_lease(experiment_id, previous)
+        release_dead_holder(store, experiment_id)
         self._thread = threading.Thread(target=self._renew, name="det-lease", daemon=True)
         self._thread.start()  # first, because there may be no free thread
         try:
@@ -94,6 +92,15 @@ class Lease:
                 f"{error}; watch it with: det experiment logs {self._experiment_id} -f, "
                 f"stop it with: det experiment pause {self._experiment_id}"
             ) from error
+
+
+def release_dead_holder(store: TrackingStore, experiment_id: int) -> str | None:
+    """Release the lease of a holder that died on this host, and return one that may be alive, if there is one."""
+    holder = store.lease_holder(experiment_id)
+    if holder is None or not is_dead(holder):
+        return holder
+    store.release_lease(experiment_id, holder)
+    return None
 
 
 def is_dead(holder: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import wraps
+from functools import partial, wraps
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,9 @@ R = TypeVar("R")
 
 RUNNER_ENDED = "its runner ended first"
 """Reason for the end of a run whose end nobody has recorded."""
+
+id_list = partial(bindparam, expanding=True, literal_execute=True)
+"""Make a list of ids for `in_`. They become part of the SQL, because databases limit the number of parameters."""
 
 _heading = select(trials.c.experiment_id, trials.c.run_id, trials.c.steps_completed).where(
     trials.c.id == bindparam("trial")

@@ -17,7 +17,7 @@ from det_core.interfaces.records import (
     Validation,
     searcher_metric,
 )
-from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, record_columns
+from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, id_list, record_columns
 from det_core.tracking._schema import archived, checkpoints, live, metrics, scored, trials
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ScoresMixin(StoreMixin):
     ) -> list[TrialResult]:
         wanted = (
             trials.c.experiment_id == experiment_id,
-            true() if trial_ids is None else trials.c.id.in_(list(trial_ids)),
+            true() if trial_ids is None else trials.c.id.in_(id_list(None, list(trial_ids))),
             trials.c.state.in_(states) if states else true(),
         )
         with self._database.read() as connection:

@@ -17,6 +17,7 @@ from det_core.tracking._rows import (
     StoreMixin,
     end_runs,
     fetch_records,
+    id_list,
     lock_experiment,
     record_columns,
 )
@@ -127,7 +128,7 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
         return []
     concerned = (
         trials.c.experiment_id == experiment_id,
-        trials.c.request_id.in_([update.request_id for update in updates]),
+        trials.c.request_id.in_(id_list(None, [update.request_id for update in updates])),
     )
     created = {update.request_id: update.new for update in updates if update.new}
     facts = (trials.c.id, trials.c.request_id, trials.c.hparams, trials.c.seed, trials.c.source_checkpoint)
@@ -146,7 +147,7 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
             connection.execute(_set_length, lengths)  # first, because it depends on the state before
         connection.execute(_set_state, [_new_state(ids[update.request_id], update, time) for update in known])
     if ended := [ids[update.request_id] for update in known if update.state.final]:
-        end_runs(connection, RUNNER_ENDED, trials.c.id.in_(ended))
+        end_runs(connection, RUNNER_ENDED, trials.c.id.in_(id_list(None, ended)))
     return fetch_records(
         connection, TrialRecord, select(*record_columns(trials, TrialRecord)).where(*concerned).order_by(trials.c.id)
     )

@@ -22,6 +22,7 @@ from det_core.tracking._rows import (
     get_experiment,
     get_trial,
     holder_of,
+    id_list,
     insert_row,
     lock_experiment,
     lock_trial,
@@ -83,7 +84,7 @@ class TrialsMixin(StoreMixin):
             return fetch_records(connection, TrialRecord, query.order_by(trials.c.id))
 
     def trials_by_id(self, trial_ids: Collection[int]) -> list[TrialRecord]:
-        query = select(*record_columns(trials, TrialRecord)).where(trials.c.id.in_(list(trial_ids)))
+        query = select(*record_columns(trials, TrialRecord)).where(trials.c.id.in_(id_list(None, list(trial_ids))))
         with self._database.read() as connection:
             found = {trial.id: trial for trial in fetch_records(connection, TrialRecord, query)}
             return [found[trial_id] for trial_id in trial_ids if trial_id in found]

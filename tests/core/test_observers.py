@@ -272,11 +272,18 @@ def test_a_forked_child_delivers_nothing(open_stream: Open) -> None:
     assert names().count("metrics_reported") == 1
 
 
+@pytest.mark.parametrize("error", [RuntimeError("no hook today"), SystemExit("no hook today")])
 def test_an_error_in_a_hook_is_logged_once_and_counted(
-    open_stream: Open, plugins: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    open_stream: Open,
+    plugins: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: BaseException,
 ) -> None:
+    """Also one that would end the thread that has sent the event, such as the one that stores the log."""
+
     def failing(event: events.Event) -> None:
-        raise RuntimeError("no hook today")
+        raise error
 
     seen: list[events.Event] = []
     hooked = [("det-bad", failing), ("det-good", lambda event: seen.append(event))]
@@ -287,7 +294,7 @@ def test_an_error_in_a_hook_is_logged_once_and_counted(
         report(stream, step)
     stream.close()
     assert [event.steps_completed for event in seen] == [0, 1, 2, 3]  # type: ignore[attr-defined]
-    assert caplog.text.count("RuntimeError: no hook today") == 1
+    assert caplog.text.count(f"{type(error).__name__}: no hook today") == 1
     assert "plugin det-bad failed 4 times in det_metrics_reported" in caplog.text
 
 

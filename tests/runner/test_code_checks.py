@@ -118,6 +118,7 @@ def test_a_batch_size_that_the_trial_can_divide_is_accepted(tmp_path: Path) -> N
         "from det_core import experimental\nexperimental.create(Other)\n",
         "@register\nclass MyTrial: pass\n",
         "class MyTrial(metaclass=Meta): pass\n",
+        f"x = 1{'+1' * 2000}\n{HEAD}    def __init__(self): y = 1{'+1' * 2000}\n",  # deeper than calls may be
     ],
 )
 def test_what_may_work_is_not_refused(tmp_path: Path, code: str) -> None:
@@ -295,11 +296,13 @@ def test_a_backend_without_an_adapter_is_refused_with_one_that_has_it(tmp_path: 
         "from det_toy import ToyTrial\nclass MyTrial(ToyTrial): ...\n",
         "import det_descent\nclass MyTrial(make(det_descent.DescentTrial)): ...\n",
         "from nowhere import Base\nclass MyTrial(Base): ...\n",
+        "from unreadable import Base\nclass MyTrial(Base): ...\n",
         "try: from det_descent import DescentTrial as B\nexcept ImportError: from det_toy import ToyTrial as B\n"
         "class MyTrial(B): ...\n",
     ],
-    ids=["needs no adapter", "computed base", "unknown base", "one of two bases"],
+    ids=["needs no adapter", "computed base", "unknown base", "unreadable base", "one of two bases"],
 )
 def test_a_framework_that_may_use_several_slots_is_not_refused(tmp_path: Path, code: str) -> None:
     (tmp_path / "model_def.py").write_text(code)
+    (tmp_path / "unreadable.py").write_text("x = 1" + "+1" * 200_000)
     assert check(tmp_path, **TWO_SLOTS) == []

@@ -18,6 +18,7 @@ from det_core.interfaces.records import ExperimentRecord, State, TrialUpdate
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment
 from det_core.testing.comparison import bitwise_form
+from det_core.tracking._lease import Lease
 
 from .conftest import Submit
 
@@ -221,12 +222,21 @@ def test_an_experiment_with_a_runner_is_busy(store: TrackingStore, saved: Saved)
         store.continue_experiment(experiment.id, config=config, original_config="", restart_search=True)
 
 
+def test_an_experiment_whose_runner_was_killed_continues_at_once(store: TrackingStore, saved: Saved) -> None:
+    experiment = saved(State.ERROR)
+    with Lease(store, experiment.id) as lease:
+        place, process, _, mark = lease.holder.rsplit(":", 3)
+    store.acquire_lease(experiment.id, f"{place}:{process}:1:{mark}", seconds=60)  # an earlier process with this id
+    assert continue_experiment(store, experiment.id, ["max_restarts=9"]).state is State.PAUSED
+
+
 def test_lost_checkpoints_are_named(store: TrackingStore, saved: Saved, tmp_path: Path) -> None:
     experiment = saved(State.COMPLETED)
     for file in (tmp_path / "checkpoints").rglob("*"):
         if file.is_file():
             file.unlink()
-    with pytest.raises(DetError, match="none of its checkpoints can be restored"):
+    advice = "then: repeat this command; or start a new experiment, with checkpoint_storage.save_trial_latest: 1$"
+    with pytest.raises(DetError, match=f"none of its checkpoints can be restored.*{advice}"):
         continue_experiment(store, experiment.id, [LONGER])
     [*_, last] = store.checkpoints(experiment_id=experiment.id)
     with pytest.raises(InvalidExperimentException, match="is not in this experiment's checkpoint_storage"):

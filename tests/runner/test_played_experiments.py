@@ -19,7 +19,7 @@ from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _experiment_runner
 from det_core.runner._restart_policy import LIMITS, Count
-from det_core.testing._small_disk import fill_disk, small_disk
+from det_core.testing._small_disk import fill_disk, remount_read_only, small_disk
 from det_core.tracking._lease import Lease
 
 from .conftest import Submit, install_plugin
@@ -148,19 +148,31 @@ def test_a_storage_that_cannot_be_written_is_an_error(
     assert store.trials(experiment.id) == []
 
 
-@pytest.mark.parametrize("place", ["det-home/runs", "checkpoints"])
-def test_a_disk_that_is_full_at_the_start_pauses(
-    store: TrackingStore, new_experiment: Submit, played: Run, context_dir: Path, tmp_path: Path, place: str
+@pytest.mark.parametrize(
+    ("place", "break_disk"),
+    [("det-home/runs", fill_disk), ("checkpoints", fill_disk), ("new-home", remount_read_only)],
+)
+def test_a_disk_that_cannot_be_written_at_the_start_pauses(
+    store: TrackingStore,
+    new_experiment: Submit,
+    played: Run,
+    context_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    break_disk: Callable[[Path], object],
 ) -> None:
     (context_dir / "data").write_bytes(os.urandom(1 << 17))
     experiment = new_experiment(
         checkpoint_storage={"type": "directory", "container_path": str(tmp_path / "checkpoints")}
     )
     shutil.rmtree(tmp_path / place, ignore_errors=True)
+    if place == "new-home":
+        monkeypatch.setenv("DET_HOME", str(tmp_path / place))
     resume = rf"The experiment was stopped.*det experiment resume {experiment.id}$"
     with small_disk(tmp_path / place, size=1 << 16) as disk:
-        fill_disk(disk)
-        with pytest.raises(DetError, match=rf"the disk of {disk}\S* \(0 MB free\) has no space left.*{resume}"):
+        break_disk(disk)
+        with pytest.raises(DetError, match=rf"the disk of {disk}\S* \(0 MB free\) (has no|is read-).*{resume}"):
             played(experiment)
     record = store.experiment(experiment.id)
     assert record.state is State.PAUSED

@@ -113,11 +113,18 @@ def test_a_restart_continues_from_the_trials_own_checkpoint(train: Train, key: s
     assert warm.starts == [[source, 2, 0], [own[0], 3, 1], [own[1], 4, 2]]
 
 
-def test_a_restart_without_an_own_checkpoint_starts_from_the_source_again(train: Train) -> None:
+def test_all_runs_start_from_the_same_checkpoint_although_its_trial_saves_further_ones(
+    store: TrackingStore, train: Train, new: Callable[..., ExperimentRecord]
+) -> None:
     first = train(saves=1)
-    source = first.checkpoints[-1].uuid
-    warm = train(saves=0, failures=1, source_trial_id=first.trial_id)
-    assert warm.starts == [[source, 1, 0]] * 2
+    source = first.checkpoints[-1]
+    warm = new(saves=0, failures=1, source_trial_id=first.trial_id)
+    store.begin_checkpoint("later", trial_id=first.trial_id, run_id=source.run_id, storage=source.storage)
+    store.complete_checkpoint("later", run_id=source.run_id, steps_completed=9, resources={"a": 1}, metadata={})
+    assert ExperimentRunner(store, warm.id).run() is State.COMPLETED
+    (trial,) = store.trials(warm.id)
+    starts = [json.loads(line.log) for line in store.logs(trial.id) if line.stdtype == "stdout"]
+    assert starts == [[source.uuid, 1, 0]] * 2
 
 
 def test_a_trial_class_starts_from_another_trial(store: TrackingStore, new_experiment: Submit) -> None:
@@ -193,4 +200,4 @@ def test_a_source_that_is_gone_when_the_trial_starts_is_an_error(
     experiment = new(source_trial_id=first.trial_id)
     store.delete_checkpoint(first.checkpoints[0].uuid)
     assert ExperimentRunner(store, experiment.id).run() is State.ERROR
-    assert f"trial {first.trial_id} has no checkpoint" in str(store.experiment(experiment.id).error)
+    assert f"checkpoint {first.checkpoints[0].uuid} is DELETED" in str(store.experiment(experiment.id).error)

@@ -125,6 +125,7 @@ def test_importing_the_package_imports_no_database_library() -> None:
         ("http://master:8080", "would send your token over the network without encryption; use https://"),
         ("postgresql//det:a/b@h/x", r"'\*\*\*@h/x' is not a database URL"),
         ("postgresql://det:pw@h:port/x", r"'\*\*\*@h:port/x' is not a database URL"),
+        ("postgresql://h:port/x?password=pw&a=b", r"h:port/x\?password=\*\*\*&a=b' is not a database URL"),
         ("mysql://x/y", "'mysql' is not a supported database. Accepted: sqlite:"),
         ("sqlite://", "the tracking store needs a file"),
         ("sqlite:///:memory:", "the tracking store needs a file"),

@@ -4,14 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.records import ExperimentSummary, LogLine, MetricsReport, Run, State, Validation
+from det_core.interfaces.records import (
+    ExperimentSummary,
+    LogLine,
+    MetricsReport,
+    NewTrial,
+    Run,
+    State,
+    TrialUpdate,
+    Validation,
+)
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import _experiment_summaries, _metric_names, _trials
+from det_core.tracking import _experiment_summaries, _metric_names, _trials, open_store
+
+
+def test_lists_of_ids_are_no_parameters_whose_number_databases_limit(tmp_path: Path) -> None:
+    """PostgreSQL allows 65,535, but a search may start more trials at once."""
+    with open_store(f"sqlite:///{tmp_path}/det.db") as store:
+        experiment = store.create_experiment(config={}).id
+        trial = new_run(store, experiment).trial_id
+        several = [trial, *range(1000, 3000)]
+        numbers: list[int] = []
+        for engine in (store._database._readers, store._database._writers):  # type: ignore[attr-defined]
+            sa.event.listen(
+                engine,
+                "before_cursor_execute",
+                lambda _, cursor, statement, parameters, context, executes_many: numbers.append(
+                    0 if executes_many else len(parameters)
+                ),
+            )
+        assert [one.id for one in store.experiments_by_id([experiment, *several])] == [experiment]
+        assert [one.id for one in store.trials_by_id(several)] == [trial]
+        assert [one.trial.id for one in store.trial_results(experiment, trial_ids=several)] == [trial]
+        assert store.running_seconds([experiment, *several])[3000 - 1] == 0
+        assert store.experiment_summaries([experiment] * 2000)[experiment].trials == 1
+        new = NewTrial(hparams={}, seed=0, source_checkpoint=None)
+        starts = [TrialUpdate(request_id=one, state=State.QUEUED, new=new) for one in several]
+        ends = [TrialUpdate(request_id=one, state=State.COMPLETED) for one in several]
+        store.record_search(experiment, [], starts)
+        assert len(store.record_search(experiment, [], ends)) == len(several)
+        assert max(numbers) < 100 < len(several)
 
 
 def test_running_time_leaves_out_what_waits_and_counts_what_overlaps_once(
