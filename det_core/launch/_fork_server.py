@@ -24,6 +24,7 @@ import signal
 import socket
 import struct
 import sys
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -96,6 +97,8 @@ def _prepare(modules: Sequence[str]) -> str:
     plugin_registry()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy all of the memory
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False  # what forks share does not end with one of them
     return ""
 
 

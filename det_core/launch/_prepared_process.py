@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
@@ -211,3 +211,11 @@ def prepared_processes() -> PreparedProcesses:
     processes = PreparedProcesses()
     atexit.register(processes.close)
     return processes
+
+
+def find_preparation_problem(modules: Sequence[str]) -> str:
+    """Return why workers cannot be forked from a process that has imported the modules, or "" if they can."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with closing(PreparedProcess(modules, environment)) as prepared:
+        prepared.wait(_READY_SECONDS)
+        return prepared.problem or ""
