@@ -3,9 +3,10 @@
 Usage: ``python -m det_core.launch._fork_server OWNER PRINTED MODULE...``, where OWNER is the descriptor of a socket and
 PRINTED the reading end of the pipe that is stdout and stderr. `_prepared_process` starts it and has the other side.
 
-It answers with a line on the socket: why it cannot serve, or an empty one. Then it forks for each descriptor of a
-connection that arrives on the socket. It ends with the socket, and nothing else ends with it: each fork becomes the
-outer guard of its worker, and has a connection of its own to the agent.
+It answers with a line on the socket, a JSON object: why it cannot serve, or "", and the top-level names of the modules
+that it has. Then it forks for each descriptor of a connection that arrives on the socket. Each fork becomes the outer
+guard of its worker, and has a connection of its own to the agent. The prepared process ends with the socket, and
+nothing ends with it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import signal
 import socket
 import struct
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -42,6 +44,8 @@ STARTED = struct.Struct("!ii")
 ENDED = struct.Struct("!i")
 """Exit code of the worker, negative for a signal, sent once nothing that it started is left."""
 
+MOST_PRINTED = 1 << 20
+"""Capacity of the pipe for what the import of the modules prints, in bytes."""
 _MOST_DESCRIPTORS = 253
 """Maximum number of descriptors in a message (SCM_MAX_FD)."""
 _STREAMS = 3
@@ -58,7 +62,8 @@ def main(owner: int, printed: int, modules: Sequence[str]) -> None:
     with socket.socket(fileno=owner) as agent:
         problem = _prepare(modules)
         end.prepared = {*sys.modules} - {"__main__"}
-        agent.sendall(json.dumps(problem).encode() + b"\n")
+        names = sorted({name.partition(".")[0] for name in end.prepared})
+        agent.sendall(json.dumps({"problem": problem, "names": names}).encode() + b"\n")
         if problem:
             os._exit(1)
         output = _read_available(printed)
@@ -114,7 +119,10 @@ def _count_lost_threads() -> int:
     """Return the number of threads that forks would not have. Those of OpenBLAS end before a fork, and start again."""
     tasks = Path("/proc/self/task")
     if len([*tasks.iterdir()]) > 1:
-        if not (child := os.fork()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads, since Python 3.12
+            child = os.fork()
+        if not child:
             os._exit(0)
         os.waitpid(child, 0)
     return len([*tasks.iterdir()]) - 1
@@ -125,7 +133,7 @@ def _read_available(printed: int) -> bytes:
     sys.stdout.flush()
     os.set_blocking(printed, False)
     try:
-        return os.read(printed, 1 << 16)
+        return os.read(printed, MOST_PRINTED)
     except BlockingIOError:
         return b""
     finally:
@@ -204,8 +212,9 @@ def _run_module(name: str, *arguments: str) -> None:
     sys.orig_argv = [sys.executable, "-m", name, *arguments]
     sys.argv = [name, *arguments]
     _set_command_line(sys.orig_argv)
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, str(Path.cwd()))
+    here = [] if getattr(sys.flags, "safe_path", False) else [str(Path.cwd())]
+    paths = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = dict.fromkeys([*here, *paths, *sys.path])
     sys.modules["__main__"] = ModuleType("__main__")
     # What ``python -m`` itself calls.
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]

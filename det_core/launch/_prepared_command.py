@@ -123,6 +123,8 @@ class PreparedCommand:
 
     def _start(self) -> GuardedCommand:
         problem = self._prepared.problem
+        if taken := sorted(_module_names(self._cwd) & {*self._prepared.names}):
+            problem = f"the code has a module {taken[0]}, and so have the libraries"
         if not problem:
             try:
                 with Path(os.devnull).open("rb") as nothing:
@@ -134,6 +136,11 @@ class PreparedCommand:
         return ReapedCommand(
             [sys.executable, "-m", *self._argv], self._env, cwd=self._cwd, inherit=self._inherit, outputs=self._outputs
         )
+
+
+def _module_names(code: Path) -> set[str]:
+    """Return the names of the modules that are found in a directory before those of libraries."""
+    return {path.stem for path in code.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
 
 
 def _belongs_to_launch(name: str) -> bool:

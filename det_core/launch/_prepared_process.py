@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import marshal
 import os
@@ -13,14 +14,14 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
 import det_core
 from det_core.errors import LaunchError
-from det_core.launch._fork_server import ENDED, LENGTH, STARTED
+from det_core.launch._fork_server import ENDED, LENGTH, MOST_PRINTED, STARTED
 from det_core.launch._reaped_command import GuardedCommand
 from det_core.launch._reaper import GRACE
 
@@ -47,14 +48,19 @@ class PreparedProcess:
     def __init__(self, modules: Sequence[str], env: Mapping[str, str]) -> None:
         self.problem: str | None = None
         """Why it cannot fork workers, "" if it can, or None as long as this is unknown."""
+        self.names: Collection[str] = ()
+        """Top-level names of the modules that it has, once it can fork workers."""
         self._answered = threading.Event()
         self._socket, theirs = socket.socketpair()
         printed, output = os.pipe()
+        fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, MOST_PRINTED)
+        # The others are relative to the directory of the worker.
+        paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if Path(path).is_absolute()]
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "det_core.launch._fork_server", str(theirs.fileno()), str(printed), *modules],
                 cwd=Path(det_core.__file__).parent.parent,
-                env=env,
+                env={**env, "PYTHONPATH": os.pathsep.join(paths)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -121,7 +127,8 @@ class PreparedProcess:
     def close(self) -> None:
         """End the process, whatever it does."""
         self._process.kill()
-        self._process.wait(_END_SECONDS)
+        with suppress(subprocess.TimeoutExpired):  # the kernel cannot end it
+            self._process.wait(_END_SECONDS)
         self._socket.close()
 
     def _receive_answer(self) -> None:
@@ -135,7 +142,10 @@ class PreparedProcess:
         except OSError:  # closed meanwhile
             self.problem = "the prepared process was closed"
         else:
-            self.problem = json.loads(answer) if answer else "the prepared process died while it imported modules"
+            found = json.loads(
+                answer or '{"problem": "the prepared process died while it imported modules", "names": []}'
+            )
+            self.names, self.problem = found["names"], found["problem"]
         self._answered.set()
 
 

@@ -6,7 +6,6 @@ process.
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 from pathlib import Path
@@ -18,8 +17,6 @@ def main(argv: list[str]) -> None:
     """Run a module or a script."""
     sys.orig_argv = [sys.executable, *argv]
     first, *rest = argv
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
     plugin_registry.cache_clear()
     if first == "-m":
         sys.argv = rest

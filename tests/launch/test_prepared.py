@@ -7,6 +7,7 @@ import marshal
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -204,6 +205,23 @@ def test_a_changed_program_is_read_again(run: Run) -> None:
     assert [run(f"print({number})").end()[1] for number in range(2)] == [f"0\n{AT_EXIT}", f"1\n{AT_EXIT}"]
 
 
+def test_a_module_of_the_code_comes_before_one_of_a_library(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "prepared.py").write_text("print('of the code')")
+    running = run("import prepared")
+    assert running.end()[:2] == (0, "of the code\n")
+    assert running.explained == [
+        "the worker starts as a new process, because the code has a module prepared, and so have the libraries"
+    ]
+
+
+def test_a_search_path_may_be_relative(run: Run, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "own_module.py").write_text("print('own')")
+    running = run("import own_module", PYTHONPATH=f":own:{site}")
+    assert running.end()[:2] == (0, f"own\n{AT_EXIT}")
+    assert running.explained == []
+
+
 def test_what_a_program_leaves_open_is_written(run: Run, tmp_path: Path) -> None:
     program = """
 import atexit, sys, threading, time
@@ -240,6 +258,30 @@ def test_the_death_of_a_prepared_process_ends_no_fork(run: Run, tmp_path: Path) 
     assert other.command._prepared._process.pid != process.pid
     (tmp_path / "release").touch()
     assert running.end()[:2] == (0, f"released\n{AT_EXIT}")
+
+
+def test_all_end_with_their_runner(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "probe.py").write_text(WAIT)
+    (tmp_path / "runner.py").write_text("""
+import os, sys
+from pathlib import Path
+from det_core.launch import _prepared_process
+from det_core.launch._prepared_command import PreparedCommand
+_prepared_process.GRACE = 0.1
+keep = {"cwd": Path.cwd(), "inherit": [], "outputs": [1, 2], "explain": print}
+command = PreparedCommand(["prepared"], ["probe"], dict(os.environ), **keep)
+while command.wait(1) is None:
+    pass
+""")
+    environment = {**os.environ, "PYTHONPATH": str(site), "COLOR": "red"}
+    command = [sys.executable, "runner.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as runner:
+        assert runner.stdout
+        worker = psutil.Process(int(runner.stdout.readline()))
+        others = [*psutil.Process(runner.pid).children(recursive=True), *worker.parents()[:2]]
+        assert len({*others, worker}) == 4
+        runner.kill()
+        wait_for(lambda: not any(is_alive(one.pid) for one in (worker, *others)))
 
 
 @pytest.mark.parametrize("guard", ["outer", "inner", "stopped outer"])
