@@ -78,7 +78,7 @@ class AcceptsAnything(Sound):
     model = AnyConfig
 
 
-class OddConfig(Block):
+class OddConfig(LocalConfig):
     slots: Annotated[int, AfterValidator(lambda count: count + 1)] = 1
 
 
