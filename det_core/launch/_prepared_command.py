@@ -7,11 +7,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from det_core.errors import LaunchError
+from det_core.errors import DetError, LaunchError
 from det_core.launch._framework_lookup import find_framework
 from det_core.launch._prepared_process import prepared_processes
 from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
@@ -56,7 +56,9 @@ def find_worker_modules(info: Mapping[str, Mapping[str, Any]], code: Path) -> li
         info: the info files of the launch.
         code: directory with the user's code, which is read, but not run.
     """
-    framework = find_framework(info["trial.json"]["config"]["entrypoint"], code)
+    framework = None
+    with suppress(DetError):  # such as two plugins that claim the trial, which the worker reports
+        framework = find_framework(str(info["trial.json"]["config"]["entrypoint"]), code)
     return [*WORKER_MODULES, *(framework.prepare if framework else ())]
 
 

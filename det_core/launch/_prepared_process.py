@@ -224,7 +224,12 @@ def prepared_processes() -> PreparedProcesses:
 
 
 def find_preparation_problem(modules: Sequence[str]) -> str:
-    """Return why workers cannot be forked from a process that has imported the modules, or "" if they can."""
+    """Return why workers cannot be forked from a process that has imported the modules.
+
+    It is "" if they can, and on other systems than Linux, where they never are.
+    """
+    if sys.platform != "linux":
+        return ""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with closing(PreparedProcess(modules, environment)) as prepared:
         prepared.wait(_READY_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -34,8 +33,7 @@ class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
-        # Forks of processes with other libraries fail on macOS.
-        self._prepare = None if config.prepare is False or sys.platform != "linux" else config.prepare
+        self._prepare = None if config.prepare is False else config.prepare
         self._has_gpus = count_gpus() > 0
         self._names = local_slot_names(config.slots)
         self.slots: int = len(self._names)

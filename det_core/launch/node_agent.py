@@ -174,7 +174,8 @@ class NodeAgent(Allocation):
     def _start_processes(
         self, request: LaunchRequest, env: Mapping[str, str], prepare: Sequence[str] | None, **keep: Any
     ) -> GuardedCommand | PreparedCommand:
-        if prepare is None or tuple(request.argv) != (PYTHON, "-m", _WORKER):
+        can_fork = sys.platform == "linux"  # system libraries of macOS fail after a fork
+        if prepare is None or not can_fork or tuple(request.argv) != (PYTHON, "-m", _WORKER):
             return ReapedCommand([sys.executable if word == PYTHON else word for word in request.argv], env, **keep)
         from det_core.launch._prepared_command import PreparedCommand, find_worker_modules  # others need not import it
 
