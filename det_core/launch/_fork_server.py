@@ -64,10 +64,28 @@ def main(owner: int, printed: int, modules: Sequence[str]) -> None:
         end.prepared = {*sys.modules} - {"__main__"}
         names = sorted({name.partition(".")[0] for name in end.prepared})
         agent.sendall(json.dumps({"problem": problem, "names": names}).encode() + b"\n")
-        if problem:
-            os._exit(1)
+        # Forks leave what they share, such as temporary directories, to this process.
+        finalizers = [*weakref.finalize._registry]  # type: ignore[attr-defined]
+        for finalizer in finalizers:
+            finalizer.atexit = False
         output = _read_available(printed)
-        connection = _serve(agent)
+        connection = None if problem else _serve(agent)
+    if connection is None:
+        for finalizer in finalizers:
+            finalizer.atexit = True
+        end.run(sys.exit)
+    else:
+        end.run(partial(_run_request, connection, environment, output))
+
+
+def _run_request(connection: int, environment: Mapping[str, str], output: bytes) -> None:
+    """Become the guards and the worker that a request asks for.
+
+    Args:
+        connection: file descriptor of the connection on which the request arrives.
+        environment: environment variables of this process before it imported the modules.
+        output: what their import has printed.
+    """
     handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in _reaper.GUARDED_SIGNALS}
     request, inherited = _receive(connection)
     _set_command_line([sys.executable, _reaper.__file__, str(connection), sys.executable, "-m", *request["argv"]])
@@ -84,7 +102,7 @@ def main(owner: int, printed: int, modules: Sequence[str]) -> None:
     _renew_random_state()
     _change_environment(environment, request["env"])
     os.write(2, output)
-    end.run(partial(_run_module, *request["argv"]))
+    _run_module(*request["argv"])
 
 
 def _prepare(modules: Sequence[str]) -> str:
@@ -102,8 +120,6 @@ def _prepare(modules: Sequence[str]) -> str:
     plugin_registry()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy all of the memory
-    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
-        finalizer.atexit = False  # what forks share does not end with one of them
     return ""
 
 
@@ -140,13 +156,13 @@ def _read_available(printed: int) -> bytes:
         os.close(printed)
 
 
-def _serve(agent: socket.socket) -> int:
-    """Fork for each connection, and return the connection in the fork. End with the agent."""
+def _serve(agent: socket.socket) -> int | None:
+    """Fork for each connection, and return the connection in the fork. Return None once the agent is gone."""
     signal.signal(signal.SIGCHLD, _bury_forks)
     while True:
         mark, (*connections,), *_ = socket.recv_fds(agent, 1, 1)
         if not mark:
-            os._exit(0)
+            return None
         (connection,) = connections
         if not os.fork():
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -233,7 +249,7 @@ class _QuickEnd:
         atexit.register(self._end)  # called last, because handlers of the modules are registered later
 
     def run(self, program: Callable[[], object]) -> None:
-        """Run a program, and note its exit code."""
+        """Run a program, note its exit code, and show its error without the calls of this module."""
         try:
             program()
         except SystemExit as stop:
@@ -241,9 +257,13 @@ class _QuickEnd:
             raise
         except KeyboardInterrupt:  # ends by a signal
             raise
-        except BaseException:
+        except BaseException as error:  # noqa: BLE001  (as the interpreter does)
+            trace = error.__traceback__
+            while trace and trace.tb_frame.f_code.co_filename == __file__:
+                trace = trace.tb_next
+            sys.excepthook(type(error), error.with_traceback(trace), trace)
             self._code = 1
-            raise
+            sys.exit(1)
         self._code = 0
 
     def _end(self) -> None:

@@ -30,6 +30,7 @@ _READY_SECONDS = 300.0
 _FORK_SECONDS = 20.0
 """Seconds that a fork may take, on a machine that swaps."""
 _END_SECONDS = 5.0
+"""Seconds that a prepared process has to end by itself."""
 _KEPT = 2
 """Number of processes that are kept, those used last. The launches of one experiment need the same one."""
 
@@ -112,7 +113,8 @@ class PreparedProcess:
             with suppress(OSError):
                 ours.send(b"!")  # a fork that comes late ends at once
             ours.close()
-            self.close()  # the request may still be in its queue, with the descriptors
+            self._process.kill()  # the request may still be in its queue, with the descriptors
+            self.close()
             raise LaunchError("the prepared process has died or does not answer") from error
         return ForkedCommand(ours.detach(), guard, worker)
 
@@ -125,10 +127,17 @@ class PreparedProcess:
         socket.send_fds(self._socket, [b"+"], [connection.fileno()])
 
     def close(self) -> None:
-        """End the process, whatever it does."""
-        self._process.kill()
-        with suppress(subprocess.TimeoutExpired):  # the kernel cannot end it
+        """End the process. One that imports modules is killed."""
+        if self.problem != "":
+            self._process.kill()
+        with suppress(OSError):  # it has ended
+            self._socket.shutdown(socket.SHUT_RDWR)
+        try:
             self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):  # the kernel cannot end it
+                self._process.wait(_END_SECONDS)
         self._socket.close()
 
     def _receive_answer(self) -> None:

@@ -28,12 +28,13 @@ from ..waiting import is_alive, wait_for
 pytestmark = pytest.mark.integration
 
 PREPARED = """
-import atexit, os, random, signal, sys
+import atexit, os, random, signal, sys, tempfile
 import numpy
 os.environ["SET_BY_IMPORT"] = os.environ["COLOR"]
 signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
 signal.signal(signal.SIGHUP, lambda *_: print("hung up", flush=True))
 atexit.register(lambda: print("at exit", flush=True))
+DIRECTORY = tempfile.TemporaryDirectory(prefix="prepared-")
 print("imported", file=sys.stderr)
 PID = os.getpid()
 """
@@ -189,6 +190,13 @@ def test_a_fork_is_like_a_new_process(run: Run) -> None:
         assert (what, forked[what]) == (what, value)
 
 
+def test_a_fork_shows_an_error_as_a_new_process_does(run: Run) -> None:
+    program = "import prepared\ndef fail():\n    1 / 0\nfail()"
+    started, forked = (run(program, modules).end() for modules in (None, ("prepared",)))
+    assert started == forked
+    assert started[0] == 1 and "probe.py" in started[2]
+
+
 def test_random_states_differ(run: Run) -> None:
     program = """
 import numpy, random, multiprocessing, os, tempfile, uuid
@@ -246,6 +254,16 @@ def test_a_prepared_process_keeps_nothing_of_its_forks(run: Run) -> None:
     assert len(opened) == 4
     assert before[0] == 0
     assert psutil.Process(prepared._process.pid).num_threads() == 1
+
+
+def test_forks_leave_what_they_share_to_the_prepared_process(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    program = "import prepared, os; print(os.path.isdir(prepared.DIRECTORY.name))"
+    first, second = (run(program, TMPDIR=str(tmp_path / "temporary")) for _ in range(2))
+    assert first.end()[1] == second.end()[1] == f"True\n{AT_EXIT}"
+    assert len([*(tmp_path / "temporary").iterdir()]) == 1
+    first.command._prepared.close()
+    assert [*(tmp_path / "temporary").iterdir()] == []
 
 
 def test_the_death_of_a_prepared_process_ends_no_fork(run: Run, tmp_path: Path) -> None:
