@@ -3,8 +3,8 @@
 Usage: ``python -m det_core.launch._fork_server OWNER PRINTED MODULE...``, where OWNER is the descriptor of a socket and
 PRINTED the reading end of the pipe that is stdout and stderr. `_prepared_process` starts it and has the other side.
 
-It answers with a line on the socket, a JSON object: why it cannot serve, or "", and the top-level names of the modules
-that it has. Then it forks for each descriptor of a connection that arrives on the socket. Each fork becomes the outer
+It answers with a line on the socket, as JSON: the top-level names of the modules that it has, and why it cannot serve,
+or "". Then it forks for each descriptor of a connection that arrives on the socket. Each fork becomes the outer
 guard of its worker, and has a connection of its own to the agent. The prepared process ends with the socket, and
 nothing ends with it.
 """
@@ -63,7 +63,7 @@ def main(owner: int, printed: int, modules: Sequence[str]) -> None:
         problem = _prepare(modules)
         end.prepared = {*sys.modules} - {"__main__"}
         names = sorted({name.partition(".")[0] for name in end.prepared})
-        agent.sendall(json.dumps({"problem": problem, "names": names}).encode() + b"\n")
+        agent.sendall(json.dumps([names, problem]).encode() + b"\n")
         # Forks leave what they share, such as temporary directories, to this process.
         finalizers = [*weakref.finalize._registry]  # type: ignore[attr-defined]
         for finalizer in finalizers:

@@ -54,7 +54,8 @@ class PreparedProcess:
         self._answered = threading.Event()
         self._socket, theirs = socket.socketpair()
         printed, output = os.pipe()
-        fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, MOST_PRINTED)
+        with suppress(OSError):  # this user has too many large pipes
+            fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, MOST_PRINTED)
         # The others are relative to the directory of the worker.
         paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if Path(path).is_absolute()]
         try:
@@ -151,10 +152,8 @@ class PreparedProcess:
         except OSError:  # closed meanwhile
             self.problem = "the prepared process was closed"
         else:
-            found = json.loads(
-                answer or '{"problem": "the prepared process died while it imported modules", "names": []}'
-            )
-            self.names, self.problem = found["names"], found["problem"]
+            dead = ((), "the prepared process died while it imported modules")
+            self.names, self.problem = json.loads(answer) if answer else dead
         self._answered.set()
 
 
