@@ -48,6 +48,9 @@ class FrameworkSpec(Spec):
             files, among them ``const.yaml``, and adds ``iris.csv``, a table of 150 flowers with four measurements each.
         needs_adapter: whether only backends that have an adapter for it (`BackendSpec.adapters`) can train a trial with
             several slots. False if the framework itself divides each batch among the workers, with any backend.
+        prepare: modules that its workers import, such as that of ``target``, and that may be imported before a fork,
+            because they start no threads, open no files and use no GPU when they are imported. On this machine, a
+            process imports them once and is copied for each worker.
     """
 
     loading: str = ""
@@ -55,6 +58,7 @@ class FrameworkSpec(Spec):
     old_names: Sequence[str] = ()
     starter: str = ""
     needs_adapter: bool = True
+    prepare: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

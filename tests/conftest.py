@@ -10,23 +10,10 @@ import importlib_metadata
 import pytest
 
 from det_core.core._cluster_info import get_cluster_info
+from det_core.launch._prepared_command import WORKER_MODULES
 from det_core.plugins import plugin_registry
 from det_core.testing._fork_launcher import run_fork_server
 from det_core.tracking import access_tokens
-
-FORKED_MODULES = (
-    "det_core.core",
-    "det_core.core._event_file",
-    "det_core.core._script_output",
-    "det_core.core.context_dir",
-    "det_core.launch.local",
-    "det_core.plugins._events",
-    "det_core.search.independent",
-    "det_core.storage.directory",
-    "det_core.tracking._sql_store",
-    "det_core.tracking._sqlite",
-)
-"""Modules that forks need not import."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +35,7 @@ def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def forked() -> Iterator[list[str]]:
     """Return arguments of Python that make its process a fork of one that has imported det_core."""
-    with run_fork_server(FORKED_MODULES) as words:
+    with run_fork_server(WORKER_MODULES) as words:
         yield words
 
 

@@ -1,6 +1,7 @@
 """Guard process that runs a command and leaves no process of it behind, ``python _reaper.py CHANNEL ARGUMENT...``.
 
-The agent starts this file as a script between itself and the command, so it only imports the standard library.
+The agent starts this file as a script between itself and the command, so it only imports the standard library. Workers
+that a prepared process forks have the same guards (`_fork_server`).
 Launchers such as torchrun put their workers into sessions of their own, where signals to a process group do not reach
 them. The guard therefore adopts every orphan below it (prctl(2), PR_SET_CHILD_SUBREAPER). It ends all of them when the
 command has ended, when the agent requests it, or soon after the agent is gone. It exits as the command did.
@@ -20,7 +21,13 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the module typing takes as long to import as half of the others
+    from typing import NoReturn
 
 GRACE = 8.5
 """Seconds that the command has to end by itself once the agent is gone. Workers that notice the loss take up to 8 s."""
@@ -34,35 +41,67 @@ _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """Signals that the guard ignores, because a command may send them to its process group, which includes the guard."""
 _WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that the guard ignores, too. If they are warnings of an engine, the command starts with them ignored."""
+GUARDED_SIGNALS = (*_IGNORED, *_WARNINGS)
+"""All signals that the guards ignore."""
 
 
-def main(channel: int, argv: list[str]) -> int:
-    """Run the command to its end, and return its exit code.
+def main(channel: int, argv: list[str]) -> NoReturn:
+    """Run the command to its end, and exit as it did.
 
     Args:
-        channel: file descriptor of the pipe from the agent, as for `_obey`.
+        channel: file descriptor of the pipe from the agent, as for `guard_process`.
         argv: the command.
     """
     os.set_inheritable(channel, False)
-    for number in (*_IGNORED, *_WARNINGS):
+    code = guard_process(channel, GRACE, partial(_start_command, argv))
+    assert code is not None, "the command is another program"
+    _exit_as(code)
+
+
+def guard_process(channel: int, grace: float, start: Callable[[], int]) -> int | None:
+    """Run a process below two guards, of which this process becomes the outer one.
+
+    Args:
+        channel: file descriptor that reaches its end when the agent is gone. A byte ends everything at once.
+        grace: seconds that the process has to end by itself once the agent is gone.
+        start: function that starts the process, called in the inner guard. It returns the id of the process, and 0 in
+            the process itself if that is a fork.
+
+    Returns:
+        The exit code of the process (negative for a signal), once nothing that it started is left. None in the process
+        itself.
+    """
+    for number in GUARDED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     from_outer, to_inner = os.pipe()
     if inner := os.fork():
         os.close(from_outer)
-        return _reap(inner, channel, GRACE)
+        return _reap(inner, channel, grace)
     os.close(to_inner)
+    child = start()
     os.close(channel)
-    defaults = [*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ, *(() if ENGINE_VARIABLE in os.environ else _WARNINGS)]
+    if child:
+        _exit_as(_reap(child, from_outer, 0))
+    os.close(from_outer)
+    return None
+
+
+def default_signals() -> list[int]:
+    """Return the signals for which the command has default actions, whatever its guards do."""
+    return [*_IGNORED, *(() if ENGINE_VARIABLE in os.environ else _WARNINGS)]
+
+
+def _start_command(argv: list[str]) -> int:
+    defaults = [*default_signals(), signal.SIGPIPE, signal.SIGXFSZ]
     try:
-        command = os.posix_spawnp(argv[0], argv, os.environ, setsigdef=defaults, setsigmask=[])
+        return os.posix_spawnp(argv[0], argv, os.environ, setsigdef=defaults, setsigmask=[])
     except OSError as error:
         print(f"cannot start {argv[0]!r}: {error.strerror}", file=sys.stderr)  # noqa: T201  (to the trial's log)
-        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    return _reap(command, from_outer, 0)
+        _exit_as(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
 
 
 def _reap(child: int, channel: int, grace: float) -> int:
-    """Wait for the child, end all processes that it left behind, and return its exit code.
+    """Wait for the child, end all processes that it left behind, and return its exit code, negative for a signal.
 
     Args:
         child: process id of the child.
@@ -74,14 +113,16 @@ def _reap(child: int, channel: int, grace: float) -> int:
     threading.Thread(target=_obey, args=(channel, grace), daemon=True).start()
     status = _reap_until(child)
     _end_all()
-    if os.WIFSIGNALED(status):
-        _exit_by_signal(os.WTERMSIG(status))
     return os.waitstatus_to_exitcode(status)
 
 
 def _obey(channel: int, grace: float) -> None:
     """End everything at once when a byte arrives, or ``grace`` seconds after the end of the stream."""
-    if not os.read(channel, 1):
+    try:
+        is_ordered = bool(os.read(channel, 1))
+    except ConnectionResetError:  # the agent has not read all that it was sent
+        is_ordered = False
+    if not is_ordered:
         time.sleep(grace)
     while True:
         _kill_descendants()
@@ -125,12 +166,15 @@ def _kill_descendants() -> None:
             todo.append(pid)
 
 
-def _exit_by_signal(number: int) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+def _exit_as(code: int) -> NoReturn:
+    """End this process with an exit code, or by a signal if it is negative."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -23,12 +23,17 @@ class LocalConfig(Block):
     # Other processes read no more than 64 KiB of the names of the slots that a trial may use and holds.
     slots: Positive = Field(default=1, le=1024, examples=[4], json_schema_extra={"unit": "slots"})
     """Number of workers that this machine can run if it has no GPU."""
+    prepare: tuple[str, ...] | Literal[False] = Field(default=(), examples=[["sklearn", "torchvision"]])
+    """Modules that workers of trial classes with one slot need not import, beside those of det and of the framework.
+    A process imports them once and is copied for each worker. They must not start threads, open files or use a GPU
+    when they are imported. With ``false``, each worker starts as a new process."""
 
 
 class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
+        self._prepare = None if config.prepare is False else config.prepare
         self._has_gpus = count_gpus() > 0
         self._names = local_slot_names(config.slots)
         self.slots: int = len(self._names)
@@ -50,6 +55,7 @@ class LocalLauncher(Launcher):
                 env={**(gpu_variables(chosen) if self._has_gpus else {}), **threads},
                 inherit=descriptors,
                 parent=private_directory("runs"),
+                prepare=self._prepare,
             )
 
         hint = "" if self._has_gpus else ", or add --config launcher.slots={slots}"

@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core.core import agent_channel
 from det_core.core._cluster_info import INFO_DIR
@@ -28,7 +27,7 @@ from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch._output_lines import RANK_TEMPLATE
-from det_core.launch._reaped_command import ReapedCommand
+from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
 from det_core.launch._stream_threads import StreamThread, end_streams
 from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch._worker_environment.info_variables import find_oversized_variables, make_info_variables
@@ -39,6 +38,11 @@ from det_core.processes import count_memory_kills
 from det_core.scratch import scratch_directory
 from det_core.tracking.secret_files import SECRETS_DIRECTORY_VARIABLE
 
+if TYPE_CHECKING:
+    from det_core.launch._prepared_command import PreparedCommand
+
+_WORKER = "det_core.launch.worker"
+"""Module of the workers of trial classes."""
 _CLOSE_SECONDS = 10.0
 """Seconds to wait for the end of the output, which another process may keep for longer."""
 _SOCKET_NAME = "agent.sock"
@@ -86,6 +90,8 @@ class NodeAgent(Allocation):
         env: variables to add to the environment of the processes. Those of the request replace them.
         inherit: file descriptors that all processes keep open, such as that of a lock.
         parent: directory in which the code is unpacked. By default the one for temporary files.
+        prepare: modules that the only worker of a trial class need not import, beside those of det and of its
+            framework, because a prepared process has imported them. None starts it as a new process, as all others.
 
     Raises:
         LaunchDelayed: the processes could not be started, because a resource such as memory is exhausted.
@@ -100,6 +106,7 @@ class NodeAgent(Allocation):
         env: Mapping[str, str] | None = None,
         inherit: Sequence[int] = (),
         parent: Path | None = None,
+        prepare: Sequence[str] | None = None,
     ) -> None:
         self._log = request.log
         self._killed = False
@@ -120,24 +127,24 @@ class NodeAgent(Allocation):
             undo.callback(self._workers.close)
             self._readers: list[StreamThread] = []
             undo.callback(lambda: end_streams(self._readers, _CLOSE_SECONDS))
-            self._processes = ReapedCommand(
-                [sys.executable if word == PYTHON else word for word in request.argv],
-                environment,
-                cwd=code,
-                inherit=inherit,
-                output=subprocess.PIPE,
-            )
-            undo.callback(self._processes.close)
-            self._readers = [
-                StreamThread(f"det-{name}", stream, partial(self._log_lines, name))
-                for name, stream in self._processes.streams
-            ]
+            with ExitStack() as started:
+                outputs = []
+                for name in ("stdout", "stderr"):
+                    source, output = os.pipe()
+                    started.callback(os.close, output)
+                    outputs.append(output)
+                    stream = os.fdopen(source, "rb", buffering=0)
+                    self._readers.append(StreamThread(f"det-{name}", stream, partial(self._log_lines, name)))
+                keep = {"cwd": code, "inherit": inherit, "outputs": outputs}
+                self._processes = self._start_processes(request, environment, prepare, **keep)
+                undo.callback(self._processes.close)
             for reader in self._readers:
                 reader.start()
             self._running = undo.pop_all()
 
     def wait(self, timeout: float) -> Exit | None:
-        code = self._processes.wait(timeout)
+        with explain_start_errors("the worker"):
+            code = self._processes.wait(timeout)
         if code is None:
             self._count_memory_kills()
             return None
@@ -163,6 +170,18 @@ class NodeAgent(Allocation):
     def close(self) -> None:
         """End the remaining processes, deliver the last log lines, and remove files and sockets."""
         self._running.close()
+
+    def _start_processes(
+        self, request: LaunchRequest, env: Mapping[str, str], prepare: Sequence[str] | None, **keep: Any
+    ) -> GuardedCommand | PreparedCommand:
+        can_fork = sys.platform == "linux"  # system libraries of macOS fail after a fork
+        if prepare is None or not can_fork or tuple(request.argv) != (PYTHON, "-m", _WORKER):
+            return ReapedCommand([sys.executable if word == PYTHON else word for word in request.argv], env, **keep)
+        from det_core.launch._prepared_command import PreparedCommand, find_worker_modules  # others need not import it
+
+        modules = find_worker_modules(request.info, keep["cwd"])
+        explain = partial(self._log, None, "det")
+        return PreparedCommand([*modules, *prepare], [_WORKER], env, **keep, explain=explain)
 
     def _count_memory_kills(self) -> None:
         """Forget kills of long ago, which may have been those of other trials."""

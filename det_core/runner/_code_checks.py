@@ -17,8 +17,8 @@ from det_core.config import ExperimentConfig, is_command
 from det_core.config._hyperparameters import example_values
 from det_core.core.context_dir import context_files
 from det_core.errors import ConfigError, InvalidExperimentException, Problem
+from det_core.launch._framework_lookup import UNREADABLE, find_framework
 from det_core.launch.backends import check_slots
-from det_core.runner._framework_lookup import UNREADABLE, find_framework
 from det_core.similar_names import suggest_name
 
 _LOCAL = "local"

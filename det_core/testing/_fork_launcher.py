@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+from det_core.launch._prepared_process import PreparedProcess
 from det_core.scratch import scratch_directory
 from det_core.testing import _fork_client
-
-_END_SECONDS = 60.0
-"""Seconds that the server has to end."""
 
 
 @contextmanager
 def run_fork_server(modules: Sequence[str]) -> Iterator[list[str]]:
-    """Run a fork server while the block runs. Its requests wait while it imports the modules.
+    """Run a prepared process while the block runs. Its requests wait while it imports the modules.
 
     Args:
-        modules: modules to import. Their import must start no thread.
+        modules: modules to import, as for `PreparedProcess`.
 
     Yields:
         The words to put between ``python`` and the arguments of a process that shall be a fork.
     """
-    with scratch_directory("forks") as directory, socket.socket(socket.AF_UNIX) as listener:
+    # More threads would not survive a fork. The forks are unbuffered, as agents start all workers.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with (
+        scratch_directory("forks") as directory,
+        socket.socket(socket.AF_UNIX) as listener,
+        closing(PreparedProcess(["det_core.testing", *modules], environment)) as prepared,
+    ):
         address = str(directory / "server")
         listener.bind(address)
         listener.listen()
-        server = subprocess.Popen(
-            [sys.executable, "-m", "det_core.testing._fork_server", str(listener.fileno()), *modules],
-            # More threads would not survive a fork. The forks are unbuffered, as agents start all workers.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
-        )
-        listener.close()
+        threading.Thread(target=_pass_connections, args=(listener, prepared), daemon=True).start()
+        yield ["-S", _fork_client.__file__, address]
+        listener.shutdown(socket.SHUT_RDWR)  # ends accept(), which close() does not
+        assert not prepared.problem, prepared.problem
+
+
+def _pass_connections(listener: socket.socket, prepared: PreparedProcess) -> None:
+    while True:
         try:
-            yield ["-S", _fork_client.__file__, address]
-        finally:
-            assert server.stdin
-            server.stdin.close()
-            try:
-                server.wait(_END_SECONDS)
-            finally:
-                server.kill()
+            client, _ = listener.accept()
+            with client:
+                prepared.pass_connection(client)
+        except OSError:  # one of them is closed
+            return

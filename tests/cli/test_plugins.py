@@ -138,6 +138,15 @@ COSTLY = {
         "ms of CPU time; the limit is 50",
         "target",
     ),
+    "det-threads": (
+        "import sys, threading, time\nfrom det_core import hookimpl\nfrom det_core.specs import FrameworkSpec\n"
+        "@hookimpl\ndef det_frameworks():\n"
+        "    yield FrameworkSpec(name='odd', target='det_threads:train', prepare=['det_threads'])\n"
+        "def train(trial_class, core_context): pass\n"
+        "if 'det_core.launch._fork_server' in sys.orig_argv:\n"
+        "    threading.Thread(target=time.sleep, args=[60], daemon=True).start()\n",
+        "'odd' cannot be prepared: the import of det_threads started threads (1), which forks would not have",
+    ),
     "det-exits": ("import sys\nif sys.argv[0] == '-c':\n    raise SystemExit('no display')\n", "no display"),
 }
 """The same of plugins whose import is measured in a process of its own."""

@@ -147,6 +147,6 @@ def test_the_options_of_a_backend_come_from_the_environment(install: Install, mo
     assert found
     name, opened = found
     assert isinstance(opened, Recorder)
-    assert (name, dict(opened.options)) == ("one", {"slots": 7})
+    assert (name, dict(opened.options)) == ("one", {"slots": 7, "prepare": ()})
     with pytest.raises(ConfigError, match="distributed.*slots"):
         backends.parse_options("one", {"slots": -1})

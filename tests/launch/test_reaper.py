@@ -193,11 +193,12 @@ def test_a_command_that_cannot_be_started_leaves_no_descriptor() -> None:
 
 def test_a_kill_takes_effect_while_a_guard_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_core.launch._reaped_command._KILL_SECONDS", 0.5)
+    source, output = os.pipe()
     command = guarded_command.ReapedCommand(
-        ["/bin/sh", "-c", f"{STRAY} sleep 1000; true"], os.environ, output=subprocess.PIPE
+        ["/bin/sh", "-c", f"{STRAY} sleep 1000; true"], os.environ, outputs=(output, None)
     )
-    out, err = (stream for _, stream in command.streams)
-    with out, err, closing(command):
+    os.close(output)
+    with os.fdopen(source, "rb") as out, closing(command):
         stray = int(out.readline())
         os.kill(command._process.pid, signal.SIGSTOP)
         command.kill()

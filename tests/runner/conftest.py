@@ -22,6 +22,7 @@ from det_core.home import default_storage
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import node_agent
+from det_core.launch._prepared_command import WORKER_MODULES
 from det_core.launch._reaped_command import ReapedCommand
 from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.plugins import plugin_registry
@@ -31,6 +32,8 @@ from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
 TOY = Path(__file__).parent.parent / "toy"
+LAUNCH_MODULES = ("det_core.launch._node", "det_core.launch.standalone")
+"""Modules with which backends start workers."""
 
 Submit = Callable[..., ExperimentRecord]
 
@@ -40,8 +43,7 @@ def toy_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the toy framework, and return its directory."""
     site = tmp_path_factory.mktemp("toy")
     write_plugin_metadata(site, "det-toy")
-    for name in ("det_toy.py", "det_toy_imports.py"):
-        shutil.copy(TOY / name, site)
+    shutil.copy(TOY / "det_toy.py", site)
     return site
 
 
@@ -85,7 +87,7 @@ def fork_words(toy_site: Path) -> Iterator[list[str]]:
     with ExitStack() as session:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(toy_site))
-            words = session.enter_context(run_fork_server(["det_toy_imports"]))
+            words = session.enter_context(run_fork_server([*WORKER_MODULES, *LAUNCH_MODULES, "det_toy"]))
         yield words
 
 

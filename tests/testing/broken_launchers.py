@@ -78,7 +78,7 @@ class AcceptsAnything(Sound):
     model = AnyConfig
 
 
-class OddConfig(Block):
+class OddConfig(LocalConfig):
     slots: Annotated[int, AfterValidator(lambda count: count + 1)] = 1
 
 
@@ -288,14 +288,11 @@ class Unguarded(Sound):
     """Launcher that starts the command itself, as the first attempt of most authors does."""
 
     class Command:
-        def __init__(self, argv: Any, env: Any, *, cwd: Path, inherit: Any, output: Any) -> None:
+        def __init__(self, argv: Any, env: Any, *, cwd: Path, inherit: Any, outputs: Any) -> None:
+            stdout, stderr = outputs
             self.process = subprocess.Popen(
-                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
             )
-
-        @property
-        def streams(self) -> list[Any]:
-            return [("stdout", self.process.stdout), ("stderr", self.process.stderr)]
 
         def wait(self, timeout: float) -> int | None:
             with suppress(subprocess.TimeoutExpired):

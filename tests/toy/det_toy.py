@@ -21,6 +21,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         load="det_toy:load",
         old_names=("OldToy", "brittle"),
         needs_adapter=False,  # trials themselves exchange their weights
+        prepare=("det_toy",),
     )
 
 

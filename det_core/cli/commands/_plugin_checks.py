@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from det_core.config import NoOptions
 from det_core.errors import PluginError
+from det_core.launch._prepared_process import find_preparation_problem
 from det_core.plugins import (
     PluginReport,
     Registry,
@@ -93,6 +94,7 @@ def _uses(registry: Registry, kind: str, spec: Spec) -> Iterator[Callable[[], ob
     yield partial(registry.config_model, spec)
     if isinstance(spec, FrameworkSpec):
         yield partial(registry.loader, spec)
+        yield partial(_check_preparation, registry, spec)
     if isinstance(spec, BackendSpec):
         yield from (partial(registry.adapter, spec, framework) for framework in spec.adapters)
     if isinstance(spec, ObserverSpec):
@@ -105,6 +107,11 @@ def _check_methods(registry: Registry, spec: Spec) -> None:
     target = registry.load(spec)
     if isinstance(target, type) and (problems := misspelled_methods(target)):
         raise PluginError(f"plugin {registry.owner(spec)}, {spec.target!r}: {'; '.join(problems)}")
+
+
+def _check_preparation(registry: Registry, spec: FrameworkSpec) -> None:
+    if spec.prepare and (problem := find_preparation_problem(spec.prepare)):
+        raise PluginError(f"plugin {registry.owner(spec)}: {spec.name!r} cannot be prepared: {problem}")
 
 
 def _construct(registry: Registry, spec: Spec) -> None:

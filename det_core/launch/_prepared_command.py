@@ -1,0 +1,156 @@
+"""Workers that start at once, because a prepared process has imported their modules."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from det_core.errors import DetError, LaunchError
+from det_core.launch._framework_lookup import find_framework
+from det_core.launch._prepared_process import prepared_processes
+from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
+from det_core.launch._reaper import ENGINE_VARIABLE
+
+WORKER_MODULES = (
+    "det_core.comm._ranks",
+    "det_core.core._checkpoints._free_space",
+    "det_core.core._event_file",
+    "det_core.core.agent_channel",
+    "det_core.interfaces.launcher",
+    "det_core.launch._stuck_workers",
+    "det_core.launch.backends",
+    "det_core.local_files.file_by_file",
+    "det_core.local_files.source_file",
+    "det_core.plugins._events",
+    "det_core.storage._delete",
+    "det_core.storage._restore",
+    "det_core.storage._save",
+    "det_core.storage._selector",
+    "det_core.storage.directory",
+    "det_core.tracking.remote._agent_socket",
+    "det_core.trial.tensorboard_upload",
+    "det_core.trial.trial_description",
+    "pathspec",
+)
+"""Modules that workers of all frameworks import."""
+_OWN_VARIABLES = ("CUDA_VISIBLE_DEVICES",)
+_LASTING_VARIABLES = ("DET_DISABLE_PLUGINS", ENGINE_VARIABLE)
+"""Variables of det that a process reads before it has a trial."""
+
+
+def find_worker_modules(info: Mapping[str, Mapping[str, Any]], code: Path) -> list[str]:
+    """Return the modules of det and of the trial's framework that its worker imports and that may be imported early.
+
+    Args:
+        info: the info files of the launch.
+        code: directory with the user's code, which is read, but not run.
+    """
+    framework = None
+    with suppress(DetError):  # such as two plugins that claim the trial, which the worker reports
+        framework = find_framework(str(info["trial.json"]["config"]["entrypoint"]), code)
+    return [*WORKER_MODULES, *(framework.prepare if framework else ())]
+
+
+class PreparedCommand:
+    """Command ``python -m MODULE ARGUMENT...`` that a prepared process runs in a fork, if possible.
+
+    Otherwise it starts as a new process. It starts in `wait`, once the modules are imported, which takes as long as in
+    the process itself.
+
+    Args:
+        modules: modules to import before.
+        argv: name of the module, and its arguments.
+        env: whole environment of the command.
+        cwd: its working directory.
+        inherit: file descriptors that all processes keep open.
+        outputs: file descriptors that become stdout and stderr.
+        explain: function that is called with the reason if the command starts as a new process.
+
+    Raises:
+        OSError: the prepared process could not be started.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        cwd: Path,
+        inherit: Sequence[int],
+        outputs: Sequence[int],
+        explain: Callable[[str], None],
+    ) -> None:
+        self._argv, self._env, self._cwd, self._explain = argv, env, cwd, explain
+        lasting = {name: value for name, value in env.items() if not _belongs_to_launch(name)}
+        self._prepared = prepared_processes().get(modules, lasting)
+        self._command: GuardedCommand | None = None
+        self._killed = False
+        with ExitStack() as undo:
+            self._outputs, self._inherit = ([_duplicate(one, undo) for one in kept] for kept in (outputs, inherit))
+            self._undo = undo.pop_all()
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the exit code (negative for a signal), or None if the command has not ended after the time.
+
+        Raises:
+            OSError: the command could not be started.
+        """
+        end = time.monotonic() + timeout
+        if self._command is None and not self._killed and self._prepared.wait(timeout):
+            with self._undo:
+                self._command = self._start()
+        if self._command is None:
+            return -signal.SIGKILL if self._killed else None
+        return self._command.wait(max(0.0, end - time.monotonic()))
+
+    def kill(self) -> None:
+        """End all processes at once and wait for them, except for those that the kernel cannot end."""
+        self._killed = True
+        self._undo.close()
+        if self._command:
+            self._command.kill()
+
+    def close(self) -> None:
+        """End the remaining processes."""
+        self.kill()
+        if self._command:
+            self._command.close()
+
+    def _start(self) -> GuardedCommand:
+        problem = self._prepared.problem
+        if taken := sorted(_module_names(self._cwd) & {*self._prepared.names}):
+            problem = f"the code has a module {taken[0]}, and so have the libraries"
+        if not problem:
+            try:
+                with Path(os.devnull).open("rb") as nothing:
+                    descriptors = [nothing.fileno(), *self._outputs, *self._inherit]
+                    return self._prepared.fork(self._argv, self._env, cwd=self._cwd, descriptors=descriptors)
+            except LaunchError as error:
+                problem = str(error)
+        self._explain(f"the worker starts as a new process, because {problem}")
+        return ReapedCommand(
+            [sys.executable, "-m", *self._argv], self._env, cwd=self._cwd, inherit=self._inherit, outputs=self._outputs
+        )
+
+
+def _module_names(code: Path) -> set[str]:
+    """Return the names of the modules that are found in a directory before those of libraries."""
+    return {path.stem for path in code.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+
+
+def _belongs_to_launch(name: str) -> bool:
+    """Return whether an environment variable may differ between launches of one prepared process."""
+    return name in _OWN_VARIABLES or (name.startswith("DET_") and name not in _LASTING_VARIABLES)
+
+
+def _duplicate(descriptor: int, undo: ExitStack) -> int:
+    duplicate = os.dup(descriptor)
+    undo.callback(os.close, duplicate)
+    return duplicate
