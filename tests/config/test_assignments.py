@@ -24,7 +24,7 @@ def test_values_are_set_before_the_config_is_read(tmp_path: Path) -> None:
     path = tmp_path / "const.yaml"
     path.write_text(TEXT)
     config = load_config(path, ["launcher.slots=2", "searcher.max_steps=5", "resources.slots_per_trial=2", "name=a=b"])
-    assert config.launcher.options.model_dump() == {"slots": 2}
+    assert config.launcher.options.model_dump() == {"slots": 2, "prepare": ()}
     assert (config.dump()["searcher"]["max_length"], config.resources.slots_per_trial) == ({"batches": 500}, 2)
     assert config.name == "a=b"
 

@@ -81,7 +81,7 @@ DEFAULTS: dict[str, Any] = {
         "auto_tune_tensor_fusion": False,
         "grad_updates_size_file": None,
     },
-    "launcher": {"type": "local", "max_interruptions": None, "slots": 1},
+    "launcher": {"type": "local", "max_interruptions": None, "slots": 1, "prepare": []},
     "distributed": None,
     "observers": {},
     "profiling": {"enabled": False, "begin_on_batch": 0, "end_after_batch": None, "sync_timings": True},
