@@ -152,8 +152,10 @@ class PreparedProcess:
         except OSError:  # closed meanwhile
             self.problem = "the prepared process was closed"
         else:
-            dead = ((), "the prepared process died while it imported modules")
-            self.names, self.problem = json.loads(answer) if answer else dead
+            try:
+                self.names, self.problem = json.loads(answer)
+            except (ValueError, TypeError):  # it died, or det was upgraded meanwhile
+                self.problem = "the prepared process did not answer as expected"
         self._answered.set()
 
 

@@ -43,6 +43,7 @@ MODULES = {
     "prepared": PREPARED,
     "starts_thread": "import threading as t, time\nt.Thread(target=time.sleep, args=[600], daemon=True).start()",
     "opens_file": "kept = open(__file__)",
+    "answers": "import os, sys\nos.write(int(sys.argv[1]), b'{}\\n')",
     "sleeps": "import time\ntime.sleep(600)",
     "signals_itself": """
 import os, signal
@@ -352,6 +353,15 @@ def test_a_prepared_process_that_does_not_answer_is_ended(run: Run, monkeypatch:
         "the worker starts as a new process, because the prepared process has died or does not answer"
     ]
     assert process.poll() == -signal.SIGKILL
+
+
+def test_an_unexpected_answer_starts_a_new_process(run: Run) -> None:
+    """Such as that of another release, to which det was upgraded while the runner ran."""
+    running = run("print('started')", ["answers"])
+    assert running.end()[:2] == (0, "started\n")
+    assert running.explained == [
+        "the worker starts as a new process, because the prepared process did not answer as expected"
+    ]
 
 
 def test_a_request_that_was_given_up_starts_nothing(run: Run, tmp_path: Path) -> None:
