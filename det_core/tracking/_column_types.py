@@ -13,7 +13,7 @@ from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from det_core.errors import StoreCorrupt, TrackingError
-from det_core.interfaces.records import LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS, require_writable
+from det_core.interfaces.records import LARGEST_SAMPLE, LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS, require_writable
 from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -171,11 +171,9 @@ class ListedJson(Json):
         return _require_small(super().process_bind_param(value, dialect))
 
 
-def _require_small(text: str | None) -> str | None:
-    if text is not None and len(text) > LARGEST_VALUE:
-        raise TrackingError(
-            f"{text[:40]!r}… has {len(text)} characters; expected at most {LARGEST_VALUE}: put data into files"
-        )
+def _require_small(text: str | None, most: int = LARGEST_VALUE) -> str | None:
+    if text is not None and len(text) > most:
+        raise TrackingError(f"{text[:40]!r}… has {len(text)} characters; expected at most {most}: put data into files")
     return text
 
 
@@ -204,6 +202,15 @@ class MetricsJson(TypeDecorator[Any]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         return None if value is None else load_metrics(value)
+
+
+class SampleJson(MetricsJson):
+    """Metrics of which pages read thousands at once. Those that are too large raise TrackingError."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return _require_small(super().process_bind_param(value, dialect), LARGEST_SAMPLE)
 
 
 class UtcTime(TypeDecorator[datetime]):

@@ -19,7 +19,14 @@ from det_server import (
 )
 from det_server.api import _checkpoint_files, _deletions
 
-from det_core.interfaces.records import LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS
+from det_core.interfaces.records import (
+    LARGEST_SAMPLE,
+    LARGEST_VALUE,
+    LONGEST_LABEL,
+    LONGEST_LINE,
+    MAX_LABELS,
+    MOST_LOG_CHARACTERS,
+)
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -49,6 +56,9 @@ LIMITS = {
         LARGEST_VALUE / MIB
     ],
     "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
+    "line of a log": [LONGEST_LINE / KIB],
+    "sample of system metrics": [LARGEST_SAMPLE / KIB],
+    "lines of a log in one call": [MOST_LOG_CHARACTERS / MIB],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
