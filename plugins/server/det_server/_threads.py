@@ -93,10 +93,10 @@ async def run_endpoint(work: Work, endpoint: Endpoint, request: Request) -> Resp
         RefusedError: the credentials of the request have ended while it waited.
     """
     threads: Threads = request.app.state.threads
-    return await threads.run(work, _answer, endpoint, request, person=_person(request))
+    return await threads.run(work, _answer, endpoint, request, person=person_of(request))
 
 
-def _person(request: Request) -> str | None:
+def person_of(request: Request) -> str | None:
     """Return the name of the caller, the address of one who has not logged in, or None if there is only one user."""
     if not site_of(request).has_users:
         return None

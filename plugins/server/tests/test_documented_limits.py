@@ -62,7 +62,7 @@ LIMITS = {
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
-    "deletions that are waited for": [_deletions.MAX_DELETIONS_PER_PERSON],
+    "deletions under way": [_deletions.MAX_DELETIONS_PER_PERSON],
     "work at a time": list(_threads.THREADS.values()),
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],
