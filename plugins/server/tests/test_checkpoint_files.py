@@ -17,8 +17,8 @@ import pytest
 from det_server import _admitted_sending
 from det_server._threads import Threads, Work
 from det_server.api import _deletions
-from det_server.api._deletions import MAX_DELETIONS_PER_PERSON
 from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
+from det_server.api._deletions import MAX_DELETIONS_PER_PERSON
 
 from det_core import runner, storage
 from det_core.cli.render.checkpoint_place import locate_checkpoint
