@@ -26,8 +26,6 @@ LARGEST_SAMPLE = 64 << 10
 """Maximum number of characters of a sample of system metrics as JSON. That of a host with 16 GPUs has 3,000."""
 LONGEST_LINE = 128 << 10
 """Maximum number of characters of a line of a log. The end of a longer one is left out."""
-MOST_LOG_CHARACTERS = 128 << 20
-"""Maximum number of characters of the lines of a log that a call reads."""
 CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 """Pattern of the ids of checkpoints, which are directories in a storage."""
 

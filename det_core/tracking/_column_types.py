@@ -15,6 +15,7 @@ from sqlalchemy.types import TypeDecorator
 from det_core.errors import StoreCorrupt, TrackingError
 from det_core.interfaces.records import LARGEST_SAMPLE, LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS, require_writable
 from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
+from det_core.tracking.reading_limits import count_read
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -140,7 +141,10 @@ class Json(TypeDecorator[Any]):
         return None if value is None else dump_json_value(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else load_json_value(value)
+        if value is None:
+            return None
+        count_read(len(value))
+        return load_json_value(value)
 
 
 class ListedText(PlainText):
@@ -201,7 +205,10 @@ class MetricsJson(TypeDecorator[Any]):
         return None if value is None else dump_metrics(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else load_metrics(value)
+        if value is None:
+            return None
+        count_read(len(value))
+        return load_metrics(value)
 
 
 class SampleJson(MetricsJson):

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row, func, select
 
-from det_core.errors import CallTooLarge
-from det_core.interfaces.records import LONGEST_LINE, MOST_LOG_CHARACTERS, LogLine
+from det_core.interfaces.records import LONGEST_LINE, LogLine
 from det_core.tracking._column_types import make_writable
 from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, lock_trial, record_columns
 from det_core.tracking._schema import logs, trials
+from det_core.tracking.reading_limits import count_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
 
 _OVERHEAD = 300
@@ -53,7 +53,7 @@ class LogsMixin(StoreMixin):
             order = logs.c.id.desc() if newest else logs.c.id
             query = wanted.order_by(order).limit(limit).execution_options(yield_per=_ROWS)
             with connection.execute(query) as rows:
-                lines = [LogLine(**row._mapping) for row in _within_memory(rows)]
+                lines = list(map(_line, rows))
         return lines[::-1] if newest else lines
 
     def latest_logs(self, experiment_id: int) -> dict[int, int]:
@@ -64,13 +64,9 @@ class LogsMixin(StoreMixin):
             return {trial_id: line or 0 for trial_id, line in connection.execute(query)}
 
 
-def _within_memory(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
-    characters = 0
-    for row in rows:
-        characters += len(row.log) + _OVERHEAD
-        if characters > MOST_LOG_CHARACTERS:
-            raise CallTooLarge("there are too many lines for one call; ask for less with limit, after or before")
-        yield row
+def _line(row: Row[Any]) -> LogLine:
+    count_read(len(row.log) + len(row.stdtype) + _OVERHEAD)
+    return LogLine(**row._mapping)
 
 
 def _row(line: LogLine) -> dict[str, Any]:

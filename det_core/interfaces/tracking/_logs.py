@@ -35,9 +35,6 @@ class LogStore(ABC):
             before: include only ids less than this.
             limit: maximum number of lines.
             newest: whether the limit keeps the last lines instead of the first ones.
-
-        Raises:
-            CallTooLarge: the lines have more than 128 MiB. Ask for less with ``limit``.
         """
 
     @reads

@@ -15,6 +15,7 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from det_core.tracking.reading_limits import limited_reading
 from det_server._accounts import ADMISSION_SECONDS, require_admission
 from det_server._site import site_of
 
@@ -52,6 +53,9 @@ THREADS = {
     Work.SUBMISSIONS: 1,  # unpacking one takes up to a gigabyte of memory
 }
 """Number of threads of each kind of work."""
+
+MAX_READ_CHARACTERS = 128 << 20
+"""Maximum number of characters that a request reads of the database at once, which take several times as many bytes."""
 
 
 class Threads:
@@ -107,4 +111,5 @@ def _answer(endpoint: Endpoint, request: Request) -> Response:
     waited = time.monotonic() - request.state.admitted_at > ADMISSION_SECONDS
     if waited and hasattr(request.state, "is_admitted"):
         require_admission(request)
-    return endpoint(request)
+    with limited_reading(MAX_READ_CHARACTERS):
+        return endpoint(request)

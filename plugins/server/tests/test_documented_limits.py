@@ -25,7 +25,6 @@ from det_core.interfaces.records import (
     LONGEST_LABEL,
     LONGEST_LINE,
     MAX_LABELS,
-    MOST_LOG_CHARACTERS,
 )
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
@@ -58,7 +57,9 @@ LIMITS = {
     "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
-    "lines of a log in one call": [MOST_LOG_CHARACTERS / MIB],
+    "what a call or a page reads of the database, except metrics, which are read a few at a time": [
+        _threads.MAX_READ_CHARACTERS / MIB
+    ],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
