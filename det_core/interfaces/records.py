@@ -26,6 +26,10 @@ LARGEST_SAMPLE = 64 << 10
 """Maximum number of characters of a sample of system metrics as JSON. That of a host with 16 GPUs has 3,000."""
 LONGEST_LINE = 128 << 10
 """Maximum number of characters of a line of a log. The end of a longer one is left out."""
+LONGEST_SEARCH = 200
+"""Maximum number of characters of a text to look for in names and descriptions."""
+SEARCHED = 10_000
+"""Number of first characters of a name or description in which a text is looked for."""
 CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 """Pattern of the ids of checkpoints, which are directories in a storage."""
 

@@ -24,7 +24,9 @@ from det_core.interfaces.records import (
     LARGEST_VALUE,
     LONGEST_LABEL,
     LONGEST_LINE,
+    LONGEST_SEARCH,
     MAX_LABELS,
+    SEARCHED,
 )
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
@@ -60,6 +62,7 @@ LIMITS = {
     "what a call or a page reads of the database, except metrics, which are read a few at a time": [
         _threads.MAX_READ_CHARACTERS / MIB
     ],
+    "text to look for in names and descriptions": [LONGEST_SEARCH, SEARCHED],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
