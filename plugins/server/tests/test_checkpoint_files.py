@@ -181,6 +181,11 @@ def test_a_deletion_that_waited_while_its_sender_lost_rights_deletes_nothing(
     assert [action.action for action in team.store.actions()] == ["login"]
 
 
+def test_a_malformed_pattern_deletes_and_changes_nothing(local: ServedSite, stored: Path) -> None:
+    assert local.commands.call(f"/api/checkpoints/{UUID}/delete", {"globs": ["*", "[z-a]"]}).status == 400
+    assert local.store.checkpoint(UUID).state is CheckpointState.COMPLETED
+
+
 def test_a_deletion_that_fails_says_what_is_left_and_can_be_repeated(
     local: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
