@@ -167,12 +167,18 @@ class MessageText(PlainText):
 
 
 class ListedJson(Json):
-    """JSON value that lists read. One that is too large raises TrackingError."""
+    """JSON value that lists read. One that is too large raises TrackingError.
+
+    It does not count for `limited_reading`, or whoever writes many would keep others from reading a list.
+    """
 
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return _require_small(super().process_bind_param(value, dialect))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else load_json_value(value)
 
 
 def _require_small(text: str | None, most: int = LARGEST_VALUE) -> str | None:

@@ -59,9 +59,7 @@ LIMITS = {
     "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
-    "what a call or a page reads of the database, except metrics, which are read a few at a time": [
-        _threads.MAX_READ_CHARACTERS / MIB
-    ],
+    "checkpoints, lines of logs, samples and events that a call or a page reads": [_threads.MAX_READ_CHARACTERS / MIB],
     "text to look for in names and descriptions": [LONGEST_SEARCH, SEARCHED],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],

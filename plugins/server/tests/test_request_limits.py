@@ -307,9 +307,11 @@ def test_what_a_request_reads_at_once_is_bounded(local: ServedSite, monkeypatch:
         store.complete_checkpoint(f"c{number}", run_id=1, steps_completed=number, resources=resources, metadata={})
         store.report_system_metrics([SystemMetrics(**names, group="cpu", metrics=resources, time=time)])
         store.add_logs([LogLine(**names, rank=0, stdtype="stdout", log="x" * 12_000, time=time)])
+        store.create_model(f"model {number}", metadata=resources)
     for method in ("checkpoints", "system_metrics", "logs"):
         answer = local.commands.call(f"/api/store/{method}", {"trial_id": run.trial_id})
         assert answer.json["raised"][0] == "CallTooLarge", method
     assert local.owner.get(f"/trials/{run.trial_id}").status == 409
-    assert local.owner.get("/experiments").status == 200
+    for path in ("/experiments", "/models"):  # nobody keeps others from reading a list
+        assert local.owner.get(path).status == 200
     assert len(store.logs(run.trial_id)) == len(store.checkpoints(trial_id=run.trial_id)) == 10
