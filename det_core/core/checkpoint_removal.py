@@ -123,6 +123,7 @@ def _remove_files(
     store: TrackingStore, manager: StorageManager, checkpoint: CheckpointRecord, globs: Sequence[str]
 ) -> dict[str, int]:
     partly = globs and checkpoint.state is not CheckpointState.DELETED
+    storage.glob_selector(globs)  # raises before anything is changed
     store.delete_checkpoint(checkpoint.uuid, remaining=checkpoint.resources if partly else None)
     try:
         left = storage.delete_stored_files(manager, checkpoint.uuid, globs if partly else storage.ALL_FILES)

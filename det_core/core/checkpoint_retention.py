@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import DetError, RecordNotFound, TrackingError
@@ -128,19 +128,24 @@ def select_kept(
 
 
 def find_warm_start_sources(store: TrackingStore) -> dict[int, list[str]]:
-    """Return the uuids of the checkpoints that unfinished experiments start from, by experiment id."""
-    found: dict[int, list[str]] = {}
-    for one in store.experiments(states=_UNFINISHED):
-        searcher = one.config.get("searcher") or {}
-        source_trial = searcher.get("source_trial_id")
-        latest = [] if source_trial is None else _latest(store, source_trial)
-        found[one.id] = [*filter(None, [searcher.get("source_checkpoint_uuid")]), *latest]
-    return found
+    """Return the uuids of the checkpoints that unfinished experiments start from, by experiment id.
+
+    What a recorded config has in place of ids names none, or one user's config would keep others from deleting theirs.
+    """
+    return {one.id: list(_sources(store, one.config)) for one in store.experiments(states=_UNFINISHED)}
+
+
+def _sources(store: TrackingStore, config: Mapping[str, Any]) -> Iterator[str]:
+    match config:
+        case {"searcher": {"source_checkpoint_uuid": str(uuid)}}:
+            yield uuid
+        case {"searcher": {"source_trial_id": int(trial_id)}}:
+            yield from _latest(store, trial_id)
 
 
 def _latest(store: TrackingStore, trial_id: int) -> Sequence[str]:
     """Return the uuid of a trial's latest checkpoint, if the trial exists and has one."""
     try:
         return [checkpoint.uuid for checkpoint in store.checkpoints(trial_id=trial_id)[-1:]]
-    except RecordNotFound:  # the experiment of the trial was deleted
+    except (RecordNotFound, OverflowError):  # the experiment of the trial was deleted, or no id is as large
         return []

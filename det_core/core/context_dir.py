@@ -9,6 +9,7 @@ from pathlib import Path
 
 from det_core.errors import DetError
 from det_core.home import home_directory
+from det_core.ignore_patterns import pattern_matcher
 
 IGNORE_FILE = ".detignore"
 _MOST_ENTRIES = 200_000
@@ -26,11 +27,9 @@ def context_files(directory: Path) -> Iterator[str]:
         directory: the context directory.
 
     Raises:
-        DetError: the directory is ``DET_HOME`` itself, or has too many files.
+        DetError: the directory is ``DET_HOME`` itself, or has too many files or patterns.
         OSError: the directory, or a directory inside, cannot be read.
     """
-    from pathspec import GitIgnoreSpec  # imported here, because most workers do not need it
-
     directory, own = Path(os.path.realpath(directory)), Path(os.path.realpath(home_directory()))
     if directory == own:
         raise DetError(
@@ -40,7 +39,7 @@ def context_files(directory: Path) -> Iterator[str]:
     ignore_file = directory / IGNORE_FILE
     text = ignore_file.read_text(encoding="utf-8", errors="surrogateescape") if ignore_file.is_file() else ""
     patterns = text.splitlines()
-    ignored = GitIgnoreSpec.from_lines([*_ALWAYS_IGNORED, *patterns]).match_file
+    ignored = pattern_matcher([*_ALWAYS_IGNORED, *patterns])
     brings_back = any(pattern.startswith("!") for pattern in patterns)  # may apply inside an ignored directory
 
     entries = itertools.count(1)

@@ -22,6 +22,14 @@ LONGEST_LABEL = 200
 """Maximum number of characters of a label."""
 LARGEST_VALUE = 1 << 20
 """Maximum number of characters of a text or JSON value that lists of experiments, trials and models read."""
+LARGEST_SAMPLE = 64 << 10
+"""Maximum number of characters of a sample of system metrics as JSON. That of a host with 16 GPUs has 3,000."""
+LONGEST_LINE = 128 << 10
+"""Maximum number of characters of a line of a log. The end of a longer one is left out."""
+LONGEST_SEARCH = 200
+"""Maximum number of characters of a text to look for in names and descriptions."""
+SEARCHED = 10_000
+"""Number of first characters of a name or description in which a text is looked for."""
 CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 """Pattern of the ids of checkpoints, which are directories in a storage."""
 
@@ -402,7 +410,7 @@ class LogLine:
     stdtype: str
     """``stdout``, ``stderr``, or ``det`` for lines of the runner itself."""
     log: str
-    """Text of the line without its newline."""
+    """Text of the line without its newline, of which the first `LONGEST_LINE` characters are recorded."""
     time: datetime
     """Time at which it was received."""
     id: int = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from det_core.ignore_patterns import pattern_matcher
+
 Selector = Callable[[str], bool]
 """Function of a relative path that returns whether the file is selected."""
 ALL_FILES = ("**/*",)
@@ -11,7 +13,9 @@ ALL_FILES = ("**/*",)
 
 
 def glob_selector(globs: Collection[str]) -> Selector:
-    """Return a function that tests whether a stored path matches ``.gitignore`` patterns."""
-    from pathspec import GitIgnoreSpec  # the import takes 12 ms, and only deletion needs it
+    """Return a function that tests whether a stored path matches ``.gitignore`` patterns.
 
-    return GitIgnoreSpec.from_lines(globs).match_file
+    Raises:
+        DetError: as `pattern_matcher`.
+    """
+    return pattern_matcher(globs)

@@ -13,8 +13,9 @@ from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from det_core.errors import StoreCorrupt, TrackingError
-from det_core.interfaces.records import LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS, require_writable
+from det_core.interfaces.records import LARGEST_SAMPLE, LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS, require_writable
 from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
+from det_core.tracking.reading_limits import count_read
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -140,7 +141,10 @@ class Json(TypeDecorator[Any]):
         return None if value is None else dump_json_value(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else load_json_value(value)
+        if value is None:
+            return None
+        count_read(len(value))
+        return load_json_value(value)
 
 
 class ListedText(PlainText):
@@ -163,19 +167,23 @@ class MessageText(PlainText):
 
 
 class ListedJson(Json):
-    """JSON value that lists read. One that is too large raises TrackingError."""
+    """JSON value that lists read. One that is too large raises TrackingError.
+
+    It does not count for `limited_reading`, or whoever writes many would keep others from reading a list.
+    """
 
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return _require_small(super().process_bind_param(value, dialect))
 
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else load_json_value(value)
 
-def _require_small(text: str | None) -> str | None:
-    if text is not None and len(text) > LARGEST_VALUE:
-        raise TrackingError(
-            f"{text[:40]!r}… has {len(text)} characters; expected at most {LARGEST_VALUE}: put data into files"
-        )
+
+def _require_small(text: str | None, most: int = LARGEST_VALUE) -> str | None:
+    if text is not None and len(text) > most:
+        raise TrackingError(f"{text[:40]!r}… has {len(text)} characters; expected at most {most}: put data into files")
     return text
 
 
@@ -203,7 +211,19 @@ class MetricsJson(TypeDecorator[Any]):
         return None if value is None else dump_metrics(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else load_metrics(value)
+        if value is None:
+            return None
+        count_read(len(value))
+        return load_metrics(value)
+
+
+class SampleJson(MetricsJson):
+    """Metrics of which pages read thousands at once. Those that are too large raise TrackingError."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return _require_small(super().process_bind_param(value, dialect), LARGEST_SAMPLE)
 
 
 class UtcTime(TypeDecorator[datetime]):

@@ -14,6 +14,7 @@ from det_core.tracking._column_types import DeferredJson, make_writable, time_of
 from det_core.tracking._rows import (
     RUNNER_ENDED,
     StoreMixin,
+    contains_text,
     end_runs,
     fetch_only_row,
     get_experiment,
@@ -239,7 +240,7 @@ def _wanted(
 ) -> list[ColumnElement[bool]]:
     wanted = (
         _c.state.in_(states) if states else None,
-        None if name is None else _c.name.icontains(name, autoescape=True),
+        None if name is None else contains_text(_c.name, name),
         None if label is None else _has_label(label),
         None if archived is None else _c.archived == archived,
     )

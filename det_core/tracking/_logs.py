@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Row, func, select
 
-from det_core.interfaces.records import LogLine
+from det_core.interfaces.records import LONGEST_LINE, LogLine
 from det_core.tracking._column_types import make_writable
-from det_core.tracking._rows import StoreMixin, fetch_records, get_experiment, get_trial, lock_trial, record_columns
+from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, lock_trial, record_columns
 from det_core.tracking._schema import logs, trials
+from det_core.tracking.reading_limits import count_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_OVERHEAD = 300
+"""Number of characters that a line counts as in addition to its text, because each takes memory."""
+_ROWS = 1000
+"""Number of lines that a database without files of its own sends at once."""
 
 
 class LogsMixin(StoreMixin):
@@ -44,7 +51,9 @@ class LogsMixin(StoreMixin):
         with self._database.read() as connection:
             get_trial(connection, trial_id)
             order = logs.c.id.desc() if newest else logs.c.id
-            lines = fetch_records(connection, LogLine, wanted.order_by(order).limit(limit))
+            query = wanted.order_by(order).limit(limit).execution_options(yield_per=_ROWS)
+            with connection.execute(query) as rows:
+                lines = list(map(_line, rows))
         return lines[::-1] if newest else lines
 
     def latest_logs(self, experiment_id: int) -> dict[int, int]:
@@ -55,7 +64,13 @@ class LogsMixin(StoreMixin):
             return {trial_id: line or 0 for trial_id, line in connection.execute(query)}
 
 
+def _line(row: Row[Any]) -> LogLine:
+    count_read(len(row.log) + len(row.stdtype) + _OVERHEAD)
+    return LogLine(**row._mapping)
+
+
 def _row(line: LogLine) -> dict[str, Any]:
-    row = {**vars(line), "log": make_writable(line.log)}
+    texts = {name: make_writable(text[:LONGEST_LINE]) for name, text in (("log", line.log), ("stdtype", line.stdtype))}
+    row = {**vars(line), **texts}
     del row["id"]
     return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, func, select, type_coerce, union_all
+from sqlalchemy import Text, select, type_coerce, union_all
 
 from det_core.tracking._column_types import load_metrics
 from det_core.tracking._rows import StoreMixin, get_trial
@@ -14,12 +14,16 @@ from det_core.tracking._schema import live, metrics, trials
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from sqlalchemy import Select
+    from sqlalchemy import CompoundSelect
 
 _TRIALS = 20
 """Maximum number of trials whose reports are read."""
 _REPORTS = 400
 """Number of first reports of all trials that are read at most, and of last reports."""
+_CHARACTERS = 16 << 20
+"""Number of characters of reports after which no more are read, because one may have millions of values."""
+_ROWS = 20
+"""Number of rows that a database without files of its own sends at once."""
 
 _c = metrics.c
 
@@ -31,18 +35,30 @@ class MetricNamesMixin(StoreMixin):
         if not trial_ids:
             return {}
         chosen = _spread(list(trial_ids))
-        found: dict[str, set[str]] = defaultdict(set)
         with self._database.read() as connection:
             known = set(connection.scalars(select(trials.c.id).where(trials.c.id.in_(chosen))))
             for unknown in (trial_id for trial_id in chosen if trial_id not in known):
                 get_trial(connection, unknown)  # raises
-            for group, reports in connection.execute(_reports(chosen)):
-                for values in load_metrics(f"[{reports}]"):
-                    found[group].update(name for name, value in values.items() if _is_number(value))
+            reports, characters = defaultdict[str, list[str]](list), 0
+            with connection.execute(_reports(chosen).execution_options(yield_per=_ROWS)) as rows:
+                for group, report in rows:
+                    reports[group].append(report)
+                    characters += len(group) + len(report)
+                    if characters > _CHARACTERS:
+                        break
+        found = {
+            group: {
+                name
+                for values in load_metrics(f"[{','.join(texts)}]")
+                for name, value in values.items()
+                if _is_number(value)
+            }
+            for group, texts in reports.items()
+        }
         return {group: sorted(names) for group, names in sorted(found.items()) if names}
 
 
-def _reports(trial_ids: Sequence[int]) -> Select[Any]:
+def _reports(trial_ids: Sequence[int]) -> CompoundSelect[Any]:
     """Select the first and the last reports of trials, as a text of JSON objects for each group."""
     parts = [
         select(_c.group, type_coerce(_c.metrics, Text).label("metrics"))
@@ -53,8 +69,7 @@ def _reports(trial_ids: Sequence[int]) -> Select[Any]:
         for trial_id in trial_ids
         for order in (_c.steps_completed.asc(), _c.steps_completed.desc())
     ]
-    every = union_all(*(select(part) for part in parts)).subquery().c
-    return select(every.group, func.aggregate_strings(every.metrics, ",")).group_by(every.group)
+    return union_all(*(select(part) for part in parts))
 
 
 def _spread(trial_ids: Sequence[int]) -> Sequence[int]:

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
+    Text,
     and_,
     bindparam,
     delete,
@@ -20,11 +21,12 @@ from sqlalchemy import (
     select,
     true,
     tuple_,
+    type_coerce,
     update,
 )
 
 from det_core.interfaces.records import MetricsReport, searcher_metric
-from det_core.tracking._column_types import finite_or_none, utc_now
+from det_core.tracking._column_types import MetricsJson, finite_or_none, load_metrics, utc_now
 from det_core.tracking._metrics_merge import ReportKey, merge_reports, merge_same_key, report_key
 from det_core.tracking._rows import (
     StoreMixin,
@@ -43,6 +45,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _PAGE = 1000
+"""Maximum number of reports that are read at once."""
+_PAGE_CHARACTERS = 8 << 20
+"""Number of their characters after which no more are read at once, because one may have millions of values."""
+_ROWS = 20
+"""Number of rows that a database without files of its own sends at once."""
 _c = metrics.c
 _insert = metrics.insert()
 _look: Select[Any] = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(
@@ -105,20 +112,42 @@ class MetricsMixin(StoreMixin):
     def _pages(self, wanted: ColumnElement[bool], after: int) -> Iterator[MetricsReport]:
         """Yield reports page by page, so that no transaction stays open while the caller works."""
         order = (_c.steps_completed, _c.group, _c.id)
-        query = select(_c.id, *record_columns(metrics, MetricsReport)).where(wanted).order_by(*order).limit(_PAGE)
+        query = select(_c.id, *map(_as_text, record_columns(metrics, MetricsReport))).where(wanted).order_by(*order)
+        query = query.limit(_PAGE).execution_options(yield_per=_ROWS)
         page = query.where(_c.steps_completed > after)
-        while True:
-            rows = self._database.retry(partial(self._rows, page))
+        more = True
+        while more:
+            rows, more = self._database.retry(partial(self._rows, page))
             for row in rows:
-                yield MetricsReport(**{name: value for name, value in row._mapping.items() if name != "id"})
-            if len(rows) < _PAGE:
-                return
-            last = rows[-1]
-            page = query.where(tuple_(*order) > (last.steps_completed, last.group, last.id))
+                yield _report(row)
+            if more:
+                last = rows[-1]
+                page = query.where(tuple_(*order) > (last.steps_completed, last.group, last.id))
 
-    def _rows(self, page: Select[Any]) -> Sequence[Row[Any]]:
-        with self._database.read() as connection:
-            return connection.execute(page).all()
+    def _rows(self, page: Select[Any]) -> tuple[Sequence[Row[Any]], bool]:
+        """Return the rows of a page, and whether there may be more."""
+        rows: list[Row[Any]] = []
+        characters = 0
+        with self._database.read() as connection, connection.execute(page) as found:
+            for row in found:
+                rows.append(row)
+                characters += len(row.metrics) + len(row.batch_metrics or "")
+                if characters > _PAGE_CHARACTERS:
+                    return rows, True
+        return rows, len(rows) == _PAGE
+
+
+def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a column, that of metrics without decoding, which takes several times as much memory."""
+    return type_coerce(column, Text).label(column.key) if isinstance(column.type, MetricsJson) else column
+
+
+def _report(row: Row[Any]) -> MetricsReport:
+    values = dict(row._mapping)
+    del values["id"]
+    for name in ("metrics", "batch_metrics"):
+        values[name] = None if values[name] is None else load_metrics(values[name])
+    return MetricsReport(**values)
 
 
 def archive_after(connection: Connection, trial_id: int, step: int, since_run: int) -> None:

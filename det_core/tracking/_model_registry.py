@@ -13,6 +13,7 @@ from det_core.interfaces.records import CheckpointState
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._rows import (
     StoreMixin,
+    contains_text,
     fetch_only_row,
     fetch_record,
     fetch_records,
@@ -76,9 +77,7 @@ class ModelRegistryMixin(StoreMixin):
     ) -> list[ModelRecord]:
         column = _m[sort_by.value]
         order = (column.desc(), _m.id.desc()) if descending else (column, _m.id)
-        query = _models.where(
-            _m.name.icontains(name, autoescape=True), _m.description.icontains(description, autoescape=True)
-        )
+        query = _models.where(contains_text(_m.name, name), contains_text(_m.description, description))
         if archived is not None:
             query = query.where(_m.archived == archived)
         with self._database.read() as connection:

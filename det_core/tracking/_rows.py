@@ -7,10 +7,10 @@ from functools import partial, wraps
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, func, select, update
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.records import ExperimentRecord, TrialRecord
+from det_core.interfaces.records import LONGEST_SEARCH, SEARCHED, ExperimentRecord, TrialRecord
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._schema import experiments, runs, trials
 
@@ -117,6 +117,19 @@ def fetch_only_row(connection: Connection, query: Select[Any], what: str, **para
     if row is None:
         raise RecordNotFound(f"there is no {what} in {connection.engine.url!r}")
     return row
+
+
+def contains_text(column: ColumnElement[str], text: str) -> ColumnElement[bool]:
+    """Return an SQL condition that a text is in the beginning of a column, ignoring case.
+
+    Its costs are the product of both lengths.
+
+    Raises:
+        ValueError: the text is too long.
+    """
+    if len(text) > LONGEST_SEARCH:
+        raise ValueError(f"{text[:20]!r}… has {len(text)} characters; expected at most {LONGEST_SEARCH} to look for")
+    return func.substr(column, 1, SEARCHED).icontains(text, autoescape=True)
 
 
 def lock_experiment(connection: Connection, experiment_id: int, lease: str = "") -> None:

@@ -20,6 +20,7 @@ from det_core.tracking._column_types import (
     MessageText,
     MetricsJson,
     PlainText,
+    SampleJson,
     UtcTime,
 )
 from det_core.tracking._migrations import MIGRATIONS
@@ -181,7 +182,7 @@ system_metrics = sa.Table(
     _ref("trials"),
     _count("run_id"),
     _text("group"),
-    sa.Column("metrics", MetricsJson, nullable=False),
+    sa.Column("metrics", SampleJson, nullable=False),
     sa.Column("time", UtcTime, nullable=False),
 )
 

@@ -137,6 +137,29 @@ def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_u
     assert left(store, experiment) == ["1-3"]
 
 
+@pytest.mark.parametrize(
+    "searcher",
+    [
+        "x",
+        ["x"],
+        {"source_trial_id": "x"},
+        {"source_trial_id": [1]},
+        {"source_trial_id": 1 << 70},
+        {"source_checkpoint_uuid": {"a": 1}},
+    ],
+)
+def test_odd_configs_of_others_do_not_prevent_clean_up(
+    saved: Callable[..., ExperimentRecord], store: TrackingStore, searcher: object
+) -> None:
+    experiment = saved(State.COMPLETED)
+    store.create_experiment(config={"searcher": searcher}, owner="another user, with a program of their own")
+    policy = parse_config(experiment.config).checkpoint_storage
+    assert policy
+    remove_superfluous(store, experiment.id, policy, lambda: True, on_deleted=lambda _: None)
+    assert left(store, experiment) == ["1-3"]
+    assert main(["experiment", "delete", str(experiment.id), "--yes"]) == 0
+
+
 def test_an_experiment_that_is_submitted_during_a_clean_up_keeps_its_source(
     saved: Callable[..., ExperimentRecord], store: TrackingStore
 ) -> None:

@@ -54,6 +54,7 @@ NOT_REMOTE: Mapping[str, str] = {
     "test_a_read_transaction_sees_one_snapshot": "opens a transaction of the database",
     "test_an_older_database_is_upgraded_once": "opens a transaction of the database",
     "test_the_error_names_the_newer_release_to_install": "opens a transaction of the database",
+    "test_large_reports_are_not_in_memory_together": "measures memory, which the client needs as well",
     "test_trials_without_new_lines_are_not_queried": "counts the statements of the database",
 }
 """Tests that cannot run with a remote store, with the reasons."""

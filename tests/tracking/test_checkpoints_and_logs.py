@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.records import CheckpointState, LogLine, Run, TrialRecord
+from det_core.interfaces.records import LONGEST_LINE, CheckpointState, LogLine, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
 STORAGE = {"type": "shared_fs", "host_path": "/x"}
@@ -145,3 +145,11 @@ def test_logs_are_followed_by_id(store: TrackingStore, trial: TrialRecord, run: 
     assert (lines[0].rank, lines[0].stdtype, lines[0].time, lines[0].run_id) == (3, "stdout", time, 1)
     assert store.logs(trial.id, after=lines[1].id, limit=2) == lines[2:4]
     assert store.logs(trial.id, after=lines[-1].id) == []
+
+
+def test_the_end_of_a_long_line_is_left_out(store: TrackingStore, run: Run) -> None:
+    """Pages read thousands of lines."""
+    long, time = "x" * 2 * LONGEST_LINE, datetime.now(timezone.utc)
+    store.add_logs([LogLine(trial_id=run.trial_id, run_id=1, rank=0, stdtype=long, log=long, time=time)])
+    (found,) = store.logs(run.trial_id)
+    assert (len(found.log), len(found.stdtype)) == (LONGEST_LINE, LONGEST_LINE)

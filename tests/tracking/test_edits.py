@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any
@@ -141,3 +142,19 @@ def test_a_deleted_experiment_leaves_no_rows(
     again = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1)
     assert again.id > kept.id  # ids are never reused
     assert list(store.metrics(again.id)) == []
+
+
+def test_searches_for_texts_take_no_longer_than_their_lengths_permit(store: TrackingStore) -> None:
+    """A search would otherwise keep a reading transaction for minutes."""
+    long = "a" * 1_000_000
+    store.create_experiment(config={"name": long})
+    store.create_model("m", description=long)
+    begin = time.monotonic()
+    assert store.experiments(name="A" * 200)
+    assert not store.experiments(name="a" * 199 + "b")
+    assert store.models(description="A" * 200)
+    assert not store.models(description="a" * 199 + "b")
+    assert time.monotonic() - begin < 5
+    for look in (store.experiments, store.count_experiments, store.models):
+        with pytest.raises(ValueError, match="at most 200"):
+            look(name="a" * 201)

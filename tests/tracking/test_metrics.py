@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -15,6 +16,7 @@ import pytest
 from det_core.errors import CallTooLarge, MetricsConflict
 from det_core.interfaces.records import MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import _metric_names, _metrics
 from det_core.tracking._metrics_merge import merge_reports
 
 Report = Callable[..., MetricsReport]
@@ -148,6 +150,26 @@ def test_many_pages_of_metrics_are_sorted_by_step_and_group(store: TrackingStore
     assert found == [(step, group, step) for step in range(1500) for group in ("training", "validation")]
     assert [row.steps_completed for row in store.metrics(trial, group="training", after=1497)] == [1498, 1499]
     assert store.trial(trial).steps_completed == 1499
+
+
+def test_large_reports_are_not_in_memory_together(
+    store: TrackingStore, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_metrics, "_PAGE_CHARACTERS", 1 << 20)
+    monkeypatch.setattr(_metric_names, "_CHARACTERS", 1 << 20)
+    numbers = list(range(1000, 201_000))  # take 1 MB as text, and 8 as a list
+    for step in range(12):
+        store.report_metrics([report(step, "validation", values=numbers, loss=step)])
+    trial = report(0).trial_id
+    tracemalloc.start()
+    try:
+        found = [row.metrics["loss"] for row in store.metrics(trial)]
+        names = store.metric_names([trial])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found, names) == (list(range(12)), {"validation": ["loss"]})
+    assert peak < 60 << 20
 
 
 def test_steps_completed_never_goes_back_within_a_run(store: TrackingStore, report: Report) -> None:

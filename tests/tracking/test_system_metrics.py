@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.records import Run, SystemMetrics, TrialRecord
+from det_core.errors import RecordNotFound, StaleRun, TrackingError
+from det_core.interfaces.records import LARGEST_SAMPLE, Run, SystemMetrics, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
 
@@ -44,3 +44,9 @@ def test_system_metrics_are_kept_after_their_run(store: TrackingStore, run: Run)
 def test_unknown_trials_raise_an_error(store: TrackingStore, trial: TrialRecord) -> None:
     with pytest.raises(RecordNotFound, match="trial 9"):
         store.system_metrics(9)
+
+
+def test_a_sample_is_small(store: TrackingStore, run: Run) -> None:
+    """Pages read thousands at once."""
+    with pytest.raises(TrackingError, match=f"at most {LARGEST_SAMPLE}"):
+        store.report_system_metrics([replace(sample(run), metrics={"agent": {"x" * LARGEST_SAMPLE: 1}})])

@@ -13,6 +13,8 @@ from det_core.tracking.control import POLL_SECONDS, settled_experiment
 GROUPS = ("training", "validation")
 """Groups of metrics that are shown. ``det trial describe --metrics`` shows all, such as those of the profiler."""
 
+_LINES_AT_ONCE = 1000
+
 News = LogLine | MetricsReport
 
 
@@ -73,9 +75,10 @@ class TrialWatcher:
         if trial.run_id != cursor.run_id:  # a new run starts from a checkpoint, so steps are reported again
             cursor.run_id = trial.run_id
             cursor.steps = {group: min(step, trial.steps_completed) for group, step in cursor.steps.items()}
-        for line in self.store.logs(trial.id, after=cursor.log):
-            cursor.log = line.id
-            yield line
+        while lines := self.store.logs(trial.id, after=cursor.log, limit=_LINES_AT_ONCE):
+            for line in lines:
+                cursor.log = line.id
+                yield line
         for group in GROUPS:
             for report in self.store.metrics(trial.id, group=group, after=cursor.steps[group]):
                 cursor.steps[group] = report.steps_completed

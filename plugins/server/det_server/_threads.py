@@ -15,6 +15,7 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from det_core.tracking.reading_limits import limited_reading
 from det_server._accounts import ADMISSION_SECONDS, require_admission
 from det_server._site import site_of
 
@@ -52,6 +53,9 @@ THREADS = {
     Work.SUBMISSIONS: 1,  # unpacking one takes up to a gigabyte of memory
 }
 """Number of threads of each kind of work."""
+
+MAX_READ_CHARACTERS = 128 << 20
+"""Maximum number of characters that a request reads of the database at once, which take several times as many bytes."""
 
 
 class Threads:
@@ -93,10 +97,10 @@ async def run_endpoint(work: Work, endpoint: Endpoint, request: Request) -> Resp
         RefusedError: the credentials of the request have ended while it waited.
     """
     threads: Threads = request.app.state.threads
-    return await threads.run(work, _answer, endpoint, request, person=_person(request))
+    return await threads.run(work, _answer, endpoint, request, person=person_of(request))
 
 
-def _person(request: Request) -> str | None:
+def person_of(request: Request) -> str | None:
     """Return the name of the caller, the address of one who has not logged in, or None if there is only one user."""
     if not site_of(request).has_users:
         return None
@@ -107,4 +111,5 @@ def _answer(endpoint: Endpoint, request: Request) -> Response:
     waited = time.monotonic() - request.state.admitted_at > ADMISSION_SECONDS
     if waited and hasattr(request.state, "is_admitted"):
         require_admission(request)
-    return endpoint(request)
+    with limited_reading(MAX_READ_CHARACTERS):
+        return endpoint(request)

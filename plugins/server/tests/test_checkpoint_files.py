@@ -18,14 +18,15 @@ from det_server import _admitted_sending
 from det_server._threads import Threads, Work
 from det_server.api import _deletions
 from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
+from det_server.api._deletions import MAX_DELETIONS_PER_PERSON
 
-from det_core import storage
+from det_core import runner, storage
 from det_core.cli.render.checkpoint_place import locate_checkpoint
 from det_core.core import open_storage_block
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import StorageError
 from det_core.home import private_directory
-from det_core.interfaces.records import CheckpointState
+from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.secrets import REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
 from det_core.storage.directory import DirectoryStorage
@@ -180,6 +181,11 @@ def test_a_deletion_that_waited_while_its_sender_lost_rights_deletes_nothing(
     assert [action.action for action in team.store.actions()] == ["login"]
 
 
+def test_a_malformed_pattern_deletes_and_changes_nothing(local: ServedSite, stored: Path) -> None:
+    assert local.commands.call(f"/api/checkpoints/{UUID}/delete", {"globs": ["*", "[z-a]"]}).status == 400
+    assert local.store.checkpoint(UUID).state is CheckpointState.COMPLETED
+
+
 def test_a_deletion_that_fails_says_what_is_left_and_can_be_repeated(
     local: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +226,29 @@ def test_a_deletion_goes_on_after_its_answer(
     release.set()
     assert wait_for(lambda: served_local.commands.call(path).json["done"])
     assert not (stored / UUID).exists()
+
+
+@pytest.mark.integration
+def test_slow_deletions_of_one_person_leave_those_of_others_their_threads(
+    served_team: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, path = threading.Event(), f"/api/checkpoints/{UUID}/delete"
+    whole = runner.remove_checkpoint
+
+    def remove(store: TrackingStore, checkpoint: CheckpointRecord, globs: Sequence[str], **options: Any) -> Any:
+        assert not globs or release.wait(LIMIT)
+        return whole(store, checkpoint, globs, **options)
+
+    monkeypatch.setattr(runner, "remove_checkpoint", remove)
+    monkeypatch.setattr(_deletions, "_ANSWER_SECONDS", 0.1)
+    ann, root = served_team.program("ann"), served_team.program("root")
+    for number in range(MAX_DELETIONS_PER_PERSON):
+        assert ann.call(path, {"globs": [f"slow{number}"]}).json == {"done": False, "left": {}}
+    refused = ann.call(path, {"globs": ["slow"]})
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert ann.call(path, {"globs": ["slow0"]}).status == 200  # waits for the one that is under way
+    assert wait_for(lambda: root.call(path).json["done"])
+    release.set()
 
 
 def ask(client: Client, number: object = "", **headers: str) -> tuple[int, bytes]:

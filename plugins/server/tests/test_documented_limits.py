@@ -19,7 +19,15 @@ from det_server import (
 )
 from det_server.api import _checkpoint_files, _deletions
 
-from det_core.interfaces.records import LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS
+from det_core.interfaces.records import (
+    LARGEST_SAMPLE,
+    LARGEST_VALUE,
+    LONGEST_LABEL,
+    LONGEST_LINE,
+    LONGEST_SEARCH,
+    MAX_LABELS,
+    SEARCHED,
+)
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -49,10 +57,14 @@ LIMITS = {
         LARGEST_VALUE / MIB
     ],
     "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
+    "line of a log": [LONGEST_LINE / KIB],
+    "sample of system metrics": [LARGEST_SAMPLE / KIB],
+    "checkpoints, lines of logs, samples and events that a call or a page reads": [_threads.MAX_READ_CHARACTERS / MIB],
+    "text to look for in names and descriptions": [LONGEST_SEARCH, SEARCHED],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
-    "deletions that are waited for": [_deletions.MAX_DELETIONS_PER_PERSON],
+    "deletions under way": [_deletions.MAX_DELETIONS_PER_PERSON],
     "work at a time": list(_threads.THREADS.values()),
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],

@@ -10,16 +10,18 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from det_server import actions, api, pages
+from det_server import _threads, actions, api, pages
 from det_server._http_server import HEADER_BYTES
 from det_server._listener import MAX_CONNECTIONS_PER_NETWORK
 from det_server._threads import THREADS, Work
 from det_server.api._store_calls import _work
 from starlette.routing import Route
 
+from det_core.interfaces.records import LogLine, SystemMetrics
 from det_core.interfaces.tracking import TrackingStore
 
 from .serving import LIMIT, Client, ServedSite, wait_for
@@ -289,3 +291,27 @@ def test_unread_answers_of_one_person_leave_memory_to_others(
         assert vic.get("/experiments").status == 200
         assert ann.get(path).body == code
     assert wait_for(lambda: vic.get(path).status == 200)
+
+
+def test_what_a_request_reads_at_once_is_bounded(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of a run are as large as one call can be, and there may be any number of them."""
+    monkeypatch.setattr(_threads, "MAX_READ_CHARACTERS", 100_000)
+    store = local.store
+    experiment = store.create_experiment(config={"name": "large"})
+    run = store.start_run(store.create_trial(experiment.id, hparams={}, seed=0).id, allocation_id="a")
+    time = datetime.now(timezone.utc)
+    names = {"trial_id": run.trial_id, "run_id": run.run_id}
+    for number in range(10):
+        store.begin_checkpoint(f"c{number}", **names, storage={})
+        resources = {"x" * 12_000: 1}
+        store.complete_checkpoint(f"c{number}", run_id=1, steps_completed=number, resources=resources, metadata={})
+        store.report_system_metrics([SystemMetrics(**names, group="cpu", metrics=resources, time=time)])
+        store.add_logs([LogLine(**names, rank=0, stdtype="stdout", log="x" * 12_000, time=time)])
+        store.create_model(f"model {number}", metadata=resources)
+    for method in ("checkpoints", "system_metrics", "logs"):
+        answer = local.commands.call(f"/api/store/{method}", {"trial_id": run.trial_id})
+        assert answer.json["raised"][0] == "CallTooLarge", method
+    assert local.owner.get(f"/trials/{run.trial_id}").status == 409
+    for path in ("/experiments", "/models"):  # nobody keeps others from reading a list
+        assert local.owner.get(path).status == 200
+    assert len(store.logs(run.trial_id)) == len(store.checkpoints(trial_id=run.trial_id)) == 10

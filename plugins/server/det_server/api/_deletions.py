@@ -19,12 +19,12 @@ from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
 from det_server._shares import Shares
 from det_server._site import principal_of, site_of
-from det_server._threads import Threads, Work
+from det_server._threads import Threads, Work, person_of
 from det_server.api._json_body import JsonBody
 from det_server.pages._store_values import require_uuid
 
 MAX_DELETIONS_PER_PERSON = 8
-"""Maximum number of requests of one person for deletions that are answered at a time. One program sends one."""
+"""Maximum number of deletions of one person that are under way or wait for others. One program has one."""
 _ANSWER_SECONDS = 20.0
 """Time after which a request is answered although its deletion goes on."""
 
@@ -39,26 +39,39 @@ class Deletions:
     """
 
     def __init__(self, threads: Threads) -> None:
-        self.shares = Shares()
-        """Requests of each person."""
         self._threads = threads
+        self._shares = Shares()
         self._tasks: dict[Hashable, asyncio.Task[Mapping[str, int]]] = {}
 
-    async def wait(self, name: Hashable, delete: Callable[[], Mapping[str, int]]) -> Mapping[str, int] | None:
+    async def wait(
+        self, name: Hashable, delete: Callable[[], Mapping[str, int]], person: str | None
+    ) -> Mapping[str, int] | None:
         """Return what a deletion leaves, or None if it takes longer. Requests of the same name wait for the same one.
 
         Args:
             name: name of the deletion.
             delete: function that deletes, called if there is none of this name.
+            person: the person, as for `Threads.run`.
+
+        Raises:
+            RefusedError: the person has too many others.
         """
-        task = self._tasks.get(name)
-        if task is None:
-            task = self._tasks[name] = asyncio.create_task(self._threads.run(Work.DELETIONS, delete))
-            task.add_done_callback(partial(self._forget, name))
+        task = self._tasks.get(name) or self._begin(name, delete, person)
         await asyncio.wait({task}, timeout=_ANSWER_SECONDS)
         return task.result() if task.done() else None
 
-    def _forget(self, name: Hashable, task: asyncio.Task[Mapping[str, int]]) -> None:
+    def _begin(
+        self, name: Hashable, delete: Callable[[], Mapping[str, int]], person: str | None
+    ) -> asyncio.Task[Mapping[str, int]]:
+        if not self._shares.take(person, each=MAX_DELETIONS_PER_PERSON):
+            message = f"{MAX_DELETIONS_PER_PERSON} other deletions of yours are under way; try again in a moment"
+            raise RefusedError(503, message, {"retry-after": "1"})
+        task = self._tasks[name] = asyncio.create_task(self._threads.run(Work.DELETIONS, delete, person=person))
+        task.add_done_callback(partial(self._forget, name, person))
+        return task
+
+    def _forget(self, name: Hashable, person: str | None, task: asyncio.Task[Mapping[str, int]]) -> None:
+        self._shares.give_back(person)
         del self._tasks[name]
         if not task.cancelled() and (error := task.exception()):
             _log.warning("a deletion failed: %s", error)
@@ -112,17 +125,16 @@ async def _answer(request: Request, delete: Callable[[], Mapping[str, int]], **r
     """
     threads: Threads = request.app.state.threads
     deletions: Deletions = request.app.state.deletions
-    principal = principal_of(request)
-    refusal = f"{MAX_DELETIONS_PER_PERSON} deletions of {principal.name} are under way; try again in a moment"
+    person = person_of(request)
 
     def delete_if_admitted() -> Mapping[str, int]:
         require_admission(request)  # it may have waited for others
         return delete()
 
-    with deletions.shares.reserve(principal.name, each=MAX_DELETIONS_PER_PERSON, refusal=refusal):
-        await threads.run(Work.CHANGES, partial(_check_rights, request, **record))
-        # With the caller, or a person would get the refusal of another one.
-        left = await deletions.wait((principal, request.url.path, request.state.body), delete_if_admitted)
+    await threads.run(Work.CHANGES, partial(_check_rights, request, **record), person=person)
+    # With the caller, or a person would get the refusal of another one.
+    name = (principal_of(request), request.url.path, request.state.body)
+    left = await deletions.wait(name, delete_if_admitted, person)
     return JsonResponse({"done": left is not None, "left": left or {}})
 
 

@@ -1,0 +1,42 @@
+"""Limit on what a server reads of its database for one request, before that fills its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from det_core.errors import CallTooLarge
+
+_left: ContextVar[list[int] | None] = ContextVar("characters left to read", default=None)
+
+
+@contextmanager
+def limited_reading(characters: int) -> Iterator[None]:
+    """Limit the JSON and the lines of logs that this thread reads together during the block.
+
+    Reading more raises CallTooLarge. Reports of metrics do not count, because they are read a few at a time, and neither
+    do values that are small, such as configs and metadata.
+
+    Args:
+        characters: maximum number of characters.
+    """
+    before = _left.set([characters])
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
+def count_read(characters: int) -> None:
+    """Count characters that were read.
+
+    Raises:
+        CallTooLarge: they are more than `limited_reading` permits.
+    """
+    left = _left.get()
+    if left is None:
+        return
+    left[0] -= characters
+    if left[0] < 0:
+        raise CallTooLarge("there is too much to read it at once; ask for less, for example with limit or after")
