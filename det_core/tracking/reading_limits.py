@@ -15,8 +15,8 @@ _left: ContextVar[list[int] | None] = ContextVar("characters left to read", defa
 def limited_reading(characters: int) -> Iterator[None]:
     """Limit the JSON and the lines of logs that this thread reads together during the block.
 
-    Reading more raises CallTooLarge. Reports of metrics do not count, because they are read a few at a time, and neither
-    do values that are small, such as configs and metadata.
+    Reading more raises CallTooLarge. Reports of metrics do not count, because they are read a few at a time. Neither do
+    values that are small, such as configs and the metadata of models.
 
     Args:
         characters: maximum number of characters.

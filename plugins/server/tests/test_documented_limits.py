@@ -18,6 +18,7 @@ from det_server import (
     _threads,
 )
 from det_server.api import _checkpoint_files, _deletions
+from det_server.pages import _series
 
 from det_core.interfaces.records import (
     LARGEST_SAMPLE,
@@ -60,6 +61,7 @@ LIMITS = {
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
     "checkpoints, lines of logs, samples and events that a call or a page reads": [_threads.MAX_READ_CHARACTERS / MIB],
+    "metrics that a page shows": [_series.MAX_METRICS],
     "text to look for in names and descriptions": [LONGEST_SEARCH, SEARCHED],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],

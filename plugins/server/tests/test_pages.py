@@ -21,6 +21,7 @@ from det_server import pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
 from det_server.pages import code
+from det_server.pages._series import MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import MetricsReport, State, SystemMetrics
@@ -545,3 +546,12 @@ def test_pages_show_records_that_no_command_makes(local: ServedSite, config: dic
         f"/models/{model}",
     ):
         assert owner.get(path).status == 200, path
+
+
+def test_a_page_shows_a_bounded_number_of_metrics() -> None:
+    """A report may have a million, and a page of all of them keeps the server busy."""
+    names = {"a": [str(number) for number in range(2 * MAX_METRICS)], "validation": ["loss", "x" * 2000]}
+    shown = sorted_groups(names)
+    assert list(shown) == ["validation", "a"]
+    assert shown["validation"] == ["loss"]
+    assert sum(map(len, shown.values())) == MAX_METRICS

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
 
 _FIRST_GROUPS = ("validation", "training")
+MAX_METRICS = 5000
+"""Maximum number of metrics that a page shows."""
+_LONGEST_NAME = 1000
+"""Maximum number of characters of their names."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,12 @@ def series_keys(names: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{group}.{metric}" for group, metrics in names.items() for metric in metrics]
 
 
-def sorted_groups(names: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    """Return groups of metrics with validation and training first."""
+def sorted_groups(names: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    """Return groups of metrics with validation and training first. Those beyond what a page can show are left out."""
     order = [group for group in _FIRST_GROUPS if group in names]
-    return {group: names[group] for group in [*order, *sorted(set(names) - set(order))]}
+    order += sorted(set(names) - set(order))
+    metrics = ((group, name) for group in order for name in names[group] if len(name) <= _LONGEST_NAME)
+    shown: dict[str, list[str]] = {}
+    for group, name in islice(metrics, MAX_METRICS):
+        shown.setdefault(group, []).append(name)
+    return shown
