@@ -96,6 +96,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "tracking.access_tokens",
         "tracking.control",
         "tracking.printable",
+        "tracking.reading_limits",
         "tracking.remote",
         "trial",
         "trial.metric_averages",

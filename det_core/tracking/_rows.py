@@ -129,7 +129,7 @@ def contains_text(column: ColumnElement[str], text: str) -> ColumnElement[bool]:
     """
     if len(text) > LONGEST_SEARCH:
         raise ValueError(f"{text[:20]!r}… has {len(text)} characters; expected at most {LONGEST_SEARCH} to look for")
-    return func.substr(column, 1, SEARCHED).icontains(text, autoescape=True)
+    return func.substr(column, 1, SEARCHED, type_=column.type).icontains(text, autoescape=True)
 
 
 def lock_experiment(connection: Connection, experiment_id: int, lease: str = "") -> None:
