@@ -118,7 +118,11 @@ def require_second_run(experiment: DisturbedExperiment, cluster: Cluster, job: s
 
     experiment.wait_for(lambda: "BeginTime" in cluster.run("squeue", "-h", "-j", job, "-o", "%r"), "queued job")
     assert store.experiment(experiment.id).state is State.PAUSED, experiment.describe()
-    experiment.wait_for(starts, "second run of the job")
+    try:
+        experiment.wait_for(starts, "second run of the job")
+    except AssertionError as error:
+        output = next(Path(os.environ["DET_HOME"], "runners").glob("*.log")).read_text()
+        raise AssertionError(f"{error}\n{cluster.run('scontrol', 'show', 'job', job)}\n{output}") from error
     experiment.wait_for(lambda: store.experiment(experiment.id).state is State.COMPLETED, "end of the experiment")
     experiment.require_undisturbed_result()
 
