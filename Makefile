@@ -149,6 +149,7 @@ docs-serve: docs
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/worker_start.py
+	$(BIN)/python benchmarks/short_trials.py
 	$(BIN)/python benchmarks/launch.py
 	$(BIN)/python benchmarks/slurm_start.py
 	$(BIN)/python benchmarks/tracking.py

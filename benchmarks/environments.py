@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {
     "original": ("determined==0.38.1", "setuptools<81"),  # it imports pkg_resources
+    "ray": ("torch==2.13.0", "scikit-learn>=1.3", "ray[tune]>=2.40,<3"),
     "search": ("-e", str(ROOT), "onnxruntime>=1.20,<2", "optuna>=4,<5"),
     "stores": ("awscli>=1.40,<2", "obstore>=0.8"),
     "trainers": (
