@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
@@ -14,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from det_core.core import DistributedContext
+from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports as free_port
 
 T = TypeVar("T")
 KEY = "k" * 64
 HEAD = """
 import os, pickle, random, signal, sys, time
 from det_core.core import DistributedContext
+from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports as free_port
 from det_core.errors import CommError, OutOfStep, PeerLost
 def join(**options):
     return DistributedContext(**eval(os.environ["TEST_RANKS"]), **options)
@@ -40,11 +41,6 @@ def layout(*machines: int) -> list[dict[str, Any]]:
         for machine, workers in enumerate(machines)
         for local in range(workers)
     ]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def threads(ranks: Sequence[dict[str, Any]], work: Callable[[DistributedContext], T], **options: Any) -> list[T]:

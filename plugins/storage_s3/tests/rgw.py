@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.comm.job import free_port
+
 PACKAGES = "radosgw ceph-mon ceph-mgr ceph-osd ceph-common"
 _PROGRAMS = ("ceph", "ceph-authtool", "ceph-mgr", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 _CAPS = {
@@ -109,7 +111,7 @@ def rgw(objectstore: str = "memstore", size: int = 4 << 30) -> Iterator[Server]:
         size: size of the store in bytes.
     """
     directory = Path(tempfile.mkdtemp(prefix="det-rgw-"))
-    port, daemons = _free_port(), contextlib.ExitStack()
+    port, daemons = free_port(), contextlib.ExitStack()
     try:
         with daemons:
             _cluster(directory, daemons, port=port, objectstore=objectstore, size=size)
@@ -126,7 +128,7 @@ def _cluster(directory: Path, daemons: contextlib.ExitStack, **settings: Any) ->
     """Start a cluster of one monitor, one manager and one disk."""
     for name in ("mon", "mgr", "osd", "run", "log", "rgw"):
         (directory / name).mkdir()
-    fsid, mon_port = str(uuid.uuid4()), _free_port()
+    fsid, mon_port = str(uuid.uuid4()), free_port()
     conf = _CONF.format(fsid=fsid, mon_port=mon_port, directory=directory, **settings)
     (directory / "ceph.conf").write_text(conf)
     mon_key, admin = directory / "mon.key", directory / "ceph.keyring.client.admin"
@@ -178,9 +180,3 @@ def _wait(what: str, condition: Callable[[], Any], seconds: float = 60) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {seconds} s for {what}")
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
