@@ -13,6 +13,7 @@ import tensorflow as tf
 from det_core.errors import InvalidTrial
 from det_core.testing import campaign_seeds
 from det_core.testing.framework.trial_harness import TrialHarness
+from tests.rehearsals import draw_periods, rehearsed_and_plain
 
 from .conftest import CONFIG
 from .test_compliance import Tiny, read_tensors
@@ -95,9 +96,7 @@ class Everything(Tiny):
 def config_of(seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     return {
-        "scheduling_unit": chance.choice([1, 3]),
-        "min_validation_period": {"batches": chance.choice([4, 5])},
-        "optimizations": {"aggregation_frequency": chance.choice([1, 2])},
+        **draw_periods(chance),
         "data": {"shuffle": chance.random() < 0.5, "average": chance.random() < 0.5},
     }
 
@@ -111,11 +110,5 @@ def test_a_rehearsed_trial_equals_one_without_rehearsal(seed: int, tmp_path: Pat
     harness = TrialHarness(
         tmp_path, "det_estimator._run:run_trial", Everything, {**CONFIG, "searcher": searcher}, read_tensors
     )
-
-    def outcome(rehearsal: bool) -> Any:
-        trial_id = harness.prepare(length={"batches": 10}, rehearsal=rehearsal, **config_of(seed))
-        harness.train(trial_id)
-        return harness.outcome(trial_id)
-
-    with harness.store:
-        assert outcome(True) == outcome(False), config_of(seed)
+    rehearsed, plain = rehearsed_and_plain(harness, config_of(seed))
+    assert rehearsed == plain, config_of(seed)

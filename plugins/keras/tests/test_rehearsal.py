@@ -15,6 +15,7 @@ from det_keras._random import seed_all
 
 from det_core.testing import campaign_seeds
 from det_core.testing.framework.trial_harness import TrialHarness
+from tests.rehearsals import draw_periods, rehearsed_and_plain
 
 from .conftest import CONFIG
 from .test_framework_suite import FromDataset, Tiny, read_tensors
@@ -185,9 +186,7 @@ def read_variables(path: Path) -> dict[str, Any]:
 def config_of(seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     return {
-        "scheduling_unit": chance.choice([1, 3]),
-        "min_validation_period": {"batches": chance.choice([4, 5])},
-        "optimizations": {"aggregation_frequency": chance.choice([1, 2])},
+        **draw_periods(chance),
         "data": {
             "eagerly": chance.random() < 0.5,
             "data": chance.choice(["arrays", "sequence", "dataset", "shuffle"]),
@@ -203,11 +202,5 @@ def config_of(seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_rehearsed_trial_equals_one_without_rehearsal(seed: int, tmp_path: Path) -> None:
     harness = TrialHarness(tmp_path, "det_keras._run:run_trial", Everything, CONFIG, read_variables)
-
-    def outcome(rehearsal: bool) -> Any:
-        trial_id = harness.prepare(length={"batches": 10}, rehearsal=rehearsal, **config_of(seed))
-        harness.train(trial_id)
-        return harness.outcome(trial_id)
-
-    with harness.store:
-        assert outcome(True) == outcome(False), config_of(seed)
+    rehearsed, plain = rehearsed_and_plain(harness, config_of(seed))
+    assert rehearsed == plain, config_of(seed)

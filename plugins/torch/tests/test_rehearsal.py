@@ -18,6 +18,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler
 from det_core.errors import InvalidTrial
 from det_core.interfaces.tracking import TrackingStore
 from det_core.testing import campaign_seeds
+from tests.rehearsals import draw_periods
 
 from .campaign_trial import Last
 from .test_random_trials import Average
@@ -148,9 +149,7 @@ def outcome(train: Train, store: TrackingStore, fingerprint: Any, config: dict[s
 def config_of(seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     return {
-        "scheduling_unit": chance.choice([1, 3]),
-        "min_validation_period": {"batches": chance.choice([4, 5])},
-        "optimizations": {"aggregation_frequency": chance.choice([1, 2])},
+        **draw_periods(chance),
         "data": {
             "workers": chance.choice([0, 2]),
             "data": chance.choice(["shuffle", "stream", "sampler", "batch sampler"]),
