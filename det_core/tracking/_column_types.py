@@ -136,15 +136,22 @@ class Json(TypeDecorator[Any]):
 
     impl = Text
     cache_ok = True
+    _dump = staticmethod(dump_json_value)
+    _load = staticmethod(load_json_value)
+    _most: int | None = None
+    """Maximum number of characters. More raise TrackingError."""
+    _counts = True
+    """Whether it counts for `limited_reading`."""
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return None if value is None else dump_json_value(value)
+        return None if value is None else _require_small(self._dump(value), self._most)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         if value is None:
             return None
-        count_read(len(value))
-        return load_json_value(value)
+        if self._counts:
+            count_read(len(value))
+        return self._load(value)
 
 
 class ListedText(PlainText):
@@ -153,7 +160,7 @@ class ListedText(PlainText):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return _require_small(super().process_bind_param(value, dialect))
+        return _require_small(super().process_bind_param(value, dialect), LARGEST_VALUE)
 
 
 class MessageText(PlainText):
@@ -173,16 +180,12 @@ class ListedJson(Json):
     """
 
     cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return _require_small(super().process_bind_param(value, dialect))
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else load_json_value(value)
+    _most = LARGEST_VALUE
+    _counts = False
 
 
-def _require_small(text: str | None, most: int = LARGEST_VALUE) -> str | None:
-    if text is not None and len(text) > most:
+def _require_small(text: str | None, most: int | None) -> str | None:
+    if text is not None and most is not None and len(text) > most:
         raise TrackingError(f"{text[:40]!r}… has {len(text)} characters; expected at most {most}: put data into files")
     return text
 
@@ -201,29 +204,19 @@ class Labels(Json):
         return super().process_bind_param(value, dialect)
 
 
-class MetricsJson(TypeDecorator[Any]):
+class MetricsJson(Json):
     """Metrics that are stored as text that the database's own JSON functions can read."""
 
-    impl = Text
     cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return None if value is None else dump_metrics(value)
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        if value is None:
-            return None
-        count_read(len(value))
-        return load_metrics(value)
+    _dump = staticmethod(dump_metrics)
+    _load = staticmethod(load_metrics)
 
 
 class SampleJson(MetricsJson):
     """Metrics of which pages read thousands at once. Those that are too large raise TrackingError."""
 
     cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return _require_small(super().process_bind_param(value, dialect), LARGEST_SAMPLE)
+    _most = LARGEST_SAMPLE
 
 
 class UtcTime(TypeDecorator[datetime]):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Text, select, type_coerce, union_all
 
 from det_core.tracking._column_types import load_metrics
-from det_core.tracking._rows import StoreMixin, get_trial
+from det_core.tracking._rows import StoreMixin, fetch_large_rows, get_trial
 from det_core.tracking._schema import live, metrics, trials
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from sqlalchemy import CompoundSelect
+    from sqlalchemy import CompoundSelect, Row
 
 _TRIALS = 20
 """Maximum number of trials whose reports are read."""
@@ -22,8 +22,6 @@ _REPORTS = 400
 """Number of first reports of all trials that are read at most, and of last reports."""
 _CHARACTERS = 16 << 20
 """Number of characters of reports after which no more are read, because one may have millions of values."""
-_ROWS = 20
-"""Number of rows that a database without files of its own sends at once."""
 
 _c = metrics.c
 
@@ -39,13 +37,10 @@ class MetricNamesMixin(StoreMixin):
             known = set(connection.scalars(select(trials.c.id).where(trials.c.id.in_(chosen))))
             for unknown in (trial_id for trial_id in chosen if trial_id not in known):
                 get_trial(connection, unknown)  # raises
-            reports, characters = defaultdict[str, list[str]](list), 0
-            with connection.execute(_reports(chosen).execution_options(yield_per=_ROWS)) as rows:
-                for group, report in rows:
-                    reports[group].append(report)
-                    characters += len(group) + len(report)
-                    if characters > _CHARACTERS:
-                        break
+            rows, _ = fetch_large_rows(connection, _reports(chosen), _count_characters, _CHARACTERS)
+        reports = defaultdict[str, list[str]](list)
+        for row in rows:
+            reports[row.group].append(row.metrics)
         found = {
             group: {
                 name
@@ -56,6 +51,10 @@ class MetricNamesMixin(StoreMixin):
             for group, texts in reports.items()
         }
         return {group: sorted(names) for group, names in sorted(found.items()) if names}
+
+
+def _count_characters(row: Row[Any]) -> int:
+    return len(row.group) + len(row.metrics)
 
 
 def _reports(trial_ids: Sequence[int]) -> CompoundSelect[Any]:

@@ -31,6 +31,7 @@ from det_core.tracking._metrics_merge import ReportKey, merge_reports, merge_sam
 from det_core.tracking._rows import (
     StoreMixin,
     fence_run,
+    fetch_large_rows,
     fetch_record,
     get_experiment,
     get_trial,
@@ -48,8 +49,6 @@ _PAGE = 1000
 """Maximum number of reports that are read at once."""
 _PAGE_CHARACTERS = 8 << 20
 """Number of their characters after which no more are read at once, because one may have millions of values."""
-_ROWS = 20
-"""Number of rows that a database without files of its own sends at once."""
 _c = metrics.c
 _insert = metrics.insert()
 _look: Select[Any] = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(
@@ -113,7 +112,7 @@ class MetricsMixin(StoreMixin):
         """Yield reports page by page, so that no transaction stays open while the caller works."""
         order = (_c.steps_completed, _c.group, _c.id)
         query = select(_c.id, *map(_as_text, record_columns(metrics, MetricsReport))).where(wanted).order_by(*order)
-        query = query.limit(_PAGE).execution_options(yield_per=_ROWS)
+        query = query.limit(_PAGE)
         page = query.where(_c.steps_completed > after)
         more = True
         while more:
@@ -126,15 +125,13 @@ class MetricsMixin(StoreMixin):
 
     def _rows(self, page: Select[Any]) -> tuple[Sequence[Row[Any]], bool]:
         """Return the rows of a page, and whether there may be more."""
-        rows: list[Row[Any]] = []
-        characters = 0
-        with self._database.read() as connection, connection.execute(page) as found:
-            for row in found:
-                rows.append(row)
-                characters += len(row.metrics) + len(row.batch_metrics or "")
-                if characters > _PAGE_CHARACTERS:
-                    return rows, True
-        return rows, len(rows) == _PAGE
+        with self._database.read() as connection:
+            rows, has_more = fetch_large_rows(connection, page, _count_characters, _PAGE_CHARACTERS)
+        return rows, has_more or len(rows) == _PAGE
+
+
+def _count_characters(row: Row[Any]) -> int:
+    return len(row.metrics) + len(row.batch_metrics or "")
 
 
 def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from sqlalchemy import CompoundSelect
+
     from det_core.tracking._database import Database
 
 R = TypeVar("R")
 
+_LARGE_ROWS = 20
+"""Number of large rows that a database without files of its own sends at once."""
 RUNNER_ENDED = "its runner ended first"
 """Reason for the end of a run whose end nobody has recorded."""
 
@@ -117,6 +121,27 @@ def fetch_only_row(connection: Connection, query: Select[Any], what: str, **para
     if row is None:
         raise RecordNotFound(f"there is no {what} in {connection.engine.url!r}")
     return row
+
+
+def fetch_large_rows(
+    connection: Connection, query: Select[Any] | CompoundSelect[Any], count: Callable[[Row[Any]], int], most: int
+) -> tuple[list[Row[Any]], bool]:
+    """Fetch rows that may be large, a few at a time, and return whether some were left out, too.
+
+    Args:
+        connection: the connection.
+        query: the query.
+        count: function that returns the number of characters of a row.
+        most: number of characters after which the others are left out.
+    """
+    fetched, characters = list[Row[Any]](), 0
+    with connection.execute(query.execution_options(yield_per=_LARGE_ROWS)) as rows:
+        for row in rows:
+            fetched.append(row)
+            characters += count(row)
+            if characters > most:
+                return fetched, True
+    return fetched, False
 
 
 def contains_text(column: ColumnElement[str], text: str) -> ColumnElement[bool]:
