@@ -17,8 +17,6 @@ from det_core.tracking.secret_files import resolve_secrets
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
 """Names of storage plugins by URI scheme."""
-_DIRECTORY_KEYS = {"type", "container_path", "save_experiment_best", "save_trial_best", "save_trial_latest"}
-"""Keys of the default storage."""
 
 
 def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
@@ -33,8 +31,9 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
         PluginError: the plugin is missing.
     """
     whole = resolve_secrets({"checkpoint_storage": recorded})["checkpoint_storage"]
-    path = Path(whole.get("container_path") or "")
-    if whole.get("type") == "directory" and whole.keys() <= _DIRECTORY_KEYS and path.is_absolute():
+    options = without_numbers(whole)
+    path = Path(options.pop("container_path", ""))
+    if options == {"type": "directory"} and path.is_absolute():
         from det_core.storage.directory import DirectoryStorage  # without plugins and the models of their configs
 
         return DirectoryStorage(_Directory(path))
@@ -49,6 +48,11 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
     else:
         return storage.open_storage(block.type, block.options)
     raise StorageError(f"cannot open the recorded checkpoint_storage: {problems}")
+
+
+def without_numbers(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ``checkpoint_storage`` block without the numbers of checkpoints to keep and without unset options."""
+    return {key: value for key, value in block.items() if value is not None and not key.startswith("save_")}
 
 
 @dataclass(frozen=True)

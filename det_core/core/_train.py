@@ -64,8 +64,7 @@ class TrainContext:
         """Number of batches trained, for descriptions of failures. It is that of the latest report, unless det's own
         training loop keeps it up to date."""
         self._values = MetricConverter()
-        # A lambda, because access to the attribute store.report_metrics would open a store that opens at first use.
-        self._writer = ReportWriter(lambda reports: store.report_metrics(reports), self._written)
+        self._writer = ReportWriter(store.report_metrics, self._written)
 
     def set_status(self, status: str) -> None:
         """Report the present activity of the trial.

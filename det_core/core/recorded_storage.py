@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from det_core.core._storage_block import open_storage_block
+from det_core.core._storage_block import open_storage_block, without_numbers
 from det_core.errors import StorageError
 from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord
@@ -69,11 +69,6 @@ def experiment_config(store: TrackingStore, checkpoint: CheckpointRecord) -> Map
 def describe_storage(block: Mapping[str, Any]) -> str:
     """Return a recorded ``checkpoint_storage`` block in one line, without secrets."""
     return ", ".join(f"{key} {value}" for key, value in hide_secrets(without_numbers(block)).items()) or "no storage"
-
-
-def without_numbers(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a ``checkpoint_storage`` block without the numbers of checkpoints to keep and without unset options."""
-    return {key: value for key, value in block.items() if value is not None and not key.startswith("save_")}
 
 
 def _named_storage(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -109,7 +109,7 @@ class PreparedProcess:
                 self.pass_connection(theirs)
             socket.send_fds(ours, [LENGTH.pack(len(body))], descriptors)
             ours.sendall(body)
-            guard, worker = STARTED.unpack(ours.recv(STARTED.size, socket.MSG_WAITALL))
+            guard, _ = STARTED.unpack(ours.recv(STARTED.size, socket.MSG_WAITALL))
         except (OSError, struct.error) as error:
             with suppress(OSError):
                 ours.send(b"!")  # a fork that comes late ends at once
@@ -117,7 +117,7 @@ class PreparedProcess:
             self._process.kill()  # the request may still be in its queue, with the descriptors
             self.close()
             raise LaunchError("the prepared process has died or does not answer") from error
-        return ForkedCommand(ours.detach(), guard, worker)
+        return ForkedCommand(ours.detach(), guard)
 
     def pass_connection(self, connection: socket.socket) -> None:
         """Pass a connection on which a request will arrive.
@@ -165,13 +165,11 @@ class ForkedCommand(GuardedCommand):
     Args:
         connection: file descriptor of the connection to the outer guard, the only process that has its other end.
         guard: process id of the outer guard.
-        worker: process id of the process.
     """
 
-    def __init__(self, connection: int, guard: int, worker: int) -> None:
+    def __init__(self, connection: int, guard: int) -> None:
         super().__init__(connection)
         self._guard = guard
-        self.worker = worker
         self._code: int | None = None
 
     def wait(self, timeout: float) -> int | None:

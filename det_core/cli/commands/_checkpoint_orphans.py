@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any
 
 from det_core import storage
+from det_core.core._storage_block import without_numbers
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.recorded_storage import (
     describe_storage,
     experiment_config,
     find_other_storage,
     open_checkpoint_storage,
-    without_numbers,
 )
 from det_core.errors import DetError, StorageError
 from det_core.home import default_storage
