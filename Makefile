@@ -65,10 +65,10 @@ more-%:
 
 # Small suites share a process. Those of Ray and Slurm cannot, because they have modules of the same name. The suites whose
 # tests take less time than the start of TensorFlow are left out.
-UNITS := core torch+torch_distributed+deepspeed+horovod server cli runner tracking testing+comm storage_gcs+storage_s3+ray \
+UNITS := core testing+comm torch+torch_distributed+deepspeed+horovod server cli runner tracking storage_gcs+storage_s3+ray \
 	compat+mlflow+slurm
 unit: $(VENV)/.dev
-	$(SIDE_BY_SIDE) --jobs=4 $(UNITS:%=unit-%)
+	$(SIDE_BY_SIDE) --jobs=5 $(UNITS:%=unit-%)
 
 # A suite that passes prints two lines, so that the failures of others stand out.
 unit-%:
