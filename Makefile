@@ -14,11 +14,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow ray server compat
+PLUGINS := testing torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow ray server compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
-PARTS := cli comm runner testing tracking packaging
+PARTS := cli comm runner tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
 	ray horovod core cli runner testing tracking comm torch_distributed torch server storage_gcs slurm deepspeed keras estimator storage_s3 mlflow compat tensorflow)
@@ -119,13 +119,13 @@ versions-python-%: $(VERSIONS)/python-%/.installed
 $(VERSIONS)/torch-%/.installed:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install -q torch==$*
-	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt onnx onnxscript
+	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e plugins/testing -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt onnx onnxscript
 	touch $@
 
 # An interpreter of pyenv, or the one on the PATH.
 $(VERSIONS)/python-%/.installed:
 	$(firstword $(wildcard $(HOME)/.pyenv/versions/$*.*/bin/python) python$*) -m venv $(@D)
-	$(@D)/bin/pip install -q -e '.[dev,docs,postgresql]'
+	$(@D)/bin/pip install -q -e '.[dev,docs,postgresql]' -e plugins/testing
 	touch $@
 
 lint: $(VENV)/.dev

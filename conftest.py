@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy
+from det_testing import is_soak
 
-from det_core.testing import is_soak
 from det_core.tracking import _sqlite, open_store
 from det_core.tracking._wal_sync import WalSync
 
@@ -29,8 +29,8 @@ BUDGETS = {
     "tests/cli": 75,
     "tests/comm": 12,
     "tests/runner": 120,
-    "tests/testing": 70,
     "tests/tracking": 50,
+    "plugins/testing/tests": 70,
     "plugins/torch/tests": 80,
     "plugins/torch_distributed/tests": 65,
     "plugins/horovod/tests": 6,
@@ -77,7 +77,7 @@ SLOW = {
         "no_process_outlives",
         "that_hang",
     ),
-    "tests/testing/test_framework.py": ("TestSharesBatches::test_slots_resume_exactly",),
+    "plugins/testing/tests/test_framework.py": ("TestSharesBatches::test_slots_resume_exactly",),
 }
 """Expensive tests of shared suites, by parts of their names. Unit tests of the same rules are in ``make test``."""
 

@@ -27,9 +27,8 @@ import psutil
 from environments import programs
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins" / "storage_s3" / "tests"))
+from det_testing.proxy import FaultyProxy
 from rgw import Server, rgw
-
-from det_core.testing.proxy import FaultyProxy
 
 BUCKET = "benchmark"
 DELAY = 0.020

@@ -157,10 +157,11 @@ def det_keras(turn: Turn) -> None:
 
 def run(trial_class: Any) -> None:
     """Train a trial in this process, as a worker of a runner would."""
+    from det_testing.runs import begin_run
+
     from det_core import core
     from det_core.config import parse_config
     from det_core.plugins import import_target, plugin_registry
-    from det_core.testing.runs import begin_run
     from det_core.tracking import open_store
 
     searcher = {"name": "single", "metric": "loss", "max_length": {"batches": FOREVER}}

@@ -6,6 +6,7 @@ so that a plugin's entry-point module never imports the framework it serves.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -59,6 +60,10 @@ class FrameworkSpec(Spec):
     starter: str = ""
     needs_adapter: bool = True
     prepare: Sequence[str] = ()
+
+    def loading_lines(self, path: str) -> str:
+        """Return `loading` for the checkpoint in the directory ``path``."""
+        return self.loading.format(path=json.dumps(path, ensure_ascii=False)[1:-1])  # it has double quotes around it
 
 
 @dataclass(frozen=True, kw_only=True)

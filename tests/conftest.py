@@ -8,11 +8,11 @@ from pathlib import Path
 
 import importlib_metadata
 import pytest
+from det_testing.fork_server import run_fork_server
 
 from det_core.core._cluster_info import get_cluster_info
 from det_core.launch._prepared_command import WORKER_MODULES
 from det_core.plugins import plugin_registry
-from det_core.testing._fork_launcher import run_fork_server
 from det_core.tracking import access_tokens
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from det_core.testing.requirements import skip_or_fail_in_ci
+from det_testing.requirements import skip_or_fail_in_ci
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from det_core.testing.framework.trial_harness import TrialHarness
+from det_testing.framework.trial_harness import TrialHarness
 
 
 def draw_periods(chance: random.Random) -> dict[str, Any]:

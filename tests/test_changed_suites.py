@@ -10,7 +10,7 @@ from changed_suites import affected_suites, changed_files, read_imports, read_te
 
 ROOT = Path(__file__).resolve().parent.parent
 
-CORE = ["cli", "comm", "core", "runner", "testing", "tracking"]
+CORE = ["cli", "comm", "core", "runner", "tracking"]
 IMPORTS = {
     "core": set(),
     "net": {"core"},
@@ -33,6 +33,7 @@ TESTS = {"net": 'EXAMPLES / "iris_net"', "bucket": 'from tests.comm.job import f
         (["docs/guides/buckets.md"], ["core", "bucket"]),
         (["examples/iris_net/data/iris.csv"], ["core", "net"]),
         (["det_core/home.py"], [*CORE, "bucket", "net", "net_distributed", "both"]),
+        (["plugins/testing/det_testing/proxy.py"], [*CORE, "bucket", "net", "net_distributed", "both"]),
         (["conftest.py"], [*CORE, "bucket", "net", "net_distributed", "both"]),
         (["plugins/removed/det_removed/x.py"], [*CORE, "bucket", "net", "net_distributed", "both"]),
         ([".github/workflows/test.yml"], []),

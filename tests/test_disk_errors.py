@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from det_testing.small_disk import fill_disk, remount_read_only, small_disk
 
 from det_core.disk_errors import MENTIONED, explain_disk_error
 from det_core.errors import DiskError, RankFailed, TrackingError
-from det_core.testing._small_disk import fill_disk, remount_read_only, small_disk
 
 TORCH = RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 813120 vs 813008")
 

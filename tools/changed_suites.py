@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cycles import imported_names
 
-CORE_PARTS = ("cli", "comm", "runner", "testing", "tracking")
+CORE_PARTS = ("cli", "comm", "runner", "tracking")
 """Directories of ``tests/`` that are suites of their own."""
 CORE_DIRECTORIES = ("tests", "docs", "examples", "benchmarks", "tools")
 """Directories whose files the tests of det-core read, and those of plugins that name them."""
@@ -82,7 +82,7 @@ def affected_suites(files: Iterable[str], imports: dict[str, set[str]], tests: M
         if name := _name_in_tests(file):
             chosen |= {suite for suite, code in tests.items() if name in code}
         match file.split("/"):
-            case ["det_core", *_]:
+            case ["det_core", *_] | ["plugins", "testing", "det_testing", *_]:  # which all tests use
                 chosen |= everything
             case ["plugins", plugin, "tests", *_]:
                 chosen |= {plugin} & imports.keys()

@@ -123,7 +123,7 @@ def picture_of(command: str, written: Iterator[str], is_wanted: Callable[[str], 
 def take_pictures(directory: Path) -> None:
     """Run the experiments, and write the pictures."""
     sys.path.insert(0, str(ROOT))
-    from tests.testing.documents import write_named_files
+    from plugins.testing.tests.document_parts import write_named_files
 
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)

@@ -15,7 +15,7 @@ from det_core.interfaces.records import searcher_metric
 from det_core.interfaces.secrets import hide_secrets
 
 if TYPE_CHECKING:
-    from det_core.core._observer_thread import ObserverThread
+    from det_core.core.observer_thread import ObserverThread
     from det_core.interfaces.observer import FetchFiles, Place
     from det_core.interfaces.records import CheckpointRecord, State, TrialRecord
     from det_core.interfaces.storage import StorageManager
@@ -81,7 +81,7 @@ class EventStream:
         """Start the observers."""
         if not self._blocks:
             return
-        from det_core.core._observer_thread import ObserverThread
+        from det_core.core.observer_thread import ObserverThread
         from det_core.interfaces.observer import ObserverContext
 
         context = ObserverContext(

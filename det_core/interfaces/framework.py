@@ -2,7 +2,7 @@
 
 `FrameworkSpec.target` is a function ``run_trial(trial_class, core_context) -> None``. It builds the framework's adapter
 for that class and passes it to `det_core.trial.TrialLoop`, which decides when to train, validate, report, checkpoint
-and stop. `det_core.testing.framework` tests the result.
+and stop. `det_testing.framework` tests the result.
 """
 
 from __future__ import annotations

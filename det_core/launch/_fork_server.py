@@ -1,7 +1,7 @@
 """Prepared process, which has imported modules once and forks workers that then need not import them.
 
 Usage: ``python -m det_core.launch._fork_server OWNER PRINTED MODULE...``, where OWNER is the descriptor of a socket and
-PRINTED the reading end of the pipe that is stdout and stderr. `_prepared_process` starts it and has the other side.
+PRINTED the reading end of the pipe that is stdout and stderr. `prepared_process` starts it and has the other side.
 
 It answers with a line on the socket, as JSON: the top-level names of the modules that it has, and why it cannot serve,
 or "". Then it forks for each descriptor of a connection that arrives on the socket. Each fork becomes the outer

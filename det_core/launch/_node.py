@@ -16,10 +16,9 @@ from det_core.errors import LaunchError
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.backend import Backend, NodePlacement
 from det_core.launch import backends
-from det_core.launch._output_lines import RANK_TEMPLATE
 from det_core.launch._reaped_command import ReapedCommand
-from det_core.launch._worker_environment.free_ports import reserve_free_ports
-from det_core.launch._worker_environment.thread_limits import thread_limit_variables
+from det_core.launch.output_lines import RANK_TEMPLATE
+from det_core.launch.worker_environment import reserve_free_ports, thread_limit_variables
 from det_core.scratch import scratch_directory
 
 FAILURE_GRACE = 8.0

@@ -13,9 +13,9 @@ from typing import Any
 
 from det_core.errors import DetError, LaunchError
 from det_core.launch._framework_lookup import find_framework
-from det_core.launch._prepared_process import prepared_processes
 from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
 from det_core.launch._reaper import ENGINE_VARIABLE
+from det_core.launch.prepared_process import prepared_processes
 
 WORKER_MODULES = (
     "det_core.comm._ranks",

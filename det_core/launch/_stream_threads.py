@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO
 
-from det_core.launch._output_lines import LineDecoder
+from det_core.launch.output_lines import LineDecoder
 
 _CHUNK = 1 << 16
 _TICK = 0.02

@@ -21,9 +21,8 @@ from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Cause,
 from det_core.launch import _agent_messages as messages
 from det_core.launch import _descriptor_keeper
 from det_core.launch._withdrawal import WITHDRAWN
-from det_core.launch._worker_environment.info_variables import AGENT_STORE_VARIABLES
-from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.node_agent import explain_start_errors
+from det_core.launch.worker_environment import AGENT_STORE_VARIABLES, make_search_path
 from det_core.tracking import AGENT_URL, remote
 from det_core.version import __version__
 

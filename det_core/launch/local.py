@@ -11,10 +11,10 @@ from pydantic import Field
 from det_core.config import Block, Positive
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
-from det_core.launch._worker_environment.thread_limits import thread_limit_variables
 from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
 from det_core.launch.node_agent import AllocatedNode, NodeAgent
 from det_core.launch.queued_launch import QueuedLaunch
+from det_core.launch.worker_environment import thread_limit_variables
 
 
 class LocalConfig(Block):

@@ -26,14 +26,13 @@ from det_core.core.failure_notes import DIED, FAILURE_PREFIX
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase, Status
-from det_core.launch._output_lines import RANK_TEMPLATE
 from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
 from det_core.launch._stream_threads import StreamThread, end_streams
 from det_core.launch._worker_connections import WorkerConnections
-from det_core.launch._worker_environment.info_variables import find_oversized_variables, make_info_variables
-from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.network import LOOPBACK
+from det_core.launch.output_lines import RANK_TEMPLATE
+from det_core.launch.worker_environment import find_oversized_variables, make_info_variables, make_search_path
 from det_core.processes import count_memory_kills
 from det_core.scratch import scratch_directory
 from det_core.tracking.secret_files import SECRETS_DIRECTORY_VARIABLE

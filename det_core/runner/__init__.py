@@ -13,11 +13,13 @@ from det_core.runner._code_checks import check_code
 from det_core.runner._continuation import continue_experiment, fork_experiment
 from det_core.runner._detached import start_detached
 from det_core.runner._experiment_runner import ExperimentRunner
+from det_core.runner._launch_request import build_run_info
 from det_core.runner._server_storage import explain_storage, use_server_storage
 from det_core.runner._submit import submit_experiment
 
 __all__ = [
     "ExperimentRunner",
+    "build_run_info",
     "check_code",
     "check_deletable",
     "continue_experiment",

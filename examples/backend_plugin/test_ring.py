@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from det_core.testing.backend import BackendCompliance
+from det_testing.backend import BackendCompliance
 
 
 class TestRing(BackendCompliance):

@@ -5,7 +5,7 @@ To run it, type ``pip install 'det-core[testing]' .``, then ``pytest test_progre
 
 from __future__ import annotations
 
-from det_core.testing.command import CommandCompliance
+from det_testing.command import CommandCompliance
 
 
 class TestProgress(CommandCompliance):

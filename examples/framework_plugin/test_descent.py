@@ -12,8 +12,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from det_descent import DescentTrial
-
-from det_core.testing.framework import FrameworkCompliance, reach_point
+from det_testing.framework import FrameworkCompliance, reach_point
 
 
 class Line(DescentTrial):

@@ -5,7 +5,7 @@ To run it, type ``pip install 'det-core[testing]' .``, then ``pytest test_prefix
 
 from __future__ import annotations
 
-from det_core.testing.launcher import LauncherCompliance
+from det_testing.launcher import LauncherCompliance
 
 
 class TestPrefix(LauncherCompliance):

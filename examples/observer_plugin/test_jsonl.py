@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from det_jsonl import JsonLines, JsonLinesConfig
+from det_testing.observer import ObserverCompliance
 
 from det_core.events import TrialFinished
 from det_core.interfaces.observer import ObserverContext
 from det_core.interfaces.records import State
-from det_core.testing.observer import ObserverCompliance
 
 
 class TestJsonLines(ObserverCompliance):

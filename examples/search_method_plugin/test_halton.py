@@ -6,10 +6,10 @@ To run it, type ``pip install 'det-core[testing]' .``, then ``pytest test_halton
 from __future__ import annotations
 
 import pytest
+from det_testing.search_method import SearchMethodCompliance
 
 from det_core.config import parse_config
 from det_core.errors import ConfigError
-from det_core.testing.search_method import SearchMethodCompliance
 
 
 class TestHalton(SearchMethodCompliance):

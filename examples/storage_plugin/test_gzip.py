@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from det_gzip import GzipConfig, GzipStorage
-
-from det_core.testing.storage import Damage, Opener, StorageCompliance
+from det_testing.storage import Damage, Opener, StorageCompliance
 
 
 class TestGzip(StorageCompliance):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_testing.plugin_metadata import write_plugin_metadata
 
 from det_core.cli import main
 from det_core.interfaces.records import ExperimentRecord, LogLine, MetricsReport, State, TrialRecord
@@ -18,7 +19,6 @@ from det_core.plugins import plugin_registry
 from det_core.plugins._registry import DISABLE_VARIABLE
 from det_core.storage import open_storage, save_checkpoint, scan_directory
 from det_core.storage.config import DirectoryConfig
-from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
 from ..runner.conftest import toy_site  # noqa: F401

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from det_core.testing.command import CommandCompliance
+from det_testing.command import CommandCompliance
 
 pytestmark = pytest.mark.integration
 

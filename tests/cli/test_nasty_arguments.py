@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from det_testing import is_soak
 
 from det_core.cli._program import complete_parser
 from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
 from det_core.plugins._registry import DISABLE_VARIABLE
-from det_core.testing import is_soak
 
 from ..nasty_values import NUMBERS, TEXTS, interrupted_after_seconds
 from .conftest import Det, Record

@@ -13,12 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from det_testing.plugin_metadata import write_plugin_metadata
 
 from det_core.cli import main
 from det_core.cli.commands import _plugin_checks
 from det_core.package_commands import package_command
 from det_core.plugins import ImportCost, plugin_registry
-from det_core.testing._plugin_metadata import write_plugin_metadata
 
 from .conftest import Det, Install, command_plugin, disable_plugins_except
 

@@ -6,8 +6,7 @@ import random
 import time
 
 import pytest
-
-from det_core.testing import campaign_seeds
+from det_testing import campaign_seeds
 
 from . import job
 

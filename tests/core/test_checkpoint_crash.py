@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from det_testing import campaign_seeds
 
 from det_core.cli import main
 from det_core.interfaces.records import CheckpointState, State
@@ -18,7 +19,6 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.storage import find_checkpoint, restore_checkpoint
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing import campaign_seeds
 from det_core.tracking import open_store
 
 from .workers import Ended, Workers, finish, limited

@@ -15,7 +15,7 @@ import pytest
 
 from det_core import core, events
 from det_core.config import parse_config
-from det_core.core import _observer_thread, event_stream
+from det_core.core import event_stream, observer_thread
 from det_core.core.client_events import ClientEvents
 from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.errors import CheckpointNotFound, StorageError
@@ -42,7 +42,7 @@ def plugins(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registr
     """Install the plugin, and release its hanging calls after the test."""
     modules = {"core": "det_core.plugins.builtin", "det-observed": observed_plugin.__name__}
     installed = Registry(importlib_metadata.EntryPoint(name, value, "det") for name, value in modules.items())
-    for user in ("core._observer_thread", "config._plugin_blocks", "config._json_schema", "plugins._events"):
+    for user in ("core.observer_thread", "config._plugin_blocks", "config._json_schema", "plugins._events"):
         monkeypatch.setattr(f"det_core.{user}.plugin_registry", lambda: installed)
     calls.clear()
     reached.clear()
@@ -54,7 +54,7 @@ def plugins(det_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registr
 @pytest.fixture
 def open_stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Return a function that opens a stream for a block ``observers``."""
-    monkeypatch.setattr(_observer_thread, "LINGER", 0.01)
+    monkeypatch.setattr(observer_thread, "LINGER", 0.01)
     opened = []
 
     def start(place: Any = "worker", **observers: Any) -> EventStream:
@@ -105,7 +105,7 @@ def test_events_are_flushed_while_the_process_goes_on(open_stream: Open) -> None
 def test_an_observer_is_flushed_again_although_nothing_happens(
     open_stream: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_observer_thread, "IDLE", 0.01)
+    monkeypatch.setattr(observer_thread, "IDLE", 0.01)
     report(open_stream(probe={"raises": ["flush"]}))
     wait_for(lambda: names()[-3:] == ["flush", "flush", "flush"])
 
@@ -233,7 +233,7 @@ def test_an_observer_may_ask_for_more_time_at_the_end(
 def test_a_full_queue_drops_and_counts_events_but_no_ends(
     open_stream: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_observer_thread, "CAPACITY", 10)
+    monkeypatch.setattr(observer_thread, "CAPACITY", 10)
     stream = open_stream(probe={"hangs": ["worker_started"]})
     stream.emit(events.WorkerStarted, steps_completed=0)
     assert reached.wait(60)
@@ -249,7 +249,7 @@ def test_a_full_queue_drops_and_counts_events_but_no_ends(
 
 
 def test_lines_of_the_log_fill_the_queue(open_stream: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_observer_thread, "CAPACITY", 100)
+    monkeypatch.setattr(observer_thread, "CAPACITY", 100)
     stream = open_stream(probe={"hangs": ["worker_started"]})
     stream.emit(events.WorkerStarted, steps_completed=0)
     assert reached.wait(60)

@@ -15,7 +15,7 @@ import yaml
 
 from det_core.cli import main
 from det_core.config import parse_config
-from tests.testing.documents import snippets, write_named_files
+from plugins.testing.tests.document_parts import snippets, write_named_files
 
 from .page_runner import run_shell
 

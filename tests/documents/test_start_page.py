@@ -15,7 +15,7 @@ import pytest
 
 from det_core import core, get_cluster_info
 from det_core.tracking import open_store
-from tests.testing.documents import snippets, write_named_files
+from plugins.testing.tests.document_parts import snippets, write_named_files
 from tests.waiting import wait_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "start.md"

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from det_core.testing.requirements import skip_or_fail_in_ci
+from det_testing.requirements import skip_or_fail_in_ci
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_testing import campaign_seeds
 
 from det_core.cli.commands._checkpoint_orphans import find_orphans
 from det_core.config import parse_config
@@ -21,7 +22,6 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import submit_experiment
 from det_core.scratch import scratch_directory
 from det_core.search.method_selection import open_search_method
-from det_core.testing import campaign_seeds
 from det_core.tracking import open_store
 
 from ..waiting import wait_for

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports
+from det_core.launch.worker_environment import find_adjacent_free_ports
 
 from ..waiting import wait_for
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from det_testing.launcher.watched_launch import refuse_calls
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest, Phase
@@ -22,7 +23,6 @@ from det_core.launch import agent_group
 from det_core.launch.agent_group import AGENT_COMMAND, AgentGroup
 from det_core.launch.context_archive import pack_context_dir
 from det_core.processes import process_has_ended
-from det_core.testing.launcher._watched_launch import refuse_calls
 
 from ..waiting import wait_for
 

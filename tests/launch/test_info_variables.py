@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from det_core.launch._worker_environment.info_variables import find_oversized_variables, make_info_variables
+from det_core.launch.worker_environment import find_oversized_variables, make_info_variables
 
 
 def test_texts_are_passed_as_they_are_and_other_values_as_json() -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from det_testing import is_soak
+from det_testing.launcher.watched_launch import refuse_calls
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Exit, LaunchRequest
@@ -20,8 +22,6 @@ from det_core.launch import gpu_slots, queued_launch
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
 from det_core.launch.machine_slots import SlotReservation, reserve_slots
-from det_core.testing import is_soak
-from det_core.testing.launcher._watched_launch import refuse_calls
 
 ENDED = Exit(code=0)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
+from det_testing.launcher import LauncherCompliance
 
 from det_core.launch import node_agent
 from det_core.launch._prepared_command import PreparedCommand
 from det_core.launch._reaped_command import ReapedCommand
-from det_core.testing.launcher import LauncherCompliance
 
 pytestmark = pytest.mark.integration
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from det_testing import is_soak
 from pydantic import ValidationError
 
 from det_core.errors import LaunchError
@@ -26,7 +27,6 @@ from det_core.launch import _slot_directory, _slot_tickets, machine_slots
 from det_core.launch._slot_directory import SlotDirectory, slots_directory_path
 from det_core.launch.local import LocalConfig
 from det_core.launch.machine_slots import SlotReservation, list_slots, reserve_slots
-from det_core.testing import is_soak
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

@@ -16,8 +16,7 @@ import pytest
 from det_core.core.failure_notes import DIED, FAILURE_PREFIX
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase
-from det_core.launch import node_agent
-from det_core.launch._worker_environment import info_variables
+from det_core.launch import node_agent, worker_environment
 from det_core.launch.context_archive import EMPTY_CONTEXT
 from det_core.launch.node_agent import AllocatedNode, NodeAgent
 
@@ -82,7 +81,7 @@ def test_nothing_is_left_after_the_end(start: Start) -> None:
 
 
 def test_a_variable_that_is_too_long_is_left_out(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(info_variables, "_MAX_BYTES", 100)
+    monkeypatch.setattr(worker_environment, "_MAX_BYTES", 100)
     agent, lines = start('echo "<$DET_HPARAMS> $DET_TRIAL_ID"')
     with closing(agent):
         assert agent.wait(60) == Exit(code=0)

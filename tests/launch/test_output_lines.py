@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from det_core.launch._output_lines import LineDecoder
+from det_core.launch.output_lines import LineDecoder
 
 
 class Clock:

@@ -16,12 +16,12 @@ from typing import Any
 
 import psutil
 import pytest
+from det_testing import is_soak
 
-from det_core.launch import _prepared_process
+from det_core.launch import prepared_process
 from det_core.launch._fork_server import LENGTH
 from det_core.launch._prepared_command import PreparedCommand
 from det_core.launch._reaped_command import ReapedCommand
-from det_core.testing import is_soak
 
 from ..waiting import is_alive, wait_for
 
@@ -285,9 +285,9 @@ def test_all_end_with_their_runner(site: Path, tmp_path: Path) -> None:
     (tmp_path / "runner.py").write_text("""
 import os, sys
 from pathlib import Path
-from det_core.launch import _prepared_process
+from det_core.launch import prepared_process
 from det_core.launch._prepared_command import PreparedCommand
-_prepared_process.GRACE = 0.1
+prepared_process.GRACE = 0.1
 keep = {"cwd": Path.cwd(), "inherit": [], "outputs": [1, 2], "explain": print}
 command = PreparedCommand(["prepared"], ["probe"], dict(os.environ), **keep)
 while command.wait(1) is None:
@@ -334,7 +334,7 @@ def test_a_fork_ends_with_its_guards(run: Run, guard: str, monkeypatch: pytest.M
 def test_a_module_that_cannot_be_prepared_is_named(
     run: Run, module: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_prepared_process, "_READY_SECONDS", 1.0 if module == "sleeps" else 60.0)
+    monkeypatch.setattr(prepared_process, "_READY_SECONDS", 1.0 if module == "sleeps" else 60.0)
     for _ in range(2):
         running = run("print('started')", ["prepared", module])
         assert running.end()[:2] == (0, "started\n")
@@ -343,7 +343,7 @@ def test_a_module_that_cannot_be_prepared_is_named(
 
 
 def test_a_prepared_process_that_does_not_answer_is_ended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_prepared_process, "_FORK_SECONDS", 0.2)
+    monkeypatch.setattr(prepared_process, "_FORK_SECONDS", 0.2)
     assert run("").end()[0] == 0
     running = run("print('started')")
     process = running.command._prepared._process

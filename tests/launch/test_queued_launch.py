@@ -16,12 +16,12 @@ import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
-from det_core.launch import _slot_tickets, _trial_lock, queued_launch
+from det_core.launch import _slot_tickets, queued_launch, trial_lock
 from det_core.launch._slot_directory import SlotDirectory
-from det_core.launch._trial_lock import TrialLock
 from det_core.launch._withdrawal import WITHDRAWN
 from det_core.launch.machine_slots import list_slots
 from det_core.launch.queued_launch import QueuedLaunch
+from det_core.launch.trial_lock import TrialLock
 
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
@@ -178,7 +178,7 @@ def test_more_slots_than_exist_are_refused_with_a_hint(start: Start) -> None:
 def test_a_launch_waits_for_processes_of_its_earlier_run(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may hold the slots, too."""
     killed: list[Path] = []
-    monkeypatch.setattr(_trial_lock, "kill_lock_holders", killed.append)
+    monkeypatch.setattr(trial_lock, "kill_lock_holders", killed.append)
     first = start("same", size=2)
     second = start("same", size=2)
     assert second.wait(0.03) is None
@@ -192,16 +192,16 @@ def test_holders_of_the_lock_of_a_trial_are_killed_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killed: list[Path] = []
-    monkeypatch.setattr(_trial_lock, "kill_lock_holders", killed.append)
+    monkeypatch.setattr(trial_lock, "kill_lock_holders", killed.append)
     holder = TrialLock("k")
     assert holder.try_to_lock()
     with closing(holder), closing(TrialLock("k")) as lock:
         assert not lock.try_to_lock()
         assert killed == []
-        monkeypatch.setattr(_trial_lock, "_GRACE", 0.0)
+        monkeypatch.setattr(trial_lock, "_GRACE", 0.0)
         assert not lock.try_to_lock()
         assert killed == [lock._path]
-        monkeypatch.setattr(_trial_lock, "_LOCK_SECONDS", 0.0)
+        monkeypatch.setattr(trial_lock, "_LOCK_SECONDS", 0.0)
         with pytest.raises(LaunchDelayed, match="processes of an earlier run of k are still alive after 0 s; .*fuser"):
             lock.try_to_lock()
         fcntl.flock(holder.descriptor, fcntl.LOCK_UN)

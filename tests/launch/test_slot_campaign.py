@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from det_testing import campaign_seeds
 
 from det_core.launch.machine_slots import list_slots
-from det_core.testing import campaign_seeds
 
 from ..waiting import wait_for
 from .slot_runner import Job, reserve

@@ -10,18 +10,18 @@ from typing import Any
 
 import psutil
 import pytest
+from det_testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
+from det_testing.launcher import LauncherCompliance
+from det_testing.launcher.launcher_suite import INFO, pack_code
+from det_testing.launcher.watched_launch import PRELUDE, WatchedLaunch
+from det_testing.plugin_metadata import write_plugin_metadata
+from det_testing.requirements import skip_or_fail_in_ci
 
 from det_core.config import parse_config
 from det_core.interfaces.launcher import PYTHON, Cause
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.launchers import open_launcher
-from det_core.testing._plugin_metadata import write_plugin_metadata
-from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
-from det_core.testing.launcher import LauncherCompliance
-from det_core.testing.launcher._launcher_suite import INFO, pack_code
-from det_core.testing.launcher._watched_launch import PRELUDE, WatchedLaunch
-from det_core.testing.requirements import skip_or_fail_in_ci
 from det_core.tracking import open_store
 
 from ..waiting import wait_for

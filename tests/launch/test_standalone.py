@@ -14,15 +14,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from det_testing.plugin_metadata import write_plugin_metadata
 
 from det_core.core import failure_notes
 from det_core.launch import __main__ as command
 from det_core.launch import _node, backends, standalone
-from det_core.launch._worker_environment.free_ports import find_adjacent_free_ports, reserve_free_ports
-from det_core.launch._worker_environment.thread_limits import thread_limit_variables
+from det_core.launch.worker_environment import find_adjacent_free_ports, reserve_free_ports, thread_limit_variables
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
-from det_core.testing._plugin_metadata import write_plugin_metadata
 
 RING = Path(__file__).parents[2] / "examples" / "backend_plugin"
 Start = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from det_testing.launcher.watched_launch import refuse_calls
 
 from det_core.config import parse_config
 from det_core.core.agent_channel import PREEMPT, SOCKET, AgentChannel
@@ -26,7 +27,6 @@ from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch.context_archive import pack_context_dir
 from det_core.launch.node_agent import AllocatedNode, NodeAgent
 from det_core.runner._launch_request import build_run_info
-from det_core.testing.launcher._watched_launch import refuse_calls
 from det_core.tracking import AGENT_URL, open_store
 from det_core.tracking.remote import (
     Caller,

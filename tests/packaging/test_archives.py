@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
-
-from det_core.testing import is_soak
+from det_testing import is_soak
 
 from .conftest import ROOT, Environment
 

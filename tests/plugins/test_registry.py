@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import importlib_metadata
 import pytest
+from det_testing.plugin_metadata import write_plugin_metadata
 
 from det_core.errors import PluginClash, PluginError, PluginNotFound
 from det_core.package_commands import package_command
 from det_core.plugins import Registry, find_overwritten_files, plugin_registry
-from det_core.testing._plugin_metadata import write_plugin_metadata
 
 STORAGE = """
 import det_core

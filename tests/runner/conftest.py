@@ -14,6 +14,8 @@ from typing import Any
 
 import importlib_metadata
 import pytest
+from det_testing.fork_server import run_fork_server
+from det_testing.plugin_metadata import write_plugin_metadata
 
 from det_core import storage
 from det_core.config import parse_config
@@ -24,11 +26,9 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import node_agent
 from det_core.launch._prepared_command import WORKER_MODULES
 from det_core.launch._reaped_command import ReapedCommand
-from det_core.launch._worker_environment.search_path import make_search_path
+from det_core.launch.worker_environment import make_search_path
 from det_core.plugins import plugin_registry
 from det_core.runner import submit_experiment
-from det_core.testing._fork_launcher import run_fork_server
-from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking import open_store
 
 TOY = Path(__file__).parent.parent / "toy"

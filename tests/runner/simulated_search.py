@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from det_testing.plugin_metadata import write_plugin_metadata
 
 from det_core.config import parse_config
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
@@ -19,7 +20,6 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.search.method_selection import open_search_method
-from det_core.testing._plugin_metadata import write_plugin_metadata
 
 from . import simulated_cluster
 from .simulated_cluster import METRIC, Journal, training_loss

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 import pytest
+from det_testing import is_soak
 
 from det_core.errors import LaunchError, StoreBusy
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
@@ -24,7 +25,6 @@ from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import _checked_launcher
 from det_core.runner import _experiment_runner, _launch_supervision, _restart_policy
-from det_core.testing import is_soak
 
 from ..waiting import wait_for
 from . import simulated_cluster

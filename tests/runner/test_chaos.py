@@ -10,13 +10,13 @@ from typing import Any
 
 import psutil
 import pytest
+from det_testing import campaign_seeds
 
 from det_core.config import parse_config
 from det_core.interfaces.records import State
 from det_core.interfaces.search_method import Action, Create, SearchMethod, Train, action_to_json
 from det_core.interfaces.tracking import TrackingStore
 from det_core.search.method_selection import open_search_method
-from det_core.testing import campaign_seeds
 
 from .conftest import Submit, start_runner
 

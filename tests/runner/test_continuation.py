@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_testing.comparison import bitwise_form
 
 from det_core.cli import main
 from det_core.core import open_storage_block
@@ -17,7 +18,6 @@ from det_core.interfaces.framework import SCHEDULE_END
 from det_core.interfaces.records import ExperimentRecord, State, TrialUpdate
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment
-from det_core.testing.comparison import bitwise_form
 from det_core.tracking._lease import Lease
 
 from .conftest import Submit

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from det_testing.search_method.search_player import SCENARIOS, play_search
 
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
-from det_core.testing.search_method._search_player import SCENARIOS, play_search
 
 DOCS = Path(__file__).parents[2] / "docs"
 METHODS = (DOCS / "guides" / "search.md").read_text().partition("## Choose a method")[2].partition("\n## ")[0]

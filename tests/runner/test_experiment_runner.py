@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_testing import campaign_seeds
+from det_testing.small_disk import fill_disk, small_disk
 
 from det_core.config import parse_config
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException, LaunchError
@@ -27,8 +29,6 @@ from det_core.launch.launchers import open_launcher
 from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._restart_policy import LIMITS, Count
-from det_core.testing import campaign_seeds
-from det_core.testing._small_disk import fill_disk, small_disk
 from det_core.tracking import open_store
 from det_core.tracking._lease import Lease
 
@@ -553,7 +553,7 @@ def test_a_full_disk_pauses_a_trial_and_leaves_no_visible_checkpoint(
 def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     store: TrackingStore, new_experiment: Submit, slots_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("det_core.launch.trial_lock._LOCK_SECONDS", 0.2)
     monkeypatch.setitem(LIMITS, Count.LAUNCH_SECONDS, 0)
     slots_directory.mkdir(mode=0o700)
     lock = slots_directory / f"lock-{store.cluster_id}-trial-1"
@@ -579,7 +579,7 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
 def test_a_trial_that_waits_for_orphans_can_be_stopped(
     store: TrackingStore, new_experiment: Submit, slots_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_core.launch._trial_lock._LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("det_core.launch.trial_lock._LOCK_SECONDS", 0.2)
     slots_directory.mkdir(mode=0o700)
     lock = slots_directory / f"lock-{store.cluster_id}-trial-1"
     experiment = new_experiment()

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_testing.plugin_metadata import write_plugin_metadata
 
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.runner import ExperimentRunner
-from det_core.testing._plugin_metadata import write_plugin_metadata
 from det_core.tracking.control import request_experiment_stop
 
 from .conftest import Submit

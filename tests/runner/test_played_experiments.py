@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_testing.small_disk import fill_disk, remount_read_only, small_disk
 
 from det_core.errors import DetError, DiskError, ExperimentBusy, LaunchError, StaleRun, StoreBusy
 from det_core.interfaces.launcher import Exit, LaunchRequest
@@ -19,7 +20,6 @@ from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, _experiment_runner
 from det_core.runner._restart_policy import LIMITS, Count
-from det_core.testing._small_disk import fill_disk, remount_read_only, small_disk
 from det_core.tracking._lease import Lease
 
 from .conftest import Submit, install_plugin

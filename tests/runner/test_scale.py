@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from det_testing import campaign_seeds, is_soak
 
 from det_core.interfaces.launcher import Cause, Exit
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import _restart_policy
-from det_core.testing import campaign_seeds, is_soak
 
 from . import simulated_cluster
 from .simulated_search import (

@@ -9,6 +9,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from det_testing import campaign_seeds, is_soak
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, initialize, invariant, precondition, rule
@@ -33,7 +34,6 @@ from det_core.runner._restart_policy import TrainingOutcome
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._trial_runner import TrainingResult
 from det_core.search.method_selection import open_search_method
-from det_core.testing import campaign_seeds, is_soak
 from det_core.tracking import control, open_store
 
 from ..postgresql import running_postgresql

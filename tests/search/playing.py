@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from det_testing.search_method.search_player import SearchPlayer
+
 from det_core.config import parse_config
 from det_core.interfaces.search_method import Action, Close, Create, SearchMethod, Train
 from det_core.search.method_selection import open_search_method
-from det_core.testing.search_method._search_player import SearchPlayer
 
 SPACE = {
     "lr": {"type": "log", "base": 10, "minval": -4, "maxval": 0},

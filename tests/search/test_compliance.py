@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-
-from det_core.testing.search_method import SearchMethodCompliance
-from det_core.testing.search_method._replay_tests import _play_in_another_process
-from det_core.testing.search_method._search_player import SCENARIOS
+from det_testing.search_method import SearchMethodCompliance
+from det_testing.search_method.replay_tests import play_in_another_process
+from det_testing.search_method.search_player import SCENARIOS
 
 METHOD = """
 import random
@@ -113,6 +112,6 @@ def test_other_processes_give_the_same_actions(tmp_path: Path) -> None:
         for suite in BUILTIN
         for options in suite.options
     ]
-    first, second = (_play_in_another_process(searches, number) for number in (1, 2))
+    first, second = (play_in_another_process(searches, number) for number in (1, 2))
     assert len(first) == 8
     assert first == second

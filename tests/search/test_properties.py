@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-
-from det_core.testing import campaign_seeds
+from det_testing import campaign_seeds
 
 from .playing import Game, make
 

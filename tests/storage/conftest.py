@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import det_testing.small_disk
 import pytest
+from det_testing.requirements import skip_or_fail_in_ci
 
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing import _small_disk
-from det_core.testing.requirements import skip_or_fail_in_ci
 
 LARGE = tuple(
     f"tests/storage/test_compliance.py::TestDirectory::test_{name}"
@@ -42,5 +42,5 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount point of a file system of 2 MiB."""
     if os.getuid() != 0:
         skip_or_fail_in_ci("only root may mount a small disk")
-    with _small_disk.small_disk(tmp_path / "disk", size=2 << 20) as disk:
+    with det_testing.small_disk.small_disk(tmp_path / "disk", size=2 << 20) as disk:
         yield disk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from det_core.testing.storage import Damage
+from det_testing.storage import Damage
 
 
 def change_files_of(directory: Path) -> Damage:

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from det_testing.storage import Damage, Opener, StorageCompliance
 
 from det_core.errors import StorageError
 from det_core.storage import ObjectStorage
 from det_core.storage.config import DirectoryConfig, SharedFSConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing.storage import Damage, Opener, StorageCompliance
 
 from .damaged_files import change_files_of
 from .memory import MemoryBucket

@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
+from det_testing import campaign_seeds
 from pydantic import ValidationError
 
 from det_core.config import load_config
 from det_core.errors import ConfigError, StorageError
 from det_core.storage.config import DirectoryConfig, SharedFSConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing import campaign_seeds
 
 SEEDS = campaign_seeds(few=20, many=2000)
 PIECES = (

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import google_crc32c
 import pytest
+from det_testing.small_disk import remount_read_only
 
 from det_core import storage
 from det_core.errors import DiskError, StorageError
@@ -25,7 +26,6 @@ from det_core.local_files.source_file import SourceFile
 from det_core.storage import directory
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
-from det_core.testing._small_disk import remount_read_only
 
 
 def files(where: Path, count: int, size: int) -> dict[str, Path]:

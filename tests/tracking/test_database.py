@@ -18,13 +18,13 @@ from unittest import mock
 
 import pytest
 import sqlalchemy as sa
+from det_testing.small_disk import fill_disk, remount_read_only, small_disk
 
 from det_core.cli import main
 from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.home import home_directory
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing._small_disk import fill_disk, remount_read_only, small_disk
 from det_core.tracking import _schema, _sqlite, open_store
 from det_core.tracking._open import file_url
 from det_core.tracking._outage import Unavailable

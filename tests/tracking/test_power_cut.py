@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from det_core.testing.requirements import skip_or_fail_in_ci
+from det_testing.requirements import skip_or_fail_in_ci
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

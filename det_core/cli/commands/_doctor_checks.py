@@ -21,13 +21,13 @@ from det_core.extras import EXTRAS, has_extra
 from det_core.home import default_storage
 from det_core.launch import backends
 from det_core.launch._checked_launcher import CheckedLauncher
-from det_core.launch._output_lines import LineDecoder
 from det_core.launch._slot_directory import SlotDirectory
-from det_core.launch._worker_environment.free_ports import reserve_free_ports
 from det_core.launch.gpu_slots import count_gpus
 from det_core.launch.launch_rehearsal import rehearse_launch
 from det_core.launch.launchers import open_launcher
 from det_core.launch.local import LocalConfig
+from det_core.launch.output_lines import LineDecoder
+from det_core.launch.worker_environment import reserve_free_ports
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.storage import check_storage

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from det_core.config import NoOptions
 from det_core.errors import PluginError
-from det_core.launch._prepared_process import find_preparation_problem
+from det_core.launch.prepared_process import find_preparation_problem
 from det_core.plugins import (
     PluginReport,
     Registry,

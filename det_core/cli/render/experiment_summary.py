@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,15 +220,5 @@ def _checkpoint_lines(checkpoint: CheckpointRecord, result: ExperimentSummary, d
 def _how_to_load(framework: str | None, path: str) -> str:
     for spec in plugin_registry().specs("framework"):
         if isinstance(spec, FrameworkSpec) and spec.name == framework:
-            return fill_loading_lines(spec, path)
+            return spec.loading_lines(path)
     return ""
-
-
-def fill_loading_lines(spec: FrameworkSpec, path: str) -> str:
-    """Return the Python lines that load a checkpoint of a framework.
-
-    Args:
-        spec: spec of the framework.
-        path: directory of the checkpoint.
-    """
-    return spec.loading.format(path=json.dumps(path, ensure_ascii=False)[1:-1])  # the lines have double quotes

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from det_testing import is_soak
 from determined.experimental import create
 
 from det_core.cli import main
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import is_soak
 from det_core.tracking import open_store
 
 DIRECTORIES = Path(__file__).parent / "directories"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from det_core.testing.requirements import require_module
+from det_testing.requirements import require_module
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from det_core.testing.backend.launch_tests import BackendLaunchTests
-from det_core.testing.backend.registration_tests import BackendRegistrationTests
+from det_testing.backend.launch_tests import BackendLaunchTests
+from det_testing.backend.registration_tests import BackendRegistrationTests
 
 pytestmark = pytest.mark.integration
 

@@ -16,8 +16,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from det_estimator import EstimatorTrial, EstimatorTrialContext  # noqa: E402
-
-from det_core.testing.framework.trial_harness import TrialHarness  # noqa: E402
+from det_testing.framework.trial_harness import TrialHarness  # noqa: E402
 
 CONFIG: dict[str, Any] = {
     "name": "test",

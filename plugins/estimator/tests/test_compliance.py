@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_estimator import EstimatorTrial
-
-from det_core.testing.framework import FrameworkCompliance, reach_point
+from det_testing.framework import FrameworkCompliance, reach_point
 
 v1 = tf.compat.v1
 tf.config.experimental.enable_op_determinism()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from det_testing.framework.trial_harness import TrialHarness
 
 from det_core.config import parse_config
-from det_core.testing.framework.trial_harness import TrialHarness
 
 pytestmark = pytest.mark.integration
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 import tensorflow as tf
+from det_testing import campaign_seeds
+from det_testing.framework.trial_harness import TrialHarness
 
 from det_core.errors import InvalidTrial
-from det_core.testing import campaign_seeds
-from det_core.testing.framework.trial_harness import TrialHarness
 from tests.rehearsals import draw_periods, rehearsed_and_plain
 
 from .conftest import CONFIG

@@ -17,10 +17,10 @@ import tensorflow as tf
 from det_estimator import EstimatorTrial, EstimatorTrialContext, RunHook, load_estimator_from_checkpoint_path
 from det_estimator._adapter import _read_state
 from det_estimator._specs import EstimatorSpecs
+from det_testing.framework.trial_harness import TrialHarness
 
 from det_core.core import EarlyExitReason
 from det_core.errors import CheckpointCorrupt, InvalidTrial
-from det_core.testing.framework.trial_harness import TrialHarness
 
 v1 = tf.compat.v1
 INPUTS = np.arange(12, dtype=np.float32)[:, None]

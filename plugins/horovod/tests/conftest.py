@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from det_core.testing.requirements import require_module
+from det_testing.requirements import require_module
 
 HERE = Path(__file__).parent
 NEED_TENSORFLOW = ("test_estimator_names.py", "test_tensorflow.py")

@@ -16,9 +16,9 @@ if find_spec("tensorflow") is None:
 import tensorflow as tf
 from det_estimator import load_estimator_from_checkpoint_path
 from det_tensorflow.testing.jobs import read_weights
+from det_testing.trial_job import TrialJob
 
 from det_core.core import EarlyExitReason
-from det_core.testing.trial_job import TrialJob
 from det_core.tracking import open_store
 
 v1 = tf.compat.v1

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from det_keras import TFKerasTrial, callbacks
-
-from det_core.testing.framework import FrameworkCompliance, reach_point
+from det_testing.framework import FrameworkCompliance, reach_point
 
 INPUTS = np.arange(36, dtype=np.float32).reshape(18, 2) / 36
 NUMBERS = np.arange(18, dtype=np.float32)

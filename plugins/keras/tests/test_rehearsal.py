@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 from det_keras import callbacks
 from det_keras._random import seed_all
+from det_testing import campaign_seeds
+from det_testing.framework.trial_harness import TrialHarness
 
-from det_core.testing import campaign_seeds
-from det_core.testing.framework.trial_harness import TrialHarness
 from tests.rehearsals import draw_periods, rehearsed_and_plain
 
 from .conftest import CONFIG

@@ -10,9 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from det_testing.proxy import FaultyProxy
 
 from det_core.plugins import plugin_registry
-from det_core.testing.proxy import FaultyProxy
 
 from .observation import Observation
 from .server import MLflowServer, running_mlflow

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from det_core.testing.requirements import skip_or_fail_in_ci
+from det_testing.requirements import skip_or_fail_in_ci
+
 from tests.comm.job import free_port
 
 PROGRAM = Path(__file__).parents[3] / ".cache/mlflow/bin/mlflow"

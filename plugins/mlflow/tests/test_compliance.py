@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-
-from det_core.testing.observer import ObserverCompliance
+from det_testing.observer import ObserverCompliance
 
 from .server import MLflowServer
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from det_mlflow import _observer, _run_recorder
 from det_mlflow._client import MLflowError
+from det_testing.proxy import Fault, FaultyProxy, ProxiedRequest
 
 from det_core import events
 from det_core.errors import StorageError
 from det_core.interfaces.records import State
-from det_core.testing.proxy import Fault, FaultyProxy, ProxiedRequest
 
 from .observation import Observation
 from .server import MLflowServer, running_mlflow

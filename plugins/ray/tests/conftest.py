@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from det_testing.requirements import skip_or_fail_in_ci
 
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.requirements import skip_or_fail_in_ci
 from det_core.tracking import open_store
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-
-from det_core.testing.launcher import LauncherCompliance
+from det_testing.launcher import LauncherCompliance
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("cluster")]
 

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from det_ray._config import RayConfig
 from det_ray.driver import explain_wait
+from det_testing.disturbed_experiment import run_experiment
 
 from det_core.config import parse_config
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.disturbed_experiment import run_experiment
 
 TEXT = (Path(__file__).parents[3] / "docs" / "guides" / "ray.md").read_text()
 CONFIGS: list[dict[str, Any]] = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]

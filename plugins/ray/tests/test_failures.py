@@ -14,12 +14,12 @@ import pytest
 from cluster import RunningCluster, hidden_directory, ray_cluster, raylet_of, wait_for
 from det_ray._config import RayConfig
 from det_ray._launcher import RayLauncher
+from det_testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 from processes import find_drivers, left_behind
 
 from det_core.interfaces.launcher import Cause, LaunchRequest
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from cluster import RunningCluster
+from det_testing.disturbed_experiment import run_experiment
+from det_testing.requirements import require_module
 
 from det_core.config import load_config
 from det_core.interfaces.records import State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.disturbed_experiment import run_experiment
-from det_core.testing.requirements import require_module
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 

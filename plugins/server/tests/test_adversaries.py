@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 from det_server._passwords import hash_password
+from det_testing import campaign_seeds
 
 from det_core.interfaces.account_records import Role, TokenScope
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import campaign_seeds
 
 from .adversaries import CLASSES
 from .loading import Pages, add_trials, check_records, reporters

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 
 import psutil
 import pytest
+from det_testing import is_soak
 
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import is_soak
 
 from .loading import RATE, Pages, add_trials, check_records, reporters
 from .serving import LIMIT, Client, ServerProcess, running_server, wait_for

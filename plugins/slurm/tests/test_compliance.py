@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import pytest
 from cluster import Cluster
-
-from det_core.testing import is_soak
-from det_core.testing.launcher import LauncherCompliance
+from det_testing import is_soak
+from det_testing.launcher import LauncherCompliance
 
 pytestmark = pytest.mark.integration
 

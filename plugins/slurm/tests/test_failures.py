@@ -10,12 +10,12 @@ import pytest
 from cluster import Cluster
 from det_slurm._config import SlurmConfig
 from det_slurm._launcher import SlurmLauncher
+from det_testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 
 from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import EMPTY_CONTEXT
-from det_core.testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
 
 pytestmark = pytest.mark.integration
 KILLS = [

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster, missing, slurm_cluster
+from det_testing import is_soak
+from det_testing.disturbed_experiment import DisturbedExperiment
+from det_testing.requirements import skip_or_fail_in_ci
 
 from det_core.config import parse_config
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
-from det_core.testing import is_soak
-from det_core.testing.disturbed_experiment import DisturbedExperiment
-from det_core.testing.requirements import skip_or_fail_in_ci
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280)]

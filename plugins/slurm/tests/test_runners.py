@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 from cluster import Cluster
+from det_testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
 
 from det_core.cli import main
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.disturbed_experiment import SECONDS, DisturbedExperiment, is_alive
 from det_core.tracking import open_store
 
 pytestmark = pytest.mark.integration

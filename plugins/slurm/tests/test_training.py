@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from cluster import Cluster
+from det_testing.disturbed_experiment import run_experiment
+from det_testing.requirements import require_module
 
 from det_core.config import load_config, parse_config
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
-from det_core.testing.disturbed_experiment import run_experiment
-from det_core.testing.requirements import require_module
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 DIGITS = Path(__file__).parents[3] / "examples" / "digits_pytorch"

@@ -7,8 +7,7 @@ import functools
 import pytest
 from det_storage_gcs._bucket import open_gcs_storage
 from det_storage_gcs._config import GCSConfig
-
-from det_core.testing.storage import Opener, StorageCompliance
+from det_testing.storage import Opener, StorageCompliance
 
 pytestmark = pytest.mark.integration
 

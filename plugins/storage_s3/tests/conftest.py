@@ -13,8 +13,7 @@ from typing import Any
 import botocore.session
 import pytest
 from det_storage_s3._config import S3Config
-
-from det_core.testing.requirements import skip_or_fail_in_ci
+from det_testing.requirements import skip_or_fail_in_ci
 
 sys.path.insert(0, str(Path(__file__).parent))
 

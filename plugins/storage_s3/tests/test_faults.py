@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 from det_storage_s3._bucket import open_s3_storage
 from det_storage_s3._config import S3Config
+from det_testing import campaign_seeds, is_soak
+from det_testing.proxy import Fault, FaultyProxy, ProxiedRequest
 from rgw import Server
 
 from det_core import core, storage
@@ -25,8 +27,6 @@ from det_core.errors import DetError
 from det_core.interfaces.records import State
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import campaign_seeds, is_soak
-from det_core.testing.proxy import Fault, FaultyProxy, ProxiedRequest
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from det_storage_s3._bucket import open_s3_storage
 from det_storage_s3._config import S3Config
+from det_testing.storage import Opener, StorageCompliance
 from rgw import Server
 
 from det_core import storage
 from det_core.plugins import plugin_registry
-from det_core.testing.storage import Opener, StorageCompliance
 
 MAKE = Callable[..., S3Config]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from det_testing.comparison import bitwise_form
+from det_testing.runs import begin_run
 from det_torch import PyTorchTrial, PyTorchTrialContext
 from det_torch._run import run_trial
 
@@ -17,8 +19,6 @@ from det_core import core, get_cluster_info
 from det_core.config import parse_config, sample_hyperparameters
 from det_core.core import single_process
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.comparison import bitwise_form
-from det_core.testing.runs import begin_run
 from det_core.tracking import open_store
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from det_testing import campaign_seeds
+from det_testing.runs import begin_run
 
 from det_core.config import parse_config
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import campaign_seeds
-from det_core.testing.runs import begin_run
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign]

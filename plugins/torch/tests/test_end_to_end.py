@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from det_testing import campaign_seeds, is_soak
 
 from det_core.processes import process_has_ended
-from det_core.testing import campaign_seeds, is_soak
 from det_core.tracking import open_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from det_testing.framework import FrameworkCompliance, reach_point
 from det_torch import DataLoader, PyTorchTrial, PyTorchTrialContext
 from torch import nn
 from torch.utils.data import TensorDataset
-
-from det_core.testing.framework import FrameworkCompliance, reach_point
 
 INPUTS = torch.arange(36.0).reshape(18, 2) / 36
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from det_testing.comparison import bitwise_form
+from det_testing.disturbed_experiment import run_experiment
 
-from det_core.testing.comparison import bitwise_form
-from det_core.testing.disturbed_experiment import run_experiment
 from det_core.tracking import open_store
 
 pytestmark = pytest.mark.integration

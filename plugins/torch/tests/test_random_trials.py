@@ -15,14 +15,13 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from det_testing import campaign_seeds
 from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from lives import Life
 from torch import nn
 from torch.utils.data import Dataset
-
-from det_core.testing import campaign_seeds
 
 SEEDS = campaign_seeds(few=1, many=100)
 BATCHES = 15

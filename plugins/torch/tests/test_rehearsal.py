@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from det_testing import campaign_seeds
 from det_torch import DataLoader, LRScheduler, PyTorchCallback, PyTorchTrial, PyTorchTrialContext
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -17,7 +18,6 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, Sampler
 
 from det_core.errors import InvalidTrial
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing import campaign_seeds
 from tests.rehearsals import draw_periods
 
 from .campaign_trial import Last

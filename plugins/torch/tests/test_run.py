@@ -14,6 +14,7 @@ from typing import Any
 import det_torch
 import pytest
 import torch
+from det_testing import is_soak
 from det_torch import DataLoader, PyTorchTrial
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -22,7 +23,6 @@ from det_core.config import parse_config
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, submit_experiment
-from det_core.testing import is_soak
 
 INPUTS = torch.arange(40.0).reshape(20, 2) / 40
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from det_testing.trial_job import InjectedFailure
 from det_torch.testing import AdapterCompliance
 from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 from det_torch_distributed._ddp import DDPBackend
 from det_torch_distributed._options import TorchDistributedOptions
 
 from det_core.errors import InvalidTrial
-from det_core.testing.trial_job import InjectedFailure
 
 
 class TestReplicas(AdapterCompliance):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from det_core.testing.backend import BackendCompliance
+from det_testing.backend import BackendCompliance
 
 pytestmark = pytest.mark.integration
 

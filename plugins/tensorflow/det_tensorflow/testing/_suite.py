@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from det_testing.comparison import bitwise_form
+from det_testing.suite import ComplianceSuite
+from det_testing.trial_job import BATCHES, InjectedFailure, TrialJob
 from sklearn.metrics import roc_auc_score
 
-from det_core.testing.comparison import bitwise_form
-from det_core.testing.suite import ComplianceSuite
-from det_core.testing.trial_job import BATCHES, InjectedFailure, TrialJob
 from det_tensorflow.testing.code.common import VALIDATION
 from det_tensorflow.testing.jobs import AGGREGATED, METRICS, Jobs, make_tensorflow_jobs
 

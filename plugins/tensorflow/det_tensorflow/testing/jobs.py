@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
-
-from det_core.testing.job_factory import JobFactory as _Jobs
-from det_core.testing.trial_job import JOB_CONFIG, TrialJob
+from det_testing.job_factory import JobFactory as _Jobs
+from det_testing.trial_job import JOB_CONFIG, TrialJob
 
 Jobs: TypeAlias = _Jobs[TrialJob]
 """Jobs of one test class."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from det_testing import trial_job
 
 from det_core import core
-from det_core.testing import trial_job
 from det_torch._run import run_trial
 from det_torch.testing.code import model_def
 

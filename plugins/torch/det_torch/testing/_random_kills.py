@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 import pytest
+from det_testing import campaign_seeds
+from det_testing.trial_job import BATCHES, InjectedFailure
 
-from det_core.testing import campaign_seeds
-from det_core.testing.trial_job import BATCHES, InjectedFailure
 from det_torch.testing._suite import AdapterSuite
 from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 

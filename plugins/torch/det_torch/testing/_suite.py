@@ -9,11 +9,11 @@ from typing import Any, ClassVar, cast
 
 import pytest
 import torch
+from det_testing.comparison import bitwise_form
+from det_testing.suite import ComplianceSuite
 
 from det_core.plugins import plugin_registry
 from det_core.specs import BackendSpec
-from det_core.testing.comparison import bitwise_form
-from det_core.testing.suite import ComplianceSuite
 from det_torch._checkpoints import _reader
 from det_torch.testing._job import CODE, TorchJob
 from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from det_testing.requirements import skip_or_fail_in_ci
+from det_testing.trial_job import NodeLaunch
 
-from det_core.testing.requirements import skip_or_fail_in_ci
-from det_core.testing.trial_job import NodeLaunch
 from det_torch.testing._suite import AdapterSuite
 from det_torch.testing.jobs import ONE_MODEL, Jobs
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from det_testing.trial_job import BATCHES, InjectedFailure
 
-from det_core.testing.trial_job import BATCHES, InjectedFailure
 from det_torch.testing._suite import AdapterSuite
 from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 

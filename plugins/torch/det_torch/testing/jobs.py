@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from det_core.testing import job_factory
+from det_testing import job_factory
+
 from det_torch.testing._job import TorchJob
 
 ONE_MODEL, ADVERSARIES = "one model", "adversaries"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from det_testing.comparison import bitwise_form
+from det_testing.trial_job import BATCHES, REPORTS
 
-from det_core.testing.comparison import bitwise_form
-from det_core.testing.trial_job import BATCHES, REPORTS
 from det_torch.testing._suite import AdapterSuite
 from det_torch.testing.jobs import ADVERSARIES, ONE_MODEL, Jobs
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.testing.defects import drop_other_cases
+from plugins.testing.tests.defects import drop_other_cases
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

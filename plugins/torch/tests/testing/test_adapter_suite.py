@@ -18,8 +18,8 @@ from det_torch.testing.code.model_def import Adversaries, OneModel, table
 from det_torch.testing.slot_equivalence import SlotEquivalenceSuite
 
 from det_core.plugins import plugin_registry
-from tests.testing.defects import list_tests, make_defect_tests
-from tests.testing.plugin_sites import register_broken, register_example
+from plugins.testing.tests.defects import list_tests, make_defect_tests
+from plugins.testing.tests.plugin_sites import register_broken, register_example
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[4]
 EXAMPLE, DOCUMENT = ROOT / "examples" / "backend_plugin", ROOT / "docs" / "backends.md"

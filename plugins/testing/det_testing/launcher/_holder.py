@@ -1,0 +1,39 @@
+"""Process that holds one launch until it ends, ``python -m det_testing.launcher._holder JOB``.
+
+JOB is a JSON object with the ``launcher`` block of a config, and the ``script`` to start.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from det_core.config import parse_config
+from det_core.interfaces.launcher import PYTHON
+from det_core.launch.launchers import open_launcher
+from det_testing.launcher.launcher_suite import INFO, pack_code
+from det_testing.launcher.watched_launch import REPORT, WatchedLaunch
+
+_LIMIT = 120.0
+
+
+def main(job: str) -> int:
+    """Start the launch, print its lines, and return its exit code."""
+    described = json.loads(job)
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
+    config = parse_config({"entrypoint": "true", "searcher": searcher, "launcher": described["launcher"]})
+    launch = WatchedLaunch(
+        open_launcher(config),
+        _LIMIT,
+        key="suite-of-a-holder",
+        argv=[PYTHON, "main.py"],
+        code=pack_code({"main.py": described["script"].encode()}),
+        info=INFO,
+        slots=1,
+    )
+    print(REPORT + json.dumps(launch.report()), flush=True)  # noqa: T201
+    return launch.ended().code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,178 @@
+"""Tests that launches stop when they are asked to, and that no process is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_testing.launcher.launcher_suite import IsRunning, Launch, LauncherSuite
+from det_testing.launcher.watched_launch import PRELUDE, REPORT, run_within
+
+PROMISED = 10.0
+"""Seconds within which processes end when the holder of their launch is gone."""
+_SLACK = 5.0
+"""Seconds that a busy machine may take beyond a time limit."""
+_KILL_SECONDS = 25.0
+"""Seconds that `Allocation.kill` may take, including processes that cannot be ended at once."""
+
+LISTEN = """
+import socket
+def channel():
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(os.environ["DET_AGENT_SOCKET"])
+    return one.makefile()
+"""
+STRAYS = """
+import signal
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+def start_stray(own_session):
+    source, target = os.pipe()
+    if not os.fork():
+        os.dup2(target, 1)
+        if own_session:
+            os.setsid()
+        if not os.fork():
+            print(os.getpid(), flush=True)
+            time.sleep(100)
+        os._exit(0)
+    os.wait()
+    return int(os.read(source, 20))
+report([os.getpid(), start_stray(False), start_stray(True)])
+"""
+"""Script that starts processes whose parents end, one of them in a session of its own."""
+
+
+class LaunchStopTests(LauncherSuite):
+    """Tests of preemption, kills, orphans, and the loss of the runner."""
+
+    def test_preemption_reaches_the_workers(self, launch: Launch) -> None:
+        """Workers connect to the agent's socket, and then finish the batch and save a checkpoint."""
+        one = launch(f"{LISTEN}lines = channel()\nreport('ready')\nreport(lines.readline())", slots=self.slots)
+        one.report()
+        one.allocation.preempt()
+        one.allocation.preempt()
+        one.require_code()
+        assert set(one.reports()) == {"ready", "preempt\n"}
+
+    def test_preemption_reaches_workers_that_connect_later(self, launch: Launch) -> None:
+        """Workers need seconds to start. A request in this time must not be lost."""
+        script = "report('starting')\nwait = time.sleep(0.5)\nreport(channel().readline())"
+        one = launch(f"{LISTEN}{script}")
+        one.report()
+        one.allocation.preempt()
+        one.require_code()
+        assert one.report(1) == "preempt\n"
+
+    def test_a_kill_ends_all_processes(self, launch: Launch, is_running: IsRunning) -> None:
+        """Processes may ignore signals, have lost their parents, and be in sessions of their own."""
+        one = launch(f"{STRAYS}time.sleep(100)", slots=self.slots)
+        pids = one.report()
+        assert all(map(is_running, pids))
+        run_within(_KILL_SECONDS, one.allocation.kill)
+        assert [pid for pid in pids if is_running(pid)] == []
+        assert one.ended().code != 0
+
+    def test_no_process_outlives_the_command(self, launch: Launch, is_running: IsRunning) -> None:
+        """Data workers and servers of a failed run would hold the memory of the GPU."""
+        one = launch(f"{STRAYS}sys.exit(3)")
+        one.require_code(3)
+        assert [pid for pid in one.report() if is_running(pid)] == []
+
+    def test_no_call_waits_for_processes_that_hang(self, launch: Launch, is_running: IsRunning) -> None:
+        """The runner's threads would hang with them, and nobody could stop the experiment."""
+        stopped = "pid = os.fork()\nif not pid: time.sleep(100)\nreport([os.getpid(), pid])\nos.kill(os.getpid(), 19)"
+        one = launch(f"{STRAYS}{stopped}")
+        pids = [*one.report(0), *one.report(1)]
+        run_within(_SLACK, one.allocation.preempt)
+        run_within(_SLACK, lambda: one.allocation.wait(0))
+        assert run_within(_SLACK + 0.5, lambda: one.allocation.wait(0.5)) >= 0.4
+        run_within(_KILL_SECONDS, one.allocation.kill)
+        one.ended()
+        assert [pid for pid in pids if is_running(pid)] == []
+        assert one.slowest < _SLACK, f"status() or wait() took {one.slowest:.1f} s too long"
+
+    def test_a_launch_waits_for_the_end_of_the_previous(self, launch: Launch, is_running: IsRunning) -> None:
+        """Two runs of one trial would write the same checkpoints. A second launch waits, or ends the first."""
+        first = launch(f"{STRAYS}time.sleep(100)")
+        pids = first.report()
+        second = launch("report('second')")
+        time.sleep(0.5)
+        if not second.lines:
+            run_within(_KILL_SECONDS, first.allocation.kill)
+        second.report()
+        assert [pid for pid in pids if is_running(pid)] == []
+        second.require_code()
+        first.ended()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def lost_holder(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+        """Kill a process that holds a launch, and start another launch of the same trial at once."""
+        with ExitStack() as ending:
+            directory = tmp_path_factory.mktemp("holder")
+            first = _Holder(cls, directory, f"{STRAYS}time.sleep(100)", ending)
+            pids = first.report()
+            first.process.kill()
+            first.process.wait()
+            second = _Holder(cls, directory, "report(time.time())", ending)
+            yield {"pids": pids, "killed": time.monotonic(), "second": second}
+
+    def test_processes_end_when_their_holder_is_killed(
+        self, lost_holder: dict[str, Any], is_running: IsRunning
+    ) -> None:
+        """After 10 s without the runner no process is left, whoever it is that kills the runner."""
+        while any(map(is_running, lost_holder["pids"])):
+            assert time.monotonic() < lost_holder["killed"] + PROMISED + _SLACK, "processes outlived their holder"
+            time.sleep(0.1)
+
+    def test_a_resumed_trial_waits_for_orphans(self, lost_holder: dict[str, Any], is_running: IsRunning) -> None:
+        """The next runner starts while processes of the killed one still finish their batch."""
+        lost_holder["second"].report()
+        assert [pid for pid in lost_holder["pids"] if is_running(pid)] == []
+        assert lost_holder["second"].process.wait(self.limit) == 0
+
+
+class _Holder:
+    """Process that holds one launch, and prints its lines."""
+
+    def __init__(self, suite: type[LauncherSuite], directory: Path, script: str, ending: ExitStack) -> None:
+        job = {"launcher": {"type": suite.name, **suite.options}, "script": PRELUDE + script}
+        self._limit = suite.limit
+        self._output = directory / f"output-{len(list(directory.iterdir()))}"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "DET_HOME": str(directory / "home"),
+            "DET_SLOTS_DIR": str(directory / "slots"),
+        }
+        with self._output.open("wb") as output:
+            self.process = ending.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "det_testing.launcher._holder", json.dumps(job)],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                )
+            )
+        ending.callback(self.process.kill)
+
+    def report(self) -> Any:
+        """Wait for the first value that the script reports, and return it."""
+        end = time.monotonic() + self._limit
+        while True:
+            for line in self._output.read_text(encoding="utf-8").splitlines(keepends=True):
+                if line.startswith(REPORT) and line.endswith("\n"):
+                    return json.loads(line.removeprefix(REPORT))
+            assert time.monotonic() < end, f"the holder printed {self._output.read_text(encoding='utf-8')[-5000:]!r}"
+            time.sleep(0.02)
