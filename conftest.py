@@ -25,12 +25,13 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 MAKE_TEST = "not (slow or campaign)"
 BUDGETS = {
-    "tests": 135,
+    "tests": 120,
     "tests/cli": 75,
     "tests/comm": 12,
     "tests/runner": 120,
     "tests/tracking": 50,
     "plugins/testing/tests": 70,
+    "plugins/cluster/tests": 20,
     "plugins/torch/tests": 80,
     "plugins/torch_distributed/tests": 65,
     "plugins/horovod/tests": 6,
@@ -189,7 +190,7 @@ DIFFERENT = {
         "input_is_empty",
         "default_actions",
     ),
-    "tests/launch/test_ssh_example.py::TestSsh::": (*_LAUNCHERS, "more_slots", "different_slots"),
+    "plugins/cluster/tests/test_ssh_example.py::TestSsh::": (*_LAUNCHERS, "more_slots", "different_slots"),
     "tests/search/test_compliance.py::TestCustom::": (
         "every_trial_is_closed[options0-mixed",
         "the_same_events",

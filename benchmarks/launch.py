@@ -17,13 +17,14 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from det_cluster.agent_group import AgentGroup
+
 from det_core.interfaces.launcher import PYTHON, Allocation, LaunchRequest
-from det_core.launch.agent_group import AgentGroup
 from det_core.launch.context_archive import MAX_CONTEXT_BYTES, pack_context_dir, unpack_context_dir
 from det_core.launch.local import LocalConfig, LocalLauncher
 
 SIZES = {"1 KiB": 1 << 10, "10 MiB": 10 << 20, "limit": MAX_CONTEXT_BYTES - (1 << 20)}
-AGENT = [sys.executable, "-m", "det_core.launch.agent_program"]
+AGENT = [sys.executable, "-m", "det_cluster.agent_program"]
 SCRIPT = "pass"
 ROUNDS = 3
 

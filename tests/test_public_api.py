@@ -17,13 +17,24 @@ from det_core.tracking import remote
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = {
-    *("det_core.core.event_stream", "det_core.core.observer_thread", "det_core.launch.launchers"),
-    *("det_core.launch.output_lines", "det_core.launch.prepared_process", "det_core.launch.worker_environment"),
-    *("det_core.search.method_selection", "det_core.similar_names", "det_core.storage.config"),
-    *("det_core.storage.directory", "det_core.tracking.secret_files"),
+    f"det_core.{name}"
+    for name in (
+        "core.event_stream",
+        "core.observer_thread",
+        "launch.launchers",
+        "launch.output_lines",
+        "launch.prepared_process",
+        "launch.trial_lock",
+        "launch.worker_environment",
+        "search.method_selection",
+        "similar_names",
+        "storage.config",
+        "storage.directory",
+        "tracking.secret_files",
+    )
 }
 """Modules of det-core that only `LIBRARIES` use, too. Like public ones, they change in minor releases only."""
-LIBRARIES = ("det_testing",)
+LIBRARIES = ("det_cluster", "det_testing")
 LAZY = (det_core, comm, core, plugins, storage, tracking, remote)
 
 

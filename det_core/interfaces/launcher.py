@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 EXIT_DO_NOT_RESTART = 78
 """Exit code of a worker that would fail again after every restart (EX_CONFIG of sysexits.h)."""
@@ -86,6 +86,10 @@ def _check_fields(answer: object, hint: str = "", /, **kinds: type) -> None:
     for name, kind in kinds.items():
         if not isinstance(value := getattr(answer, name), kind):
             raise TypeError(f"expected {kind.__name__} as {type(answer).__name__}.{name}, got {value!r:.200}{hint}")
+
+
+WITHDRAWN: Final = Exit(code=1, cause=Cause.NOT_STARTED, message="it was withdrawn before its start")
+"""End of a launch that the runner stops before its processes have been started."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Agent of one node, which starts the command, forwards its output, and requests its preemption.
 
 Launchers use it for the processes of this machine. Engines start it on their nodes as a program
-(`det_core.launch.agent_program`).
+(``python -m det_cluster.agent_program``).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from det_core.errors import LaunchError
-from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
-from det_core.launch._withdrawal import WITHDRAWN
+from det_core.interfaces.launcher import WITHDRAWN, Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch.machine_slots import reserve_launch_slots
 from det_core.launch.node_agent import explain_start_errors
 from det_core.launch.trial_lock import TrialLock

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 from typing import Literal
 
+from det_cluster.agent_group import AGENT_COMMAND, AgentGroup
 from pydantic import BaseModel, ConfigDict, Field
 
 import det_core
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
-from det_core.launch.agent_group import AGENT_COMMAND, AgentGroup
 from det_core.specs import LauncherSpec
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from det_cluster.agent_group import AGENT_COMMAND, AgentGroup
+
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
-from det_core.launch.agent_group import AGENT_COMMAND, AgentGroup
 from det_core.launch.gpu_slots import count_gpus, local_slot_names
 from det_core.launch.queued_launch import QueuedLaunch
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from det_cluster.agent_group import AGENT_COMMAND, AgentGroup
+
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
-from det_core.launch.agent_group import AGENT_COMMAND, AgentGroup
 
 
 class NiceLauncher(Launcher):

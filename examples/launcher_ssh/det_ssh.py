@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
+from det_cluster.agent_group import AgentGroup
 from pydantic import BaseModel, ConfigDict, Field
 
 import det_core
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
-from det_core.launch.agent_group import AgentGroup
 from det_core.launch.queued_launch import QueuedLaunch
 from det_core.specs import LauncherSpec
 
@@ -67,5 +67,5 @@ class SshLauncher(Launcher):
 
     def command(self, node: int, host: str) -> list[str]:
         """Return the command that connects this process with the node agent of a host."""
-        agent = [self.config.python, "-m", "det_core.launch.agent_program", "--node", str(node), "--name", host]
+        agent = [self.config.python, "-m", "det_cluster.agent_program", "--node", str(node), "--name", host]
         return [SSH[0], *self.config.options, *SSH[1:], host, *agent]

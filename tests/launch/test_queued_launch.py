@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from det_core.errors import LaunchDelayed, LaunchError
-from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest, Phase, Status
+from det_core.interfaces.launcher import WITHDRAWN, Allocation, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.launch import _slot_tickets, queued_launch, trial_lock
 from det_core.launch._slot_directory import SlotDirectory
-from det_core.launch._withdrawal import WITHDRAWN
 from det_core.launch.machine_slots import list_slots
 from det_core.launch.queued_launch import QueuedLaunch
 from det_core.launch.trial_lock import TrialLock

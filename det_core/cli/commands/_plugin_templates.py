@@ -32,6 +32,8 @@ class PluginTemplate:
     """Page of det's documentation."""
     separator: str = "_"
     """Character between the words of the plugin's name."""
+    requires: tuple[str, ...] = ("det-core",)
+    """Distributions of det that it imports."""
 
 
 TEMPLATES: Mapping[str, PluginTemplate] = {
@@ -52,6 +54,7 @@ TEMPLATES: Mapping[str, PluginTemplate] = {
         "a launcher of the processes of trials: behind a command such as nice, or ssh HOST",
         "Launcher {name} for det.",
         "docs/launchers.md",
+        requires=("det-cluster", "det-core"),
     ),
     "search_method": PluginTemplate(
         "a method that decides which trials train, and for how long: a random search",
@@ -156,7 +159,7 @@ def render_files(names: PluginNames) -> dict[str, str]:
         "description": template.description.format(name=names.plugin),
         "page": template.page,
         "python": importlib_metadata.metadata("det-core")["Requires-Python"],
-        "versions": compatible_versions(__version__),
+        "requirements": ", ".join(f'"{name}{compatible_versions(__version__)}"' for name in template.requires),
     }
     own = _render(_DIRECTORY / names.kind, words)
     usage = own.pop("usage.md").rstrip()

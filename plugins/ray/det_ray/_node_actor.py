@@ -37,7 +37,7 @@ class NodeActor:
         host: str = ray.util.get_node_ip_address()
         if seen and not os.path.exists(seen):  # noqa: PTH110
             return host
-        agent = [sys.executable, "-m", "det_core.launch.agent_program"]
+        agent = [sys.executable, "-m", "det_cluster.agent_program"]
         self._process = subprocess.Popen(
             [*agent, "--node", str(node), "--host", host, "--cpus", str(math.ceil(cpus))],
             env={name: value for name, value in os.environ.items() if name != _SET_BY_RAY},

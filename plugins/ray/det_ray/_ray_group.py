@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
+from det_cluster.agent_group import AgentGroup
+from det_cluster.mounted_storage import mark_mounted_storage
+
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
-from det_core.launch.agent_group import AgentGroup
-from det_core.launch.mounted_storage import mark_mounted_storage
 from det_ray._reports import Report, parse_report
 
 

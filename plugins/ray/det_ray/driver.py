@@ -30,12 +30,12 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import ray
+from det_cluster.mounted_storage import explain_unmounted_storage
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from det_core.interfaces.launcher import Cause
-from det_core.launch.mounted_storage import explain_unmounted_storage
 from det_ray._config import CLIENT
 from det_ray._node_actor import CALLS_AT_ONCE, STREAMS, NodeActor
 from det_ray._reports import Report

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Literal
 
+from det_cluster.mounted_storage import mark_mounted_storage
+
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
-from det_core.launch.mounted_storage import mark_mounted_storage
 from det_slurm._config import SlurmConfig
 from det_slurm._queue_reasons import QueueReasons
 from det_slurm._reserved_options import SRUN_VARIABLES
@@ -31,7 +32,7 @@ if [ "$SLURM_NNODES" -gt 1 ]; then
         done ;;
     esac
 fi
-exec python3 -m det_core.launch.agent_program "$@"
+exec python3 -m det_cluster.agent_program "$@"
 """
 """Script of each node. Its argument is the file that all nodes must see, if any. A node whose host name does not lead
 to it from other nodes has the address that Slurm uses."""

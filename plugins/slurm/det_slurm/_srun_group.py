@@ -12,10 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
+from det_cluster.agent_group import AgentGroup
+from det_cluster.mounted_storage import explain_unmounted_storage
+
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
-from det_core.launch.agent_group import AgentGroup
-from det_core.launch.mounted_storage import explain_unmounted_storage
 from det_slurm._end_causes import STATES, explain_refusal, find_cause
 from det_slurm._queue_reasons import QueueReasons
 from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, read_ended_job

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from det_core.launch import _agent_messages as messages
+from det_cluster import _agent_messages as messages
 
 
 class FakeAgent:

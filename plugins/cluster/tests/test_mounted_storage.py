@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_cluster.mounted_storage import mark_mounted_storage
 from det_testing.launcher.watched_launch import refuse_calls
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import LaunchRequest
-from det_core.launch.mounted_storage import mark_mounted_storage
-
-from ..forked_child import ending_children
+from tests.forked_child import ending_children
 
 
 def request(storage: dict[str, Any] | None) -> LaunchRequest:

@@ -7,10 +7,10 @@ import runpy
 from typing import Any
 
 import pytest
+from det_cluster import _agent_messages as messages
+from det_cluster._agent_messages import MessageWriter, read_messages
 
 from det_core.errors import LaunchError
-from det_core.launch import _agent_messages as messages
-from det_core.launch._agent_messages import MessageWriter, read_messages
 from det_core.tracking import remote
 
 

@@ -16,17 +16,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from det_cluster import _agent_messages as messages
+from det_cluster import _descriptor_keeper
 from det_core.errors import LaunchError, TrackingError
-from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Allocation, Cause, Exit, LaunchRequest, Phase, Status
-from det_core.launch import _agent_messages as messages
-from det_core.launch import _descriptor_keeper
-from det_core.launch._withdrawal import WITHDRAWN
+from det_core.interfaces.launcher import (
+    EXIT_DO_NOT_RESTART,
+    WITHDRAWN,
+    Allocation,
+    Cause,
+    Exit,
+    LaunchRequest,
+    Phase,
+    Status,
+)
 from det_core.launch.node_agent import explain_start_errors
 from det_core.launch.worker_environment import AGENT_STORE_VARIABLES, make_search_path
 from det_core.tracking import AGENT_URL, remote
 from det_core.version import __version__
 
-AGENT_COMMAND = ("python3", "-m", "det_core.launch.agent_program")
+AGENT_COMMAND = ("python3", "-m", "det_cluster.agent_program")
 """Command that starts a node agent, for the end of a command such as ``ssh HOST``."""
 _START_SECONDS = 120.0
 """Seconds until the agents must have started."""
@@ -46,7 +54,7 @@ _LOST_SECONDS = 10.0
 that start all nodes with a single command keep two launches of a trial apart themselves."""
 _PRIVATE = (*AGENT_STORE_VARIABLES, "PGPASSWORD")
 """Variables of this process that give access to its tracking store. Engines pass variables of commands on to nodes."""
-_MISSING = ("python3", "det_core")
+_MISSING = ("python3", "det_cluster", "det_core")
 """Names in the errors of commands that found no agent."""
 _TICK = 1.0
 """Maximum number of seconds between two looks at what depends on time alone."""
@@ -66,7 +74,7 @@ class _Notice:
 
 
 class AgentGroup(Allocation):
-    """Launch on one or more nodes, each with a command that runs `det_core.launch.agent_program`.
+    """Launch on one or more nodes, each with a command that runs `det_cluster.agent_program`.
 
     Args:
         request: the launch request.
@@ -458,7 +466,7 @@ class _Command:
         """Return how the command has ended, with its last words."""
         details = f": {self._last_words}" if self._last_words else ""
         if not any(node.hello for node in self.nodes) and any(word in self._last_words for word in _MISSING):
-            details += f"; install det-core {__version__} for the python3 that is first on the PATH of the node"
+            details += f"; install det-cluster {__version__} for the python3 that is first on the PATH of the node"
         code = self.process.returncode
         how = "closed its output" if code is None else f"ended with code {code}"
         return f"the command {self.text!r} {how}{details}"

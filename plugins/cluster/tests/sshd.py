@@ -20,8 +20,7 @@ from pathlib import Path
 import psutil
 
 from det_core.launch.worker_environment import find_adjacent_free_ports
-
-from ..waiting import wait_for
+from tests.waiting import wait_for
 
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _NO_LOGIN = ("nologin", "false")

@@ -15,16 +15,16 @@ from typing import Any
 
 import psutil
 import pytest
+from det_cluster import _agent_messages as messages
+from det_cluster import agent_group
+from det_cluster.agent_group import AgentGroup
 
 from det_core.errors import TrackingError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Cause, Exit, LaunchRequest, Phase
-from det_core.launch import _agent_messages as messages
-from det_core.launch import agent_group
-from det_core.launch.agent_group import AgentGroup
 from det_core.tracking import AGENT_URL
 from det_core.version import __version__
+from tests.waiting import wait_for
 
-from ..waiting import wait_for
 from .fake_agent import FakeAgent
 
 Start = Callable[..., "tuple[AgentGroup, list[FakeAgent], list[str]]"]

@@ -15,20 +15,19 @@ from typing import Any
 
 import psutil
 import pytest
+from det_cluster import agent_group
+from det_cluster.agent_group import AGENT_COMMAND, AgentGroup
 from det_testing.launcher.watched_launch import refuse_calls
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest, Phase
-from det_core.launch import agent_group
-from det_core.launch.agent_group import AGENT_COMMAND, AgentGroup
 from det_core.launch.context_archive import pack_context_dir
 from det_core.processes import process_has_ended
-
-from ..waiting import wait_for
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
-AGENT = [sys.executable, "-m", "det_core.launch.agent_program"]
+AGENT = [sys.executable, "-m", "det_cluster.agent_program"]
 PROMISED = 10.0
 """Seconds within which workers end when their runner is gone."""
 SLACK = 20.0
@@ -219,8 +218,8 @@ def test_kill_ends_everything(request_for: Any) -> None:
     [
         (["sh", "-c", "echo no route to host >&2; exit 255"], "ended with code 255: no route to host"),
         ([sys.executable, "-m", "no_such_module"], "No module named no_such_module"),
-        ([sys.executable, "-I", "-S", "-m", "det_core.launch.agent_program"], "; install det-core 0"),
-        (["sh", "-c", "exec nice no-python3"], "; install det-core 0"),
+        ([sys.executable, "-I", "-S", "-m", "det_cluster.agent_program"], "; install det-cluster 0"),
+        (["sh", "-c", "exec nice no-python3"], "; install det-cluster 0"),
     ],
 )
 def test_a_command_that_starts_no_agent_says_why(request_for: Any, command: list[str], message: str) -> None:
@@ -239,7 +238,7 @@ def relay(index, agent):
         sys.stdout.buffer.write(b"%d: %s" % (index, line))
         sys.stdout.buffer.flush()
 
-command = [sys.executable, "-m", "det_core.launch.agent_program"]
+command = [sys.executable, "-m", "det_cluster.agent_program"]
 pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
 agents = [subprocess.Popen([*command, "--node", str(i), "--name", f"n{i}"], **pipes) for i in range(2)]
 relays = [threading.Thread(target=relay, args=one) for one in enumerate(agents)]
@@ -302,8 +301,8 @@ def test_a_group_that_cannot_start_is_closed(request_for: Any, commands: Any, pr
 RUNNER = """if True:
     import sys
     from det_core.interfaces.launcher import PYTHON, LaunchRequest
-    from det_core.launch import agent_group
-    from det_core.launch.agent_group import AgentGroup
+    from det_cluster import agent_group
+    from det_cluster.agent_group import AgentGroup
     from det_core.launch.context_archive import EMPTY_CONTEXT
     request = LaunchRequest(
         key="k",
@@ -320,7 +319,7 @@ RUNNER = """if True:
 """
 IMPATIENT_AGENT = """if True:
     import sys
-    from det_core.launch import _agent_messages, agent_program
+    from det_cluster import _agent_messages, agent_program
     _agent_messages.SILENCE_SECONDS = agent_program.GRACE = 0.5
     sys.exit(agent_program.main([]))
 """

@@ -23,13 +23,13 @@ from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.launchers import open_launcher
 from det_core.tracking import open_store
+from tests.waiting import wait_for
 
-from ..waiting import wait_for
 from .sshd import SshHosts, missing, ssh_hosts
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("hosts")]
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "launcher_ssh"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "launcher_ssh"
 OPTIONS: dict[str, Any] = {"hosts": {"one": 1, "two": 1}}
 PROMISED = 10.0
 """Seconds within which all processes of a trial end when its runner is gone."""
@@ -104,7 +104,7 @@ class TestSsh(LauncherCompliance):
         ({"options": ["-oUser=nobody"]}, "nobody@127.0.0.1: Permission denied (publickey)."),
         ({"options": ["-oPort=1"]}, "Connection refused"),
         ({"options": ["-oNope=1"]}, "Bad configuration option: nope"),
-        ({"python": "/no/python3"}, "; install det-core 0"),
+        ({"python": "/no/python3"}, "; install det-cluster 0"),
     ],
     ids=["unknown host", "unknown host key", "refused user", "no server", "wrong option", "no interpreter"],
 )

@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_cluster import _agent_messages as messages
+from det_cluster import agent_program
+from det_cluster.agent_program import AgentProgram
 
 from det_core.errors import DetError, LaunchDelayed, LaunchError, TrackingError
 from det_core.interfaces.launcher import PYTHON, Exit
-from det_core.launch import _agent_messages as messages
-from det_core.launch import agent_program
-from det_core.launch.agent_program import AgentProgram
 from det_core.launch.context_archive import EMPTY_CONTEXT
 from det_core.launch.node_agent import explain_start_errors
 from det_core.processes import process_has_ended
 from det_core.tracking import AGENT_URL
 from det_core.version import __version__
-
-from ..waiting import wait_for
+from tests.waiting import wait_for
 
 SECRET = "0" * 32
 

@@ -1,0 +1,289 @@
+"""Node agent as a program, ``python -m det_cluster.agent_program``, which any engine can start on its nodes.
+
+The runner sends a launch request and later orders to stdin. The agent sends the output of the workers, their calls of
+the tracking store and their end to stdout (`det_cluster._agent_messages`). It needs neither a shared file system
+nor an open port. `det_cluster.agent_group` is the runner's side.
+
+SIGTERM (preemption) and SIGURG, SIGUSR1 and SIGUSR2 (the time limit is near) ask the workers to save a checkpoint and
+stop, as a request of the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s.
+Neither this nor the signs of life wait for stdout, which is full while the runner does not read.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", sys.flags.isolated):
+    sys.path.pop(0)  # -m imports modules from the present directory, and that of the user may contain a queue.py
+
+import argparse
+import itertools
+import os
+import queue
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from det_cluster import _agent_messages as messages
+from det_core.errors import LaunchError, TrackingError
+from det_core.interfaces.launcher import Cause, Exit, LaunchRequest
+from det_core.launch.engine_signals import ENGINE_VARIABLES, shield_shell
+from det_core.launch.gpu_slots import count_gpus, gpu_variables
+from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
+from det_core.launch.trial_lock import TrialLock
+from det_core.launch.worker_environment import find_adjacent_free_ports, thread_limit_variables
+from det_core.version import __version__
+
+_CALL_SECONDS = 120.0
+"""Seconds to wait for the answer to a call of the tracking store. The runner waits up to 60 s for its database."""
+GRACE = 8.5
+"""Seconds until workers that lost the runner are killed. They take up to 8 s to end (`NodeAgent.disconnect`)."""
+_TICK = 0.2
+_SIGNALS: Mapping[int, Cause] = {
+    signal.SIGTERM: Cause.PREEMPTED,
+    **dict.fromkeys((signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2), Cause.TIME_LIMIT),
+}
+"""Causes of ends that engines announce by signals."""
+
+
+class AgentProgram:
+    """Node agent behind two pipes.
+
+    Args:
+        writer: writer of messages to the runner.
+        node: index of this node.
+        name: name of this node in the engine, or None for that of its host.
+        host: address at which the other nodes reach this one, or None for its host name.
+        cpus: number of cores that the workers of this node share, or None if it is unknown.
+    """
+
+    def __init__(
+        self,
+        writer: messages.MessageWriter,
+        node: int,
+        name: str | None = None,
+        host: str | None = None,
+        cpus: int | None = None,
+    ) -> None:
+        self._writer = writer
+        self._node = node
+        self._cpus = cpus
+        self._host = host or socket.gethostname()
+        self._name = name or self._host
+        self._agent: NodeAgent | None = None
+        self._heard_at = time.monotonic()
+        self._lost = threading.Event()
+        self._signal: int | None = None
+        self._preempting = False
+        self._calls = itertools.count()
+        self._answers: dict[int, queue.SimpleQueue[Mapping[str, Any] | None]] = {}
+
+    def greet(self) -> None:
+        """Introduce this node to the runner."""
+        self._writer.send(
+            "hello",
+            protocol=messages.PROTOCOL,
+            version=__version__,
+            name=self._name,
+            host=self._host,
+            port=find_adjacent_free_ports(),
+        )
+        threading.Thread(target=self._watch_runner, name="det-runner-watch", daemon=True).start()
+
+    def acknowledge(self) -> None:
+        """Send a short message."""
+        self._writer.send("alive")
+
+    def stop_on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Ask the workers to stop, because the engine has sent a signal."""
+        self._signal = self._signal or number
+
+    def follow(self, lines: Iterable[bytes]) -> None:
+        """Carry out the messages of the runner. Parts of one are signs of life, too, as code may take minutes."""
+
+        def hear() -> Iterator[bytes]:
+            for line in lines:
+                self._heard_at = time.monotonic()
+                yield line
+
+        for message in messages.read_messages(hear(), self.acknowledge):
+            if isinstance(message, dict):
+                self.obey(message)
+
+    def obey(self, message: Mapping[str, Any]) -> None:
+        """Carry out a message of the runner."""
+        if message.get("node", self._node) == self._node:
+            _ORDERS[message["kind"]](self, message)
+
+    def lose_runner(self) -> None:
+        """Let the workers save a checkpoint and end, because the runner is gone."""
+        self._lost.set()
+        self._writer.abandon()
+        for waiting in list(self._answers.values()):
+            waiting.put(None)
+        if self._agent is None:
+            os._exit(1)  # nothing was started
+
+    def _start(self, message: Mapping[str, Any]) -> None:
+        request = LaunchRequest(
+            key=message["key"],
+            argv=shield_shell(message["argv"]),
+            code=messages.unpack_bytes(message["code"]),
+            info=message["info"],
+            slots=sum(map(len, message["slot_ids"])),
+            env=message["env"],
+            secrets=message["secrets"],
+            log=self._send_line,
+            call=self._relay_call,
+        )
+        node = AllocatedNode(
+            name=message["names"][self._node],
+            hosts=message["hosts"],
+            node=self._node,
+            slot_counts=[len(slots) for slots in message["slot_ids"]],
+            slot_ids=message["slot_ids"][self._node],
+            port=message["port"],
+        )
+        threading.Thread(target=self._run, args=(request, node), name="det-run").start()
+
+    def _run(self, request: LaunchRequest, node: AllocatedNode) -> None:
+        """Run the workers, report their end, and end this process."""
+        try:
+            end = self._run_workers(request, node)
+        except Exception as error:  # noqa: BLE001  (it would end this thread only, and the launch would go on for ever)
+            cause = Cause.NODE_LOST if self._agent else Cause.NOT_STARTED
+            reason = str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"
+            end = Exit(code=1, cause=cause, message=reason)
+        self._writer.send("exit", code=end.code, cause=end.cause.value, message=end.message)
+        self._writer.close()
+        self._writer.join()
+        os._exit(0)  # the main thread waits for stdin; guards end the processes that an error has left behind
+
+    def _run_workers(self, request: LaunchRequest, node: AllocatedNode) -> Exit:
+        slots, gpus = node.slot_ids, count_gpus()
+        if 0 < gpus <= max(slots):
+            raise LaunchError(f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there")
+        threads = thread_limit_variables(len(slots), self._cpus) if self._cpus or len(slots) > 1 else {}
+        environment = {**ENGINE_VARIABLES, **gpu_variables(slots), **threads}
+        with closing(self._lock_trial(f"{request.key}-node-{self._node}")) as lock:
+            self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
+            lock.hand_over()  # the processes have inherited it
+            self._writer.send("started")
+            return self._watch(agent)
+
+    def _lock_trial(self, key: str) -> TrialLock:
+        """Wait until the processes of an earlier launch of the trial on this node are gone."""
+        with explain_start_errors("the trial"):
+            lock = TrialLock(key)
+        while not lock.try_to_lock():
+            time.sleep(_TICK)
+        return lock
+
+    def _preempt(self, message: Mapping[str, Any]) -> None:
+        self._preempting = True
+
+    def _kill(self, message: Mapping[str, Any]) -> None:
+        if self._agent:
+            self._agent.kill()
+        else:
+            os._exit(1)
+
+    def _answer(self, message: Mapping[str, Any]) -> None:
+        if waiting := self._answers.get(message["id"]):
+            waiting.put(message)
+
+    def _ignore(self, message: Mapping[str, Any]) -> None:
+        """Do nothing, because any message shows that the runner lives."""
+
+    def _send_line(self, rank: int | None, stream: str, text: str) -> None:
+        self._writer.await_room()
+        self._writer.send("log", rank=rank, stream=stream, text=text)
+
+    def _relay_call(self, method: str, body: bytes) -> bytes:
+        number = next(self._calls)
+        answers: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._answers[number] = answers
+        try:
+            if not self._lost.is_set():
+                self._writer.send("call", id=number, method=method, body=messages.pack_bytes(body))
+                if answer := answers.get(timeout=_CALL_SECONDS):
+                    return messages.unpack_bytes(answer["body"])
+        except queue.Empty:
+            raise TrackingError(f"the runner has not answered {method} for {_CALL_SECONDS:.0f} s") from None
+        finally:
+            del self._answers[number]
+        raise TrackingError(f"the runner is gone, so {method} cannot be recorded")
+
+    def _watch_runner(self) -> None:
+        """Give up the runner once it is silent for too long."""
+        while not self._lost.wait(_TICK):
+            if time.monotonic() - self._heard_at > messages.SILENCE_SECONDS:
+                self.lose_runner()
+
+    def _watch(self, agent: NodeAgent) -> Exit:
+        """Pass requests to stop on to the workers, and return their end."""
+        kill_at: float | None = None
+        preempted = False
+        while (end := agent.wait(_TICK)) is None:
+            if (self._signal or self._preempting) and not preempted:
+                preempted = True
+                agent.preempt()
+            if self._lost.is_set() and kill_at is None:
+                kill_at = time.monotonic() + GRACE
+                agent.disconnect()
+            if kill_at and time.monotonic() > kill_at:
+                agent.kill()
+        agent.close()
+        if self._signal and end.cause is Cause.WORKERS:
+            received = f"the node's agent received {signal.Signals(self._signal).name}"
+            end = replace(end, cause=_SIGNALS[self._signal], message=received)
+        return end
+
+
+_ORDERS = {
+    "start": AgentProgram._start,
+    "preempt": AgentProgram._preempt,
+    "kill": AgentProgram._kill,
+    "answer": AgentProgram._answer,
+    "alive": AgentProgram._ignore,
+}
+"""Method for each kind of message of the runner."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the agent of one node until its workers end or the runner is gone. Return the exit code."""
+    parser = argparse.ArgumentParser(
+        "python -m det_cluster.agent_program", description="Agent of one node. Launchers start it, not users."
+    )
+    parser.add_argument("--node", type=int, default=0, metavar="I", help="index of this node, from 0 (default: 0)")
+    parser.add_argument("--name", metavar="NAME", help="name of this node in the engine (default: its host)")
+    parser.add_argument("--host", help="address at which other nodes reach this one (default: its host name)")
+    parser.add_argument(
+        "--cpus", type=int, metavar="N", help="CPU cores that the workers share (default: those of this process)"
+    )
+    args = parser.parse_args(argv)
+    # Other output, such as that of a library, must not mix with the messages.
+    writer = messages.MessageWriter(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    program = AgentProgram(writer, args.node, args.name, args.host, args.cpus)
+    for number in _SIGNALS:
+        signal.signal(number, program.stop_on_signal)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    program.greet()
+    try:
+        with suppress(OSError):
+            program.follow(sys.stdin.buffer)
+    finally:
+        program.lose_runner()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
