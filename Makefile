@@ -132,6 +132,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/python tools/prose.py det_core $(wildcard plugins/*/det*/) tools
+	$(BIN)/python tools/docstring_names.py det_core $(wildcard plugins/*/det*/)
 	$(BIN)/python tools/cycles.py det_core $(wildcard plugins/*/det*/)
 	$(BIN)/python tools/private_names.py
 	$(BIN)/python tools/text_encodings.py det_core tools $(wildcard plugins/*/det*/)

@@ -52,7 +52,7 @@ class CollectiveCall:
             The kind, which is `DATA` or `MANY`, the payload, and the files that belong to it.
 
         Raises:
-            Unexpected: the peer is in another call.
+            UnexpectedFrame: the peer is in another call.
         """
         while True:
             kind, op, seq, payload, files = link.receive(self.idle, ready=ready)

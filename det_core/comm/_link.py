@@ -105,8 +105,8 @@ class Link:
             idle: function called during waits.
 
         Raises:
-            Gone: the connection is closed or broken.
-            Unexpected: the peer does not read, but has sent a frame itself.
+            LinkClosed: the connection is closed or broken.
+            UnexpectedFrame: the peer does not read, but has sent a frame itself.
         """
         self.is_sending = True
         if message.small:
@@ -127,7 +127,7 @@ class Link:
             ready: whether a poll has just reported that there is data to read.
 
         Raises:
-            Gone: the connection is closed or broken, and all that the peer has sent was read.
+            LinkClosed: the connection is closed or broken, and all that the peer has sent was read.
             CommError: the peer has given up, for the reason in this error.
         """
         while len(self._ahead) - self._at < HEADER.size:
@@ -157,7 +157,7 @@ class Link:
         """Return kind, op and seq of the next frame without consuming it, or None if it has not arrived.
 
         Raises:
-            Gone: the connection is closed or broken, and all that the peer has sent was read.
+            LinkClosed: the connection is closed or broken, and all that the peer has sent was read.
         """
         while len(self._ahead) - self._at < HEADER.size:
             if not self.is_readable():

@@ -69,7 +69,7 @@ class TcpTransport:
         """Return the connection of a peer that authenticated within the socket's time limit.
 
         Raises:
-            OtherKey: the peer holds another key.
+            KeyMismatch: the peer holds another key.
             OSError: the peer did not authenticate.
         """
         self._prepare(sock)

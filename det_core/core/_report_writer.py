@@ -19,7 +19,7 @@ _Write = Callable[[], None]
 _LINGER = 0.2
 """Seconds that a report may wait for further reports, so that one transaction writes all of them."""
 _CAPACITY = 10_000
-"""Maximum number of reports in the queue. `Shipper.submit` waits while the queue is full."""
+"""Maximum number of reports in the queue. `ReportWriter.submit` waits while the queue is full."""
 _BATCH = 1_000
 _WRITE_TIMEOUT = 180.0
 """Seconds to wait for the thread. The store's own limit on a locked database is shorter."""

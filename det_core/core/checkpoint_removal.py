@@ -20,6 +20,7 @@ from det_core.core.recorded_storage import (
     open_checkpoint_storage,
 )
 from det_core.errors import CheckpointCorrupt, PluginError, SecretMissing, StorageError, TrackingError
+from det_core.ignore_patterns import pattern_matcher
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
@@ -123,7 +124,7 @@ def _remove_files(
     store: TrackingStore, manager: StorageManager, checkpoint: CheckpointRecord, globs: Sequence[str]
 ) -> dict[str, int]:
     partly = globs and checkpoint.state is not CheckpointState.DELETED
-    storage.glob_selector(globs)  # raises before anything is changed
+    pattern_matcher(globs)  # raises before anything is changed
     store.delete_checkpoint(checkpoint.uuid, remaining=checkpoint.resources if partly else None)
     try:
         left = storage.delete_stored_files(manager, checkpoint.uuid, globs if partly else storage.ALL_FILES)

@@ -45,7 +45,7 @@ class ModelOrderBy(Enum):
 class Model(StoredObject):
     """A registered model, whose versions are checkpoints.
 
-    Returned by `Determined.create_model`, `get_model` and `get_models`.
+    Returned by `Determined.create_model`, `Determined.get_model` and `Determined.get_models`.
 
     Example:
         >>> model = Determined().create_model("digits", "reads digits", {"stage": "trial"})

@@ -61,7 +61,7 @@ class ObjectStore(ABC):
     Each method returns or raises within about a minute, whatever the server does.
 
     Raises:
-        Transient: the failure may be temporary.
+        TransientError: the failure may be temporary.
         FileNotFoundError: the object does not exist.
         det_core.errors.StorageError: the user can fix the failure: wrong credentials, no such bucket, permission
             denied, wrong region. The message contains no secrets.

@@ -80,7 +80,7 @@ ENDINGS = (State.STOPPING_CANCELED, State.STOPPING_KILLED)
 """Requests to end a single trial. Only a final state or another such request replaces them."""
 
 TRAINING_STATE = "training"
-"""`Trial.runner_state` once a trial class has trained a batch in its current run."""
+"""`TrialRecord.runner_state` once a trial class has trained a batch in its current run."""
 
 
 def stronger_request(one: State | None, other: State | None) -> State | None:
@@ -314,7 +314,7 @@ class TrialUpdate:
     state: State
     """State of the trial afterwards."""
     ordered: int | None = None
-    """New value of `Trial.ordered`."""
+    """New value of `TrialRecord.ordered`."""
     length: int | None = None
     """Length of a new searcher operation, > 0. None leaves the present operation as it is."""
     new: NewTrial | None = None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Progress: TypeAlias = Callable[[int], object]
 """Called from any thread with the number of bytes that were just moved."""
+Selector: TypeAlias = Callable[[str], bool]
+"""Function of a relative path that returns whether the file is selected."""
 
 
 class StorageManager(ABC):
@@ -120,7 +122,7 @@ class StorageManager(ABC):
 
         return get_each(partial(self.get, storage_id), files, progress, threads=self.transfers)
 
-    def abort_uploads(self, storage_id: str, selected: Callable[[str], bool]) -> None:  # most stores have none
+    def abort_uploads(self, storage_id: str, selected: Selector) -> None:  # most stores have none
         """Remove what killed processes left of files that they had not stored completely, and that `list` omits.
 
         Args:

@@ -31,7 +31,6 @@ WORKER_MODULES = (
     "det_core.storage._delete",
     "det_core.storage._restore",
     "det_core.storage._save",
-    "det_core.storage._selector",
     "det_core.storage.directory",
     "det_core.tracking.remote._agent_socket",
     "det_core.trial.tensorboard_upload",

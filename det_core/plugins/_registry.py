@@ -122,7 +122,7 @@ class Registry:
         """Return the spec registered under this name.
 
         Args:
-            kind: a key of `KINDS`, possibly with hyphens as in ``det plugins new search-method``.
+            kind: a key of `KINDS`, possibly with hyphens as in ``search-method``.
             name: name from a config.
 
         Raises:

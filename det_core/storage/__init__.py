@@ -8,10 +8,11 @@ from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.interfaces.storage import Progress as Progress
+    from det_core.interfaces.storage import Selector as Selector
     from det_core.local_files.below import open_below as open_below
     from det_core.local_files.checksum import Entry as Entry
     from det_core.local_files.checksum import checksum_file as checksum_file
-    from det_core.storage._delete import check_storage as check_storage
+    from det_core.storage._delete import ALL_FILES as ALL_FILES
     from det_core.storage._delete import delete_stored_files as delete_stored_files
     from det_core.storage._directory_tree import is_inside as is_inside
     from det_core.storage._directory_tree import parent_directories as parent_directories
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from det_core.storage._manifest import copied_from as copied_from
     from det_core.storage._manifest import read_object as read_object
     from det_core.storage._manifest import sign_copy as sign_copy
+    from det_core.storage._open import check_storage as check_storage
     from det_core.storage._open import is_bucket as is_bucket
     from det_core.storage._open import open_storage as open_storage
     from det_core.storage._restore import StoredCheckpoint as StoredCheckpoint
@@ -32,24 +34,21 @@ if TYPE_CHECKING:
     from det_core.storage._save import scan_directory as scan_directory
     from det_core.storage._save import store_files as store_files
     from det_core.storage._save import without_directory_links as without_directory_links
-    from det_core.storage._selector import ALL_FILES as ALL_FILES
-    from det_core.storage._selector import Selector as Selector
-    from det_core.storage._selector import glob_selector as glob_selector
     from det_core.storage.config import BucketPrefix as BucketPrefix
     from det_core.storage.object_storage import ObjectStorage as ObjectStorage
 
 _EXPORTS = {
-    "ALL_FILES": "det_core.storage._selector",
+    "ALL_FILES": "det_core.storage._delete",
     "BucketPrefix": "det_core.storage.config",
     "Entry": "det_core.local_files.checksum",
     "METADATA_FILE": "det_core.storage._manifest",
     "Manifest": "det_core.storage._manifest",
     "ObjectStorage": "det_core.storage.object_storage",
     "Progress": "det_core.interfaces.storage",
-    "Selector": "det_core.storage._selector",
+    "Selector": "det_core.interfaces.storage",
     "StoredCheckpoint": "det_core.storage._restore",
     "adopt_files": "det_core.storage._save",
-    "check_storage": "det_core.storage._delete",
+    "check_storage": "det_core.storage._open",
     "checksum_file": "det_core.local_files.checksum",
     "copied_from": "det_core.storage._manifest",
     "delete_stored_files": "det_core.storage._delete",
@@ -64,7 +63,6 @@ _EXPORTS = {
     "restore_checkpoint": "det_core.storage._restore",
     "save_checkpoint": "det_core.storage._save",
     "scan_directory": "det_core.storage._save",
-    "glob_selector": "det_core.storage._selector",
     "open_below": "det_core.local_files.below",
     "sign_copy": "det_core.storage._manifest",
     "store_files": "det_core.storage._save",

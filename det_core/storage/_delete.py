@@ -1,18 +1,17 @@
-"""Deletion of checkpoints, and a check that a store works."""
+"""Deletion of checkpoints."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection
 from dataclasses import replace
 
-from det_core.errors import StorageError
+from det_core.ignore_patterns import pattern_matcher
 from det_core.interfaces.storage import StorageManager
-from det_core.scratch import scratch_directory
 from det_core.storage._manifest import METADATA_FILE, put_manifest
-from det_core.storage._put_errors import explain_put_errors
 from det_core.storage._restore import find_checkpoint
-from det_core.storage._selector import ALL_FILES, glob_selector
+
+ALL_FILES = ("**/*",)
+"""Patterns that match every file of a checkpoint."""
 
 
 def delete_stored_files(storage: StorageManager, storage_id: str, globs: Collection[str] = ALL_FILES) -> dict[str, int]:
@@ -34,7 +33,7 @@ def delete_stored_files(storage: StorageManager, storage_id: str, globs: Collect
     Raises:
         CheckpointCorrupt: files will remain, but ``metadata.json`` cannot be read.
     """
-    matches = glob_selector(globs)
+    matches = pattern_matcher(globs)
     storage.abort_uploads(storage_id, matches)
     names = storage.list(storage_id)
     doomed = {name: None for name in names if name != METADATA_FILE and matches(name)}
@@ -51,24 +50,3 @@ def delete_stored_files(storage: StorageManager, storage_id: str, globs: Collect
     if doomed:
         storage.delete(storage_id, list(doomed))
     return left
-
-
-def check_storage(storage: StorageManager) -> None:
-    """Write, read and delete a small file, so that an unusable store fails within seconds, before training starts.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
-    storage = storage.with_few_retries()
-    storage_id, content = f"check-{uuid.uuid4()}", b"det checks this storage"
-    with scratch_directory("check") as scratch:
-        path, back = scratch / "out", scratch / "back"
-        path.write_bytes(content)
-        with explain_put_errors(storage):
-            storage.put(storage_id, "check.txt", path)
-        try:
-            storage.get(storage_id, "check.txt", back)
-            if back.read_bytes() != content:
-                raise StorageError(f"checkpoint storage returned {back.read_bytes()!r} for {content!r}")
-        finally:
-            storage.delete(storage_id, ["check.txt"])

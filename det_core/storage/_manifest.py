@@ -25,7 +25,7 @@ from det_core.errors import CheckpointCorrupt, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.local_files.checksum import Entry
 from det_core.scratch import scratch_directory
-from det_core.storage._put_errors import explain_put_errors
+from det_core.storage._open import explain_put_errors
 
 METADATA_FILE = "metadata.json"
 """Stored path of the manifest and the user's metadata. A checkpoint is complete as long as it has this file."""

@@ -14,13 +14,12 @@ from typing import Any
 
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
-from det_core.interfaces.storage import Progress, StorageManager
+from det_core.interfaces.storage import Progress, Selector, StorageManager
 from det_core.local_files.checksum import Entry, checksum_file
 from det_core.local_files.parallel import in_parallel
 from det_core.scratch import scratch_directory
 from det_core.storage._directory_tree import is_inside, parent_directories, refuse_outside
 from det_core.storage._manifest import METADATA_FILE, Manifest
-from det_core.storage._selector import Selector
 
 _MORE_TRIES = 2
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from det_core.errors import StorageError
-from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.storage import Selector, StorageManager
 from det_core.local_files.checksum import EMPTY_ENTRY, Entry, checksum_file
 from det_core.local_files.parallel import in_parallel
 from det_core.storage._delete import delete_stored_files
 from det_core.storage._directory_tree import parent_directories
 from det_core.storage._manifest import KEY, METADATA_FILE, Manifest, is_manifest, put_manifest
-from det_core.storage._put_errors import explain_put_errors
-from det_core.storage._selector import Selector
+from det_core.storage._open import explain_put_errors
 
 _WRITING = 0o222
 

@@ -2,13 +2,87 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
 
+from det_core.errors import StorageError
+from det_core.interfaces.object_store import TransientError
 from det_core.interfaces.storage import Progress
 from det_core.local_files.checksum import Entry
 from det_core.local_files.parallel import in_parallel
-from det_core.storage._retry_policy import DEFAULT_RETRY_POLICY, Retrier, RetryPolicy
+
+T = TypeVar("T")
+
+_jitter = random.Random()  # noqa: S311  # separate, because the global generator belongs to the trial
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Retry policy of one request.
+
+    Attributes:
+        tries: maximum number of attempts, or None for as many as ``total`` allows.
+        first: seconds before the second attempt. The pause doubles with each attempt and is multiplied by a random
+            factor from 0.5 to 1, so that many workers do not retry at the same moment (M. Brooker, "Exponential
+            Backoff And Jitter", 2015).
+        longest: maximum number of seconds between two attempts, even if the server asks for more.
+        total: seconds after the first attempt in which further attempts may begin.
+    """
+
+    tries: int | None = None
+    first: float = 0.2
+    longest: float = 10.0
+    total: float = 120.0
+
+
+DEFAULT_RETRY_POLICY = RetryPolicy()
+"""Default retry policy, for transfers."""
+INTERACTIVE_RETRY_POLICY = RetryPolicy(tries=3, total=10.0)
+"""Retry policy for requests whose result a user waits for."""
+
+
+class Retrier:
+    """Caller that repeats requests until they succeed. `stop` ends all its waits.
+
+    Args:
+        retry_policy: retry policy of each request.
+    """
+
+    def __init__(self, retry_policy: RetryPolicy) -> None:
+        self._retry_policy = retry_policy
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Stop retrying. A request that fails from now on raises after its current attempt."""
+        self._stopped.set()
+
+    def __call__(self, request: Callable[[], T]) -> T:
+        """Call the request until it succeeds, and return its result.
+
+        Args:
+            request: function that raises TransientError if the call may be repeated.
+
+        Raises:
+            StorageError: the retry policy allows no further attempt.
+        """
+        began, pause = time.monotonic(), self._retry_policy.first
+        for tried in itertools.count(1):
+            try:
+                return request()
+            except TransientError as error:
+                reason, wait = error, error.after or pause * _jitter.uniform(0.5, 1)
+            wait = min(wait, self._retry_policy.longest)
+            late = time.monotonic() - began + wait > self._retry_policy.total
+            if late or tried == self._retry_policy.tries or self._stopped.wait(wait):
+                break
+            pause = min(2 * pause, self._retry_policy.longest)
+        raise StorageError(f"{reason}; gave up after {tried} tries in {time.monotonic() - began:.0f} s") from reason
+
 
 Step: TypeAlias = Callable[[Retrier], int]
 """Part of a transfer, which can run in any order and thread. Returns the number of bytes that it moved."""

@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -16,13 +16,19 @@ import google_crc32c
 
 from det_core.errors import StorageError
 from det_core.interfaces.object_store import ObjectStore
-from det_core.interfaces.storage import Progress, StorageManager
+from det_core.interfaces.storage import Progress, Selector, StorageManager
 from det_core.local_files.checksum import EMPTY_ENTRY, Entry, combine_entries, write_at
 from det_core.local_files.source_file import SourceFile
 from det_core.owner_process import OwnerProcess
 from det_core.storage._manifest import METADATA_FILE
-from det_core.storage._retry_policy import DEFAULT_RETRY_POLICY, INTERACTIVE_RETRY_POLICY, Retrier, RetryPolicy
-from det_core.storage._transfer import Step, run_transfers
+from det_core.storage._transfer import (
+    DEFAULT_RETRY_POLICY,
+    INTERACTIVE_RETRY_POLICY,
+    Retrier,
+    RetryPolicy,
+    Step,
+    run_transfers,
+)
 from det_core.storage.config import normalize_prefix
 
 _ROUND: Final = 1 << 20
@@ -94,7 +100,7 @@ class ObjectStorage(StorageManager):
                 attempts(functools.partial(self._bucket.delete, keys))
         self.abort_uploads(storage_id, set(paths).__contains__)
 
-    def abort_uploads(self, storage_id: str, selected: Callable[[str], bool]) -> None:
+    def abort_uploads(self, storage_id: str, selected: Selector) -> None:
         attempts, start = Retrier(self._retry_policy), self._key(storage_id, "")
         for left in attempts(lambda: list(self._bucket.unfinished(start))):
             if selected(left.key.removeprefix(start)):

@@ -30,7 +30,7 @@ RUNNER_ENDED = "its runner ended first"
 """Reason for the end of a run whose end nobody has recorded."""
 
 id_list = partial(bindparam, expanding=True, literal_execute=True)
-"""Make a list of ids for `in_`. They become part of the SQL, because databases limit the number of parameters."""
+"""Make a list of ids for ``column.in_``. They become part of the SQL, because the number of parameters is limited."""
 
 _heading = select(trials.c.experiment_id, trials.c.run_id, trials.c.steps_completed).where(
     trials.c.id == bindparam("trial")

@@ -14,7 +14,7 @@ from det_core.core.rank_agreement import RankGroup
 class CheckpointSaver:
     """Writer of one checkpoint at a time, in a background thread of the chief if that is allowed.
 
-    All ranks call `save`, `look` and `wait` together. An error in the thread is raised by the next call on all ranks.
+    All ranks call `save`, `poll` and `wait` together. An error in the thread is raised by the next call on all ranks.
 
     Args:
         checkpoint: core context to store checkpoints with.

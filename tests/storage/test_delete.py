@@ -13,6 +13,7 @@ import pytest
 
 from det_core import storage
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
+from det_core.ignore_patterns import pattern_matcher
 from det_core.interfaces.storage import StorageManager
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage
@@ -119,7 +120,7 @@ def test_matching_files_are_deleted_and_the_rest_is_restored(
     files = {name: size for name, size in left.items() if name not in INNER}
     assert files == store.list("c1")
     assert files == {**{name: WHOLE[name] for name in expected}, storage.METADATA_FILE: left[storage.METADATA_FILE]}
-    assert ("optimizer/" in left) == (not storage.glob_selector(globs)("optimizer/"))
+    assert ("optimizer/" in left) == (not pattern_matcher(globs)("optimizer/"))
     assert restored(store, tmp_path / "back") == expected
     assert storage.read_checkpoint_metadata(store, "c1") == {"steps_completed": 3}
     assert storage.delete_stored_files(store, "c1", globs) == left

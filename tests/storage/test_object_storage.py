@@ -15,7 +15,7 @@ from det_core import storage
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
 from det_core.interfaces.object_store import TransientError
 from det_core.storage import object_storage
-from det_core.storage._retry_policy import DEFAULT_RETRY_POLICY, RetryPolicy
+from det_core.storage._transfer import DEFAULT_RETRY_POLICY, RetryPolicy
 
 from ..forked_child import call_in_child, ending_children
 from .memory import Full, MemoryBucket

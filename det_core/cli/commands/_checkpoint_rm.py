@@ -10,6 +10,7 @@ from det_core.cli.commands._confirmation import confirm_removal
 from det_core.cli.render.formats import format_count, format_size, print_json
 from det_core.core.recorded_storage import experiment_config, find_other_storage
 from det_core.errors import DetError
+from det_core.ignore_patterns import pattern_matcher
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import check_deletable, delete_checkpoints, is_latest_checkpoint
@@ -47,7 +48,7 @@ def run_rm(args: argparse.Namespace) -> int:
 def _refuse_mistyped(checkpoint: CheckpointRecord, globs: Sequence[str]) -> None:
     if not globs or checkpoint.state is CheckpointState.DELETED:
         return
-    matches = storage.glob_selector(globs)
+    matches = pattern_matcher(globs)
     if not any(matches(name) for name in checkpoint.resources if name != storage.METADATA_FILE):
         raise DetError(
             f"no file of checkpoint {checkpoint.uuid} matches {' '.join(globs)}; "

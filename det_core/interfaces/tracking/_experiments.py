@@ -186,7 +186,8 @@ class ExperimentStore(ABC):
         Args:
             config: the new config, as for `create_experiment`. The name, description and labels stay.
             original_config: the new text of the config.
-            restart_search: whether the search starts over with the trials that exist, as after `forget_search`.
+            restart_search: whether the search starts over with the trials that exist, as after
+                `TrackingStore.forget_search`.
 
         Returns:
             The changed experiment.

@@ -29,7 +29,8 @@ class SearchEventStore(ABC):
     ) -> list[TrialRecord]:
         """Append search events and apply everything that follows from them, in one transaction.
 
-        Requests to end a trial stay in place, and final states have the same effects, as in `set_trial_state`.
+        Requests to end a trial stay in place, and final states have the same effects, as in
+        `TrackingStore.set_trial_state`.
 
         Args:
             events: events to append, numbered consecutively after the last one.

@@ -95,7 +95,7 @@ class TrialStore(ABC):
         follows.
 
         Raises:
-            StaleRun: as in `set_experiment_state`.
+            StaleRun: as in `TrackingStore.set_experiment_state`.
         """
 
     @writes(Reach.EXPERIMENT)

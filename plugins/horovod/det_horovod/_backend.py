@@ -1,6 +1,6 @@
 """Launch of Horovod's workers on one host or several.
 
-det does not use `horovodrun`, because it needs ssh, puts the whole environment with its secrets on command lines that
+det does not use ``horovodrun``, because it needs ssh, puts the whole environment with its secrets on command lines that
 all users of a host can read, chooses its own ports, and prefixes log lines in a form that has no rank for det. For jobs
 that are not elastic, it does little else. `det_horovod._launcher` does that on every node.
 """

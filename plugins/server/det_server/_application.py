@@ -1,4 +1,4 @@
-"""Application of all routes behind the guard."""
+"""Application of all routes behind their admission."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from det_core.errors import (
     TrackingError,
 )
 from det_server import actions, api, pages
-from det_server._guard import Guard
+from det_server._admission import Admission
 from det_server._hosts import AllowedHosts
 from det_server._json_response import JsonResponse
 from det_server._refusal import API, RefusedError
@@ -82,7 +82,7 @@ def make_application(
         app.add_exception_handler(kind, _explain_error)
     app.add_exception_handler(OverflowError, _explain_overflow)
     app.add_exception_handler(500, _explain_failure)
-    return Guard(app, site, hosts, threads, behind_proxy=behind_proxy, cookie=cookie)
+    return Admission(app, site, hosts, threads, behind_proxy=behind_proxy, cookie=cookie)
 
 
 @asynccontextmanager

@@ -51,7 +51,7 @@ class CurveCache:
         self._store = store
         self._clock = clock
         self._entries: OrderedDict[tuple[int, _Series], _Entry] = OrderedDict()
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._reading = [threading.Lock() for _ in range(_LOCKS)]
 
     def read(self, trial_ids: Sequence[int], metric: str, *, group: str, points: int) -> dict[int, Points]:
@@ -77,7 +77,7 @@ class CurveCache:
 
     def _known(self, series: _Series, runs: Mapping[int, int]) -> dict[int, _Entry]:
         """Return the entries of the trials' present runs."""
-        with self._guard:
+        with self._lock:
             entries = {trial_id: self._entries.get((trial_id, series)) for trial_id in runs}
         return {trial_id: entry for trial_id, entry in entries.items() if entry and entry.run_id == runs[trial_id]}
 
@@ -98,7 +98,7 @@ class CurveCache:
         return {trial_id: entries[trial_id].points for trial_id in runs}
 
     def _keep(self, series: _Series, entries: Mapping[int, _Entry]) -> None:
-        with self._guard:
+        with self._lock:
             for trial_id, entry in entries.items():
                 self._entries[trial_id, series] = entry
                 self._entries.move_to_end((trial_id, series))

@@ -44,7 +44,7 @@ class Form:
 
 
 def read_form(request: Request) -> Form:
-    """Return the form of a request, whose body the guard has read.
+    """Return the form of an admitted request, whose body has been read.
 
     Raises:
         RefusedError: the body is not a form.

@@ -66,5 +66,5 @@ def site_of(request: Request) -> Site:
 
 
 def principal_of(request: Request) -> Principal:
-    """Return the caller of a request that the guard has admitted."""
+    """Return the caller of an admitted request."""
     return cast("Principal", request.state.principal)

@@ -17,7 +17,7 @@ from det_slurm._queue_reasons import QueueReasons
 from det_slurm._reserved_options import SRUN_VARIABLES
 from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program
 from det_slurm._srun_group import ARRIVED, MISSING, SrunGroup
-from det_slurm._withdrawal import WithdrawalGuard
+from det_slurm._srun_withdrawer import SrunWithdrawer
 
 _AGENT = rf"""
 echo "{ARRIVED} $SLURM_JOB_ID $SLURM_STEP_ID $SLURM_PROCID $SLURMD_NODENAME"
@@ -67,7 +67,7 @@ class SlurmLauncher(Launcher):
     def __init__(self, config: SlurmConfig) -> None:
         self._config = config
         self._in_allocation = IN_ALLOCATION in os.environ
-        self._guard = WithdrawalGuard()
+        self._withdrawer = SrunWithdrawer()
         self._reasons = QueueReasons()
 
     def device(self) -> Literal["cpu", "cuda"]:
@@ -95,7 +95,13 @@ class SlurmLauncher(Launcher):
             after_earlier = _AFTER_EARLIER_STEPS if self._in_allocation else _AFTER_EARLIER_JOBS
             command = ["sh", "-c", f"unset {' '.join(SRUN_VARIABLES)}{after_earlier}", name, *command]
             return SrunGroup(
-                request, command, nodes, name=name, guard=self._guard, reasons=self._reasons, undo=undo.pop_all()
+                request,
+                command,
+                nodes,
+                name=name,
+                withdrawer=self._withdrawer,
+                reasons=self._reasons,
+                undo=undo.pop_all(),
             )
 
     def _srun(self, name: str, nodes: int, slots: int) -> Sequence[str]:

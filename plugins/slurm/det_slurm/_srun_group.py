@@ -20,7 +20,7 @@ from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Stat
 from det_slurm._end_causes import STATES, explain_refusal, find_cause
 from det_slurm._queue_reasons import QueueReasons
 from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, read_ended_job
-from det_slurm._withdrawal import WithdrawalGuard
+from det_slurm._srun_withdrawer import SrunWithdrawer
 
 ARRIVED = "det-slurm-node"
 """Beginning of the line with which a node reports its job, its step, its index and its name."""
@@ -44,7 +44,7 @@ class SrunGroup(AgentGroup):
         command: the command.
         nodes: number of nodes.
         name: name of the job.
-        guard: guard that withdraws the job if this process is killed.
+        withdrawer: process that withdraws the job if this process is killed.
         reasons: reasons for which jobs wait.
         undo: actions for the end.
     """
@@ -56,13 +56,13 @@ class SrunGroup(AgentGroup):
         nodes: int,
         *,
         name: str,
-        guard: WithdrawalGuard,
+        withdrawer: SrunWithdrawer,
         reasons: QueueReasons,
         undo: ExitStack,
     ) -> None:
         self._name = name
         self._is_step = IN_ALLOCATION in os.environ
-        self._guard, self._reasons, self._undo = guard, reasons, undo.pop_all()
+        self._withdrawer, self._reasons, self._undo = withdrawer, reasons, undo.pop_all()
         self._job = self._step = self._missing = ""
         self._places: dict[int, str] = {}
         self._said: deque[str] = deque(maxlen=_KEPT)
@@ -71,11 +71,11 @@ class SrunGroup(AgentGroup):
         self._inquiry: Future[Exit] | None = None
         super().__init__(request, [command], nodes=nodes, start_seconds=math.inf)
         try:
-            self._guard.add_process(self.processes[0].pid)
+            self._withdrawer.add_process(self.processes[0].pid)
         except OSError as error:
             self.terminate()
             self.close()
-            raise LaunchDelayed(f"cannot start the guard of srun: {error}") from error
+            raise LaunchDelayed(f"cannot start the process that withdraws jobs of a killed runner: {error}") from error
 
     def receive_line(self, text: str) -> None:
         words = text.split()
@@ -101,7 +101,7 @@ class SrunGroup(AgentGroup):
     def wait(self, timeout: float) -> Exit | None:
         if self._places and not self._marked:
             self._marked = True
-            self._guard.mark_started(self.processes[0].pid)
+            self._withdrawer.mark_started(self.processes[0].pid)
             self._reasons.remove_job(self._job)
         end = super().wait(timeout if self._inquiry is None else 0)
         if self._missing:
@@ -134,7 +134,7 @@ class SrunGroup(AgentGroup):
         finally:
             self._reasons.remove_job(self._job)
             for process in self.processes:
-                self._guard.remove_process(process.pid)
+                self._withdrawer.remove_process(process.pid)
             self._asking.shutdown()
             self._undo.close()
 

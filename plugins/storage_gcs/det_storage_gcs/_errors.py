@@ -63,7 +63,7 @@ def translate_errors(bucket: str, endpoint: str, key: str | None = None) -> Iter
 
     Raises:
         FileNotFoundError: the object does not exist.
-        Transient: the error may be temporary.
+        TransientError: the error may be temporary.
         StorageError: any other error. The message says what to do.
     """
     try:

@@ -217,7 +217,7 @@ def _whole(answer: dict[str, Any], field: str) -> dict[str, Any]:
     """Return the response if it contains the field. botocore accepts an empty response as valid.
 
     Raises:
-        Transient: the field is missing.
+        TransientError: the field is missing.
     """
     if field not in answer:
         raise TransientError(f"the response was cut off: {field} is missing")

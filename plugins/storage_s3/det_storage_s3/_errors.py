@@ -143,7 +143,7 @@ class ErrorTranslator:
 
         Raises:
             FileNotFoundError: the object does not exist.
-            Transient: the error may be temporary.
+            TransientError: the error may be temporary.
             StorageError: any other error. The message says what to do.
         """
         try:

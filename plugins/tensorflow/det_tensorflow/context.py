@@ -88,7 +88,7 @@ class TensorFlowTrialContext(TrialContext):
         return optimizer
 
     def share_aggregated(self) -> Any:
-        """Call `Exchange.share` for all optimizers. All slots do this before each checkpoint."""
+        """Call `GradientExchange.share` for all optimizers. All slots do this before each checkpoint."""
         shared = [exchange.share() for exchange in self.exchanges]
         return None if tf.executing_eagerly() else tf.group(*shared)
 

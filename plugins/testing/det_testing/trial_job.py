@@ -77,8 +77,8 @@ class TrialJob:
         code: directory of the entrypoint. The trial reads a `InjectedFailure` from ``FAIL="HOW RANK BATCHES"``.
         weights: reads the weights from a checkpoint's directory.
         limit: time limit of one run in seconds.
-        forked: words that make a Python command a fork, as from `fork_server`. Workers are forks if none of them is to
-            be killed and all are of this host.
+        forked: words that make a Python command a fork, as from `run_fork_server`. Workers are forks if none of them is
+            to be killed and all are of this host.
     """
 
     def __init__(

@@ -455,11 +455,13 @@ class PyTorchExperimentalContext:
     def use_amp(self) -> None:
         """Train and evaluate in mixed precision, like ``optimizations.mixed_precision: O1`` in the config.
 
-        Forward passes run under autocast, with float16 on CUDA and bfloat16 elsewhere. With float16, the loss is scaled
-        in `backward`, and steps with infinite gradients are skipped. Weights and optimizer state are float32.
+        Forward passes run under autocast, with float16 on CUDA and bfloat16 elsewhere. With float16,
+        `PyTorchTrialContext.backward` scales the loss, and steps with infinite gradients are skipped. Weights and
+        optimizer state are float32.
 
         Raises:
-            InvalidTrial: `wrap_scaler` was called, which is for trials that implement mixed precision themselves.
+            InvalidTrial: `PyTorchTrialContext.wrap_scaler` was called, which is for trials that implement mixed
+                precision themselves.
         """
         context = self._context
         if context._wrapped_scaler:

@@ -47,7 +47,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
       resumed trial draws the earlier epochs again, so that a sampler with its own state continues exactly.
     - Each epoch is one pass over an `IterableDataset`, whose ``set_epoch`` is called too. A resumed trial reads the
       earlier batches of the epoch again and drops them. If the dataset has ``state_dict`` and ``load_state_dict``, its
-      state is restored instead. With data workers, this also requires torchdata's `StatefulDataLoader`.
+      state is restored instead. With data workers, this also requires torchdata's ``StatefulDataLoader``.
     - Every slot reads the whole stream of an `IterableDataset` and keeps its share, so do not split the stream
       yourself. With n > 1 data workers, an epoch may have up to n - 1 batches more than ``__len__`` says.
     - A loader whose class has its own ``__iter__`` is read like a stream.

@@ -1,7 +1,7 @@
 """Species of iris from four measurements, with a Keras model.
 
 To train something else, replace `read_data` and the methods of the trial. det calls the methods, trains the model as
-`Model.fit` does, and saves checkpoints. Read hyperparameters from the config, so that a search can change them.
+``Model.fit`` does, and saves checkpoints. Read hyperparameters from the config, so that a search can change them.
 """
 
 from __future__ import annotations

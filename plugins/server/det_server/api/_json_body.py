@@ -20,7 +20,7 @@ class JsonBody:
     """JSON object of a request.
 
     Args:
-        request: the request, whose body the guard has read.
+        request: an admitted request, whose body has been read.
 
     Raises:
         RefusedError: the body is not a JSON object.

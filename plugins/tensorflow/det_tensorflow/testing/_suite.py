@@ -81,7 +81,7 @@ class AdapterCompliance(ComplianceSuite):
     @pytest.mark.integration
     @pytest.mark.slow
     def test_metrics_of_estimators_are_exact(self, jobs: Jobs) -> None:
-        """A metric of `make_metric` equals that of the same model, evaluated here on the whole validation set."""
+        """A metric of `EstimatorTrialContext.make_metric` equals the one of the same model on the whole set."""
         two = jobs.undisturbed("estimator", 2).ended()
         weights = two.weights()
         features, labels = VALIDATION

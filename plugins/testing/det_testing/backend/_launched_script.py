@@ -38,7 +38,7 @@ _TICK = 0.02
 
 
 class LaunchedScript:
-    """A running launch. Workers write the values that they `tell` to files in ``out``.
+    """A running launch. Workers write the values that they ``tell`` to files in ``out``.
 
     Args:
         directory: directory for the files of all launches.

@@ -45,7 +45,7 @@ class FrameworkSuite(PluginSuite):
     trial_class: ClassVar[type[Trial] | None] = None
     """Trial class that trains a tiny model, defined at the top level of its module.
 
-    The trial calls `reached` in each batch. An epoch has 3 to 7 batches, and a validation at least 2. Batch metrics
+    The trial calls `reach_point` in each batch. An epoch has 3 to 7 batches, and a validation at least 2. Batch metrics
     contain under ``records`` a value that differs between batches of the data. The trial draws random numbers, for its
     initial weights and in training, so that the suite notices generators that are not restored."""
     hyperparameters: ClassVar[Mapping[str, Any]] = {"global_batch_size": 4}

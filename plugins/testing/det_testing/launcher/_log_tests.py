@@ -81,7 +81,7 @@ class LaunchLogTests(LauncherSuite):
         assert one.output() == ["100 %", "after"]
 
     def test_the_last_lines_arrive_before_the_end(self, launch: Launch) -> None:
-        """The last lines say why the processes ended. After `close`, nobody listens any more."""
+        """The last lines say why the processes ended. After `Allocation.close`, nobody listens any more."""
         one = launch(f"print(*range({_LINES}), sep='\\n', flush=True)\nos._exit(3)")
         one.require_code(3)
         delivered = list(one.lines)

@@ -107,7 +107,7 @@ class ObserverDeliveryTests(ObserverSuite):
     def test_many_reports_keep_up(
         self, open_stream: OpenStream, arrived: Arrived | None, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A request per report is too slow. Collect reports, and send them in `flush`."""
+        """A request per report is too slow. Collect reports, and send them in `Observer.flush`."""
         read = self._readable(arrived, "metrics_reported")
         stream = open_stream()
         for number in range(_REPORTS):

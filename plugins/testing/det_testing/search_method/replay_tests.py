@@ -62,7 +62,7 @@ class SearchReplayTests(SearchMethodSuite):
             pytest.skip("the method has no snapshots, so its searches are replayed")
 
     def test_recorded_actions_win(self, config: dict[str, Any], new_method: NewMethod, context_dir: Path) -> None:
-        """A method that overrides `replay` takes over whatever another release has answered, and goes on from there."""
+        """A method that overrides `SearchMethod.replay` takes over whatever another release has answered."""
         method = new_method()
         if type(method).replay is SearchMethod.replay:
             pytest.skip("the method does not override `replay`, so its answers must be those that were recorded")

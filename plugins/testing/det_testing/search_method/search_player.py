@@ -16,7 +16,7 @@ from det_core.interfaces.search_method import INVALID_HP, WORST, Action, Close, 
 from det_core.search.method_selection import open_search_method
 
 Exits = Mapping[str, float]
-"""Probabilities with which an order ends with `on_exit`, by reason."""
+"""Probabilities with which an order ends with ``on_exit``, by reason."""
 
 SCENARIOS: Mapping[str, Exits] = {
     "all succeed": {},
@@ -81,7 +81,7 @@ class SearchPlayer:
 
         Args:
             rng: random number generator.
-            exits: probabilities with which the order ends with `on_exit`.
+            exits: probabilities with which the order ends with ``on_exit``.
             metrics: metrics to choose from. By default random ones, some of which are equal or ``WORST``.
         """
         request_id = rng.choice(list(self.ordered))
@@ -162,7 +162,7 @@ def play_search(
 
     Args:
         method: the search method, which has been opened and not started.
-        exits: probabilities with which orders end with `on_exit`, by reason.
+        exits: probabilities with which orders end with ``on_exit``, by reason.
         most_events: maximum number of events.
         metrics: metrics to choose from, as in `SearchPlayer.step`.
         seed: seed of the results.

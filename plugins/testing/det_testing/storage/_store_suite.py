@@ -59,7 +59,7 @@ class Shelf:
 
 
 def implements_stored(storage: StorageManager) -> bool:
-    """Return whether the store implements `stored`, which is optional."""
+    """Return whether the store implements `StorageManager.stored`, which is optional."""
     return type(storage).stored is not StorageManager.stored
 
 

@@ -1,4 +1,4 @@
-"""Tests of the guard: nothing is open by default, and browsers of victims are no way in."""
+"""Admission of requests: nothing is open by default, and browsers of victims are no way in."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_no_id_is_a_path(local: ServedSite, attempt: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "attempt", [*_ATTEMPTS, "../_guard.py", "../../det_server/_guard.py", "vendor/../../plugin.py"]
+    "attempt", [*_ATTEMPTS, "../_admission.py", "../../det_server/_admission.py", "vendor/../../plugin.py"]
 )
 def test_files_are_those_of_the_directory_only(local: ServedSite, attempt: str) -> None:
     owner = local.owner

@@ -1,4 +1,4 @@
-"""Rules of the guard and its parts at their boundaries, without a request."""
+"""Rules of admission and its parts at their boundaries, without a request."""
 
 from __future__ import annotations
 

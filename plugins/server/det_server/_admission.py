@@ -1,4 +1,4 @@
-"""Guard around the whole application, which admits no request by default."""
+"""Admission of requests to the whole application. No request is admitted by default."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FOR_RUNS = ("/api/store/", "/api/info")
 """Paths that the workers of a run may use."""
 
 
-class Guard:
+class Admission:
     """ASGI application that admits requests to another one.
 
     It checks the Host header, the origin, and the credentials, and limits bodies. Endpoints find the caller in
@@ -49,7 +49,7 @@ class Guard:
     client's address in ``request.state.address``.
 
     Args:
-        app: the guarded application.
+        app: application behind the admission.
         site: parts that all requests share.
         hosts: names of this server.
         threads: threads that check credentials.

@@ -1,9 +1,9 @@
-"""Guard process that withdraws the jobs of a runner that was killed, ``python _withdrawal.py``.
+"""Process that withdraws the jobs of a runner that was killed, ``python _srun_withdrawer.py``.
 
-An ``srun`` whose job waits does not notice the end of its stdin, and one that is killed leaves its job behind. The
-guard therefore outlives the runner. It reads lines from its stdin, the names of which are in `_ORDERS`, and when they
-end, it sends SIGTERM to each ``srun`` that is left. Those whose agents have started get 10 s, in which their workers
-save checkpoints.
+An ``srun`` whose job waits does not notice the end of its stdin, and one that is killed leaves its job behind. This
+process therefore outlives the runner. It reads lines with the orders `ADD`, `STARTED` and `REMOVE` from its stdin. When
+they end, it sends SIGTERM to each ``srun`` that is left. Those whose agents have started get 10 s, in which their
+workers save checkpoints.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _END_SECONDS = 5.0
 _TICK = 0.1
 
 
-class WithdrawalGuard:
-    """Guard of the ``srun`` processes of this process. It runs while there are any."""
+class SrunWithdrawer:
+    """Process that outlives this one to end its ``srun`` processes. It runs while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class WithdrawalGuard:
         self._process: subprocess.Popen[str] | None = None
 
     def add_process(self, pid: int) -> None:
-        """Guard an ``srun`` whose job may wait."""
+        """Add an ``srun`` whose job may wait."""
         with self._lock:
             if self._process is None:
                 self._process = subprocess.Popen(
@@ -74,7 +74,7 @@ class WithdrawalGuard:
 
     def _tell(self, order: str, pid: int) -> None:
         assert self._process and self._process.stdin
-        with contextlib.suppress(BrokenPipeError):  # the guard was killed
+        with contextlib.suppress(BrokenPipeError):  # the process was killed
             self._process.stdin.write(f"{order} {pid}\n")
             self._process.stdin.flush()
 
