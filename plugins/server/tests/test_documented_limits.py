@@ -21,12 +21,15 @@ from det_server.api import _checkpoint_files, _deletions
 from det_server.pages import _series
 
 from det_core.interfaces.records import (
+    LARGEST_RECORD,
     LARGEST_SAMPLE,
     LARGEST_VALUE,
     LONGEST_LABEL,
     LONGEST_LINE,
+    LONGEST_NAME,
     LONGEST_SEARCH,
     MAX_LABELS,
+    MAX_METRICS,
     SEARCHED,
 )
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
@@ -58,6 +61,8 @@ LIMITS = {
         LARGEST_VALUE / MIB
     ],
     "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
+    "metrics of a report": [MAX_METRICS, LARGEST_RECORD / MIB, LONGEST_NAME],
+    "storage, list of files or metadata of a checkpoint": [LARGEST_RECORD / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
     "checkpoints, lines of logs, samples and events that a call or a page reads": [_threads.MAX_READ_CHARACTERS / MIB],
