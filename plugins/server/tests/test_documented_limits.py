@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from det_server import (
     _credentials,
+    _download_log,
     _forms,
     _http_server,
     _large_answers,
@@ -73,6 +74,11 @@ LIMITS = {
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
     "deletions under way": [_deletions.MAX_DELETIONS_PER_PERSON],
     "work at a time": list(_threads.THREADS.values()),
+    "entries of one person in the audit log": [
+        _login_limits.MAX_CHANGES,
+        _login_limits._WINDOW / 60,
+        _download_log.ENTRY_SECONDS / 3600,
+    ],
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],
         _login_limits._LIMITS["address"],
