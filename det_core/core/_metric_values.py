@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from enum import Enum
 from numbers import Real
 from operator import index
 from typing import Any
 
-from det_core.interfaces.records import MAX_STEPS, require_writable
+from det_core.interfaces.records import MAX_METRICS, MAX_STEPS, require_writable
 
-MAX_REPORT_SIZE = 1_000_000
-"""Maximum number of numbers and characters of text in one report, its batch metrics included."""
+MAX_REPORT_SIZE = 150_000
+"""Maximum number of numbers and characters of text in one report, which are less than `LARGEST_RECORD` as JSON."""
+MAX_COPY_SIZE = 1_000_000
+"""Maximum number of numbers and characters of text in metadata, or in the metrics of all batches of one report."""
+_INSTEAD = "report a summary of it, or save it in a checkpoint"
 _DEEPEST = 50
-
-_Place = tuple[bool, Any]
-"""Whether a metric is one of batches, and its name."""
 
 _log = logging.getLogger("det.core")
 _FLAT = frozenset((float, int, bool))
@@ -41,6 +41,7 @@ class MetricConverter:
     date, datetime                                        ISO 8601 text
     bytes                                                 omitted, with one warning per name
     more than `MAX_REPORT_SIZE` numbers and characters    omitted, with one warning per name
+    more than `MAX_METRICS` names                         the others omitted, with one warning
     anything else                                         TypeError
     ====================================================  =====================================
 
@@ -55,8 +56,8 @@ class MetricConverter:
     ) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
         """Return converted copies of the metrics of a report and of its batch metrics.
 
-        If they exceed `MAX_REPORT_SIZE`, the largest metric is omitted, or only its values in all batches if these are
-        the largest. This is repeated until the report is small enough.
+        If the metrics exceed `MAX_REPORT_SIZE`, the largest one is omitted, and if those of the batches exceed
+        `MAX_COPY_SIZE`, the largest one in all batches. This is repeated until they are small enough.
 
         Args:
             metrics: values by name.
@@ -66,43 +67,56 @@ class MetricConverter:
             TypeError: a value or name is not JSON-compatible. The message names the metric.
             ValueError: a name is empty or not unique in JSON.
         """
-        omitted: set[_Place] | None = None
-        while True:
-            room = _Room()
-            try:
-                copied = self._metrics(metrics, room, omitted)
-                if batch_metrics is None:
-                    return copied, None
-                return copied, [self._metrics(batch, room, omitted, in_batches=True) for batch in batch_metrics]
-            except _TooLarge:
-                if omitted is None:
-                    omitted = set()  # from now on, the sizes of all metrics are counted
-                    continue
-                in_batches, name = largest = room.used.most_common(1)[0][0]
-                omitted.add(largest)
-                self._warn(name, f"{'of each batch ' if in_batches else ''}is left out, because its report {_limit()}")
+        (copied,) = self._within(MAX_REPORT_SIZE, (metrics,), "")
+        if batch_metrics is None:
+            return copied, None
+        return copied, self._within(MAX_COPY_SIZE, batch_metrics, "of each batch ")
 
     def copy_all(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a converted copy of values that are not a report.
 
         Raises:
             TypeError: as in `copy`.
-            ValueError: as in `copy`, or there are more than `MAX_REPORT_SIZE` numbers and characters.
+            ValueError: as in `copy`, or there are more than `MAX_COPY_SIZE` numbers and characters.
         """
-        return self._metrics(values, _Room(), None)
+        return self._metrics(values, _Room(MAX_COPY_SIZE), None)
 
-    def _metrics(
-        self, metrics: Mapping[str, Any], room: _Room, omitted: Collection[_Place] | None, *, in_batches: bool = False
-    ) -> dict[str, Any]:
-        if omitted is None and type(metrics) is dict and len(metrics) <= room.left and _is_flat(metrics):
+    def _within(self, size: int, mappings: Iterable[Mapping[str, Any]], which: str) -> list[dict[str, Any]]:
+        """Return converted copies without the largest metrics if these exceed a size.
+
+        Args:
+            size: maximum number of numbers and characters of all copies.
+            mappings: the metrics, or those of each batch.
+            which: description of the metrics for warnings.
+        """
+        omitted: set[Any] | None = None
+        while True:
+            room = _Room(size)
+            try:
+                return [self._metrics(metrics, room, omitted) for metrics in mappings]
+            except _TooLarge:
+                if omitted is None:
+                    omitted = set()  # from now on, the sizes of all metrics are counted
+                    continue
+                name = room.used.most_common(1)[0][0]
+                omitted.add(name)
+                self._warn(name, f"{which}is left out, because its report {room.problem}")
+
+    def _metrics(self, metrics: Mapping[str, Any], room: _Room, omitted: Collection[Any] | None) -> dict[str, Any]:
+        most = min(room.left, MAX_METRICS)
+        if omitted is None and type(metrics) is dict and len(metrics) <= most and _is_flat(metrics):
             room.left -= len(metrics)
             return metrics.copy()
         if not isinstance(metrics, Mapping):
             raise TypeError(f"metrics are a {_kind(metrics)}; expected a mapping such as {{'loss': 0.5}}")
         copied: dict[str, Any] = {}
-        for key, value in metrics.items():
-            place = (in_batches, key)
-            if omitted and place in omitted:
+        for number, (key, value) in enumerate(metrics.items()):
+            if number == MAX_METRICS:
+                self._warn(
+                    key, f"and all after it are left out, because a report may have {MAX_METRICS:,} metrics; {_INSTEAD}"
+                )
+                break
+            if omitted and key in omitted:
                 continue
             if isinstance(value, (bytes, bytearray)):
                 self._warn(key, "is bytes, which are not recorded; report a number, a string or a list")
@@ -115,7 +129,7 @@ class MetricConverter:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"metric {key!r} {error}") from error
             finally:
-                room.used[place] += left - room.left
+                room.used[key] += left - room.left
         return copied
 
     def _warn(self, name: Any, problem: str) -> None:
@@ -134,7 +148,7 @@ def to_float(value: Any) -> float:
         TypeError: ``value`` is none of these.
     """
     try:
-        converted = _plain(value, _Room(), 2)
+        converted = _plain(value, _Room(MAX_COPY_SIZE), 2)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{error}; expected one number") from error
     if isinstance(converted, (int, float)) and not isinstance(converted, bool):
@@ -167,17 +181,17 @@ def to_steps(value: Any) -> int:
 
 
 class _TooLarge(ValueError):
-    """The limit `MAX_REPORT_SIZE` is exceeded."""
+    """The limit of a `_Room` is exceeded."""
 
 
 class _Room:
-    """Remaining part of the limit `MAX_REPORT_SIZE`, and the parts that metrics use."""
+    """Remaining part of a limit on numbers and characters, and the parts that metrics use."""
 
-    __slots__ = ("left", "used")
+    __slots__ = ("left", "size", "used")
 
-    def __init__(self) -> None:
-        self.left = MAX_REPORT_SIZE
-        self.used: Counter[_Place] = Counter()
+    def __init__(self, size: int) -> None:
+        self.size = self.left = size
+        self.used: Counter[Any] = Counter()
 
     def take(self, count: int) -> None:
         """Subtract numbers or characters from the remaining part.
@@ -187,14 +201,12 @@ class _Room:
         """
         self.left -= count
         if self.left < 0:
-            raise _TooLarge(_limit())
+            raise _TooLarge(self.problem)
 
-
-def _limit() -> str:
-    return (
-        f"exceeds the {MAX_REPORT_SIZE:,} numbers and characters that one report may hold; report a summary of it, or "
-        "save it in a checkpoint"
-    )
+    @property
+    def problem(self) -> str:
+        """Description of what exceeds the limit."""
+        return f"exceeds the {self.size:,} numbers and characters that it may hold; {_INSTEAD}"
 
 
 def _plain(value: Any, room: _Room, levels: int) -> Any:

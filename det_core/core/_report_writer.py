@@ -30,7 +30,8 @@ _FAULTY = (CallTooLarge, MetricsConflict, TypeError, ValueError)
 class ReportWriter:
     """Queue of writes with a background thread, which starts at the first use.
 
-    An error in the thread is raised by the next call to this object.
+    An error in the thread is raised by the next call to this object, except that a report is too large. That is a
+    warning, because metrics never end a training because of their size.
 
     Args:
         write: writes a batch of reports, all or none.
@@ -193,6 +194,9 @@ class ReportWriter:
         except StoreBusy:
             raise
         except Exception as error:  # noqa: BLE001  (raised again by the next call to this object)
+            if len(reports) == 1 and isinstance(error, CallTooLarge):
+                _log.warning("a report is left out: %s", error)
+                return
             if len(reports) == 1 or not isinstance(error, _FAULTY):
                 self._remember(error)
                 return

@@ -84,8 +84,9 @@ class TrainContext:
 
         The values are copied and converted before this method returns. NumPy and torch scalars become numbers, arrays
         and tensors become lists, an Enum becomes its name, and a date becomes ISO 8601 text. NaN and infinities are
-        kept. Bytes are omitted with a warning. If a report has more than a million numbers and characters, its largest
-        metrics are omitted with a warning, or only their values in all batches.
+        kept. Bytes are omitted with a warning. If the metrics have more than 150,000 numbers and characters, or those
+        of all batches more than a million, the largest ones are omitted with a warning, and so are those after the
+        first 20,000.
 
         Args:
             steps_completed: number of batches trained since the start of the trial, >= 0.

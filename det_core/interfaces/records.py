@@ -22,6 +22,13 @@ LONGEST_LABEL = 200
 """Maximum number of characters of a label."""
 LARGEST_VALUE = 1 << 20
 """Maximum number of characters of a text or JSON value that lists of experiments, trials and models read."""
+LARGEST_RECORD = 4 << 20
+"""Maximum number of characters of a JSON value of which a page reads many: the metrics of a report, and the storage,
+the files and the metadata of a checkpoint. While one is decoded, nothing else in the process runs."""
+MAX_METRICS = 20_000
+"""Maximum number of metrics of a report."""
+LONGEST_NAME = 4000
+"""Maximum number of characters of the name of a group of metrics."""
 LARGEST_SAMPLE = 64 << 10
 """Maximum number of characters of a sample of system metrics as JSON. That of a host with 16 GPUs has 3,000."""
 LONGEST_LINE = 128 << 10

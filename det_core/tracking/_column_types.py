@@ -12,8 +12,16 @@ from typing import Any
 from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
-from det_core.errors import StoreCorrupt, TrackingError
-from det_core.interfaces.records import LARGEST_SAMPLE, LARGEST_VALUE, LONGEST_LABEL, MAX_LABELS, require_writable
+from det_core.errors import CallTooLarge, StoreCorrupt, TrackingError
+from det_core.interfaces.records import (
+    LARGEST_RECORD,
+    LARGEST_SAMPLE,
+    LARGEST_VALUE,
+    LONGEST_LABEL,
+    LONGEST_NAME,
+    MAX_LABELS,
+    require_writable,
+)
 from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
 from det_core.tracking.reading_limits import count_read
 
@@ -139,7 +147,7 @@ class Json(TypeDecorator[Any]):
     _dump = staticmethod(dump_json_value)
     _load = staticmethod(load_json_value)
     _most: int | None = None
-    """Maximum number of characters. More raise TrackingError."""
+    """Maximum number of characters. More raise CallTooLarge."""
     _counts = True
     """Whether it counts for `limited_reading`."""
 
@@ -155,12 +163,20 @@ class Json(TypeDecorator[Any]):
 
 
 class ListedText(PlainText):
-    """Text that lists read. One that is too large raises TrackingError."""
+    """Text that lists read. One that is too large raises CallTooLarge."""
 
     cache_ok = True
+    _most = LARGEST_VALUE
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return _require_small(super().process_bind_param(value, dialect), LARGEST_VALUE)
+        return _require_small(super().process_bind_param(value, dialect), self._most)
+
+
+class NameText(ListedText):
+    """Name of which there are many. One that is too large raises CallTooLarge."""
+
+    cache_ok = True
+    _most = LONGEST_NAME
 
 
 class MessageText(PlainText):
@@ -174,7 +190,7 @@ class MessageText(PlainText):
 
 
 class ListedJson(Json):
-    """JSON value that lists read. One that is too large raises TrackingError.
+    """JSON value that lists read. One that is too large raises CallTooLarge.
 
     It does not count for `limited_reading`, or whoever writes many would keep others from reading a list.
     """
@@ -186,7 +202,7 @@ class ListedJson(Json):
 
 def _require_small(text: str | None, most: int | None) -> str | None:
     if text is not None and most is not None and len(text) > most:
-        raise TrackingError(f"{text[:40]!r}… has {len(text)} characters; expected at most {most}: put data into files")
+        raise CallTooLarge(f"{text[:40]!r}… has {len(text)} characters; expected at most {most}: put data into files")
     return text
 
 
@@ -212,8 +228,22 @@ class MetricsJson(Json):
     _load = staticmethod(load_metrics)
 
 
+class RecordJson(Json):
+    """JSON value of which pages read many. One that is too large raises CallTooLarge."""
+
+    cache_ok = True
+    _most = LARGEST_RECORD
+
+
+class ReportJson(MetricsJson):
+    """Metrics of which pages read many. Those that are too large raise CallTooLarge."""
+
+    cache_ok = True
+    _most = LARGEST_RECORD
+
+
 class SampleJson(MetricsJson):
-    """Metrics of which pages read thousands at once. Those that are too large raise TrackingError."""
+    """Metrics of which pages read thousands at once. Those that are too large raise CallTooLarge."""
 
     cache_ok = True
     _most = LARGEST_SAMPLE

@@ -20,8 +20,10 @@ _TRIALS = 20
 """Maximum number of trials whose reports are read."""
 _REPORTS = 400
 """Number of first reports of all trials that are read at most, and of last reports."""
-_CHARACTERS = 16 << 20
-"""Number of characters of reports after which no more are read, because one may have millions of values."""
+_CHARACTERS = 8 << 20
+"""Number of characters of reports after which no more are read, because one may have thousands of values."""
+_NAMES = 50_000
+"""Number of names of metrics after which no more are looked for, because every report may have others."""
 
 _c = metrics.c
 
@@ -38,18 +40,11 @@ class MetricNamesMixin(StoreMixin):
             for unknown in (trial_id for trial_id in chosen if trial_id not in known):
                 get_trial(connection, unknown)  # raises
             rows, _ = fetch_large_rows(connection, _reports(chosen), _count_characters, _CHARACTERS)
-        reports = defaultdict[str, list[str]](list)
-        for row in rows:
-            reports[row.group].append(row.metrics)
-        found = {
-            group: {
-                name
-                for values in load_metrics(f"[{','.join(texts)}]")
-                for name, value in values.items()
-                if _is_number(value)
-            }
-            for group, texts in reports.items()
-        }
+        found = defaultdict[str, set[str]](set)
+        for row in rows:  # one at a time, so that other threads run in between
+            found[row.group].update(name for name, value in load_metrics(row.metrics).items() if _is_number(value))
+            if sum(map(len, found.values())) > _NAMES:
+                break
         return {group: sorted(names) for group, names in sorted(found.items()) if names}
 
 
@@ -58,7 +53,7 @@ def _count_characters(row: Row[Any]) -> int:
 
 
 def _reports(trial_ids: Sequence[int]) -> CompoundSelect[Any]:
-    """Select the first and the last reports of trials, as a text of JSON objects for each group."""
+    """Select the first and the last reports of trials, with metrics as text."""
     parts = [
         select(_c.group, type_coerce(_c.metrics, Text).label("metrics"))
         .where(_c.trial_id == trial_id, live)

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from det_core.errors import CallTooLarge, MetricsConflict
-from det_core.interfaces.records import MAX_STEPS
+from det_core.interfaces.records import MAX_METRICS, MAX_STEPS
 from det_core.tracking._column_types import dump_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from det_core.interfaces.records import MetricsReport
 
@@ -34,7 +34,7 @@ def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsRe
     Raises:
         ValueError, TypeError: a report is invalid, as in `check_report`.
         MetricsConflict: two reports contradict each other, as in `merge_same_key`.
-        CallTooLarge: they have more than `_MOST_GROUPS` groups.
+        CallTooLarge: they have more than `_MOST_GROUPS` groups, or one has more than `MAX_METRICS` metrics.
     """
     by_key: defaultdict[ReportKey, list[MetricsReport]] = defaultdict(list)
     for report in reports:
@@ -52,11 +52,13 @@ def check_report(report: MetricsReport) -> None:
     Raises:
         ValueError: the group, the step, the name of a metric or an epoch is invalid.
         TypeError: the name of a metric is not a string.
+        CallTooLarge: there are more than `MAX_METRICS` metrics.
     """
     if not report.group or "." in report.group:
         raise ValueError(f"the metrics group {report.group!r} must be a name without '.', such as 'training'")
     if not 0 <= report.steps_completed <= MAX_STEPS:
         raise ValueError(f"{_where(report)}: expected a step from 0 to {MAX_STEPS}")
+    _require_few(report, report.metrics)
     for name in report.metrics:
         if not isinstance(name, str):
             raise TypeError(f"{_where(report)}: the name of metric {name!r} must be a string")
@@ -73,6 +75,7 @@ def merge_same_key(first: MetricsReport, *others: MetricsReport) -> MetricsRepor
 
     Raises:
         MetricsConflict: the reports contradict each other.
+        CallTooLarge: they have more than `MAX_METRICS` metrics together.
     """
     if not others:
         return first
@@ -86,7 +89,16 @@ def merge_same_key(first: MetricsReport, *others: MetricsReport) -> MetricsRepor
             raise MetricsConflict(f"{_where(new)}: batch metrics were reported twice")
         metrics.update(new.metrics)
         batches = new.batch_metrics if batches is None else batches
+    _require_few(first, metrics)
     return replace(first, metrics=metrics, batch_metrics=batches)
+
+
+def _require_few(report: MetricsReport, metrics: Mapping[str, Any]) -> None:
+    if len(metrics) > MAX_METRICS:
+        raise CallTooLarge(
+            f"{_where(report)}: {len(metrics)} metrics; expected at most {MAX_METRICS} for one step: report a summary "
+            "of them, or save them in a checkpoint"
+        )
 
 
 def _same(old: Any, new: Any) -> bool:

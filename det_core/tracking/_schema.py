@@ -19,7 +19,10 @@ from det_core.tracking._column_types import (
     ListedText,
     MessageText,
     MetricsJson,
+    NameText,
     PlainText,
+    RecordJson,
+    ReportJson,
     SampleJson,
     UtcTime,
 )
@@ -49,6 +52,10 @@ def _text(name: str) -> sa.Column[str]:
     return sa.Column(name, PlainText, nullable=False, default="")
 
 
+def _short_text(name: str) -> sa.Column[str]:
+    return sa.Column(name, NameText, nullable=False, default="")
+
+
 def _message(name: str) -> sa.Column[str]:
     return sa.Column(name, MessageText, nullable=False, default="")
 
@@ -63,6 +70,10 @@ def _count(name: str) -> sa.Column[int]:
 
 def _json(name: str) -> sa.Column[Any]:
     return sa.Column(name, Json, nullable=False, default=dict)
+
+
+def _record_json(name: str) -> sa.Column[Any]:
+    return sa.Column(name, RecordJson, nullable=False, default=dict)
 
 
 def _listed_text(name: str) -> sa.Column[str]:
@@ -167,8 +178,8 @@ metrics = sa.Table(
     _ref("trials"),
     _count("run_id"),
     _count("steps_completed"),
-    _text("group"),
-    sa.Column("metrics", MetricsJson, nullable=False),
+    _short_text("group"),
+    sa.Column("metrics", ReportJson, nullable=False),
     sa.Column("batch_metrics", MetricsJson),
     sa.Column("time", UtcTime, nullable=False),
     _flag("archived"),
@@ -181,7 +192,7 @@ system_metrics = sa.Table(
     _id(),
     _ref("trials"),
     _count("run_id"),
-    _text("group"),
+    _short_text("group"),
     sa.Column("metrics", SampleJson, nullable=False),
     sa.Column("time", UtcTime, nullable=False),
 )
@@ -189,7 +200,7 @@ system_metrics = sa.Table(
 trial_sources = sa.Table(
     "trial_sources",
     tables,
-    sa.Column("checkpoint_uuid", PlainText, primary_key=True),
+    sa.Column("checkpoint_uuid", NameText, primary_key=True),
     sa.Column("trial_id", _BIG, sa.ForeignKey("trials.id"), primary_key=True),
     sa.Column("model_id", sa.BigInteger),
     sa.Column("model_version", sa.BigInteger),
@@ -216,9 +227,9 @@ checkpoints = sa.Table(
     _count("run_id"),
     _enum("state", CheckpointState),
     sa.Column("steps_completed", sa.BigInteger),
-    _json("storage"),
-    _json("resources"),
-    _json("metadata"),
+    _record_json("storage"),
+    _record_json("resources"),
+    _record_json("metadata"),
     sa.Column("time", UtcTime, nullable=False),
     sa.Column("error", MessageText),
     _count("size"),  # of all resources in bytes

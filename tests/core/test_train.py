@@ -17,7 +17,7 @@ from det_core import core
 from det_core.core import _report_writer
 from det_core.core._report_writer import ReportWriter
 from det_core.errors import MetricsConflict, StaleRun, StoreBusy, TrackingError
-from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.records import LARGEST_RECORD, MAX_METRICS, MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
@@ -114,6 +114,18 @@ def test_an_invalid_report_does_not_affect_others(store: TrackingStore) -> None:
         for step in range(20, 40):
             context.train.report_training_metrics(step, {"loss": step})
     assert [row.metrics["loss"] for row in store.metrics(1)] == list(range(40))
+
+
+def test_a_report_that_is_too_large_ends_no_training(store: TrackingStore, caplog: pytest.LogCaptureFixture) -> None:
+    """Names are not counted before, and neither are those of several reports of one step."""
+    with core.init() as context:
+        for step in range(3):
+            context.train.report_training_metrics(step, {"loss": step})
+        context.train.report_training_metrics(1, {"x" * LARGEST_RECORD: 1})
+        context.train.report_training_metrics(2, {f"metric {number}": 0 for number in range(MAX_METRICS)})
+    assert [row.metrics for row in store.metrics(1)] == [{"loss": step} for step in range(3)]
+    assert [record.message.partition(": ")[0] for record in caplog.records] == ["a report is left out"] * 2
+    assert f"{MAX_METRICS + 1} metrics; expected at most {MAX_METRICS} for one step" in caplog.text
 
 
 def test_a_replaced_run_gets_an_error_from_its_next_call(store: TrackingStore) -> None:

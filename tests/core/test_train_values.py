@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from det_core.core import _metric_values
-from det_core.core._metric_values import MAX_REPORT_SIZE, MetricConverter
+from det_core.core._metric_values import MAX_COPY_SIZE, MetricConverter
+from det_core.interfaces.records import MAX_METRICS
 
 np = pytest.importorskip("numpy")
 
@@ -89,8 +90,8 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("names that become one", {1: 0, "1": 0}, ValueError, "metric 'm' has two names that both become '1' in JSON"),
 ]
 TOO_LARGE: list[tuple[str, Any]] = [
-    ("too many numbers", [0.5] * (MAX_REPORT_SIZE + 1)),
-    ("too much text", "x" * (MAX_REPORT_SIZE + 1)),
+    ("too many numbers", [0.5] * (MAX_COPY_SIZE + 1)),
+    ("too much text", "x" * (MAX_COPY_SIZE + 1)),
     ("a huge array", np.broadcast_to(np.float32(0), (10**6, 10**6))),
 ]
 
@@ -173,15 +174,16 @@ def test_what_is_too_large_is_left_out_and_named_once(value: Any, caplog: pytest
         )
         assert values.copy({"large": 3}, [{"loss": 1, "large": value}]) == ({"large": 3}, [{"loss": 1}])
     [record] = caplog.records
-    assert record.message.startswith("metric 'large' is left out, because its report exceeds the 1,000,000 numbers")
+    assert record.message.startswith("metric 'large' is left out, because its report exceeds the 150,000 numbers")
     with pytest.raises(ValueError, match="metric 'large' exceeds the 1,000,000 numbers"):
         values.copy_all({"large": value})
 
 
-def test_the_limit_counts_all_parts_of_a_report(
+def test_the_limits_are_those_of_the_metrics_and_of_all_batches(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(_metric_values, "MAX_REPORT_SIZE", 1000)
+    monkeypatch.setattr(_metric_values, "MAX_COPY_SIZE", 1000)
     many = {f"metric {number}": 0.5 for number in range(100)}
     assert MetricConverter().copy(many)[0] == many
     assert MetricConverter().copy({}, [many] * 10)[1] == [many] * 10
@@ -192,16 +194,25 @@ def test_the_limit_counts_all_parts_of_a_report(
     assert not caplog.records
     rows = [{"map": [0.5] * 90, "loss": 0.5}] * 11  # the loss of the last row is what does not fit
     assert MetricConverter().copy(many, rows) == (many, [{"loss": 0.5}] * 11)
-    assert MetricConverter().copy(many, [{"number": 1, "text": "x" * 900}]) == (many, [{"number": 1}])
+    assert MetricConverter().copy(many, [{"number": 1, "text": "x" * 1000}]) == (many, [{"number": 1}])
     assert len(MetricConverter().copy({str(number): 0 for number in range(1001)})[0]) == 1000
-    metrics, rows = MetricConverter().copy({"note": "short"}, [many] * 11)
-    assert (metrics, list(map(len, rows or ()))) == ({"note": "short"}, [90] * 11)
+    metrics, rows = MetricConverter().copy({"note": "x" * 1000}, [many] * 11)
+    assert (metrics, list(map(len, rows or ()))) == ({"note": "x" * 1000}, [90] * 11)
     assert [record.message.split(" is left out")[0] for record in caplog.records] == [
         "metric 'map' of each batch",
         "metric 'text' of each batch",
         "metric '0'",
         *(f"metric 'metric {number}' of each batch" for number in range(10)),
     ]
+
+
+def test_metrics_after_the_first_twenty_thousand_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """The tracking store would refuse the report as a whole."""
+    values, most = MetricConverter(), {f"metric {number}": 0.5 for number in range(MAX_METRICS)}
+    for more in ({"extra": 1, "other": 2}, {"extra": 3}):
+        assert values.copy({**most, **more})[0] == most
+    [record] = caplog.records
+    assert record.message.startswith("metric 'extra' and all after it are left out, because a report may have 20,000")
 
 
 @pytest.mark.integration

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.records import LONGEST_LINE, CheckpointState, LogLine, Run, TrialRecord
+from det_core.errors import CallTooLarge, RecordNotFound, TrackingError
+from det_core.interfaces.records import LARGEST_RECORD, LONGEST_LINE, CheckpointState, LogLine, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
 STORAGE = {"type": "shared_fs", "host_path": "/x"}
@@ -38,6 +38,14 @@ def test_a_checkpoint_is_begun_completed_and_deleted(store: TrackingStore, run: 
     gone = store.checkpoint("c")
     assert (gone.state, gone.resources, gone.steps_completed) == (CheckpointState.DELETED, {}, 100)
     assert store.checkpoints(trial_id=run.trial_id) == []
+
+
+@pytest.mark.parametrize("field", ["storage", "resources", "metadata"])
+def test_what_is_recorded_for_a_checkpoint_is_bounded(store: TrackingStore, run: Run, field: str) -> None:
+    large = {"x" * LARGEST_RECORD: 1}
+    with pytest.raises(CallTooLarge, match=f"expected at most {LARGEST_RECORD}: put data into files"):
+        store.begin_checkpoint("c", trial_id=run.trial_id, run_id=1, storage=large if field == "storage" else {})
+        store.complete_checkpoint("c", run_id=1, **{**DONE, field: large})
 
 
 @pytest.mark.parametrize("uuid", ["", ".", "..", "a/b", "../a", "a" * 129, "-a", "a\n"])

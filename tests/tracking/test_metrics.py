@@ -6,6 +6,7 @@ import math
 import time
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timezone
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import CallTooLarge, MetricsConflict
-from det_core.interfaces.records import MetricsReport, Run, TrialRecord
+from det_core.interfaces.records import LARGEST_RECORD, LONGEST_NAME, MAX_METRICS, MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _metric_names, _metrics
 from det_core.tracking._metrics_merge import merge_reports
@@ -78,10 +79,10 @@ def test_a_batch_with_a_contradiction_is_rejected_as_a_whole(
 
 
 def test_many_reports_of_one_step_are_merged_in_linear_time(report: Report) -> None:
-    reports = [report(5, **{f"m{number}": number}) for number in range(50_000)]
+    reports = [report(5, **{f"m{number}": number}) for number in range(MAX_METRICS)]
     begin = time.process_time()
     (merged,) = merge_reports(reports).values()
-    assert len(merged.metrics) == 50_000 and len(reports[0].metrics) == 1
+    assert len(merged.metrics) == MAX_METRICS and len(reports[0].metrics) == 1
     assert time.process_time() - begin < 1, "it takes seconds if each report copies those before"
 
 
@@ -170,6 +171,61 @@ def test_large_reports_are_not_in_memory_together(
         tracemalloc.stop()
     assert (found, names) == (list(range(12)), {"validation": ["loss"]})
     assert peak < 60 << 20
+
+
+def longest_pause(call: Callable[[], object]) -> float:
+    """Return the seconds for which a call in another thread let this one not run at most."""
+    with ThreadPoolExecutor(1) as pool:
+        called, longest, before = pool.submit(call), 0.0, time.monotonic()
+        while not called.done():
+            time.sleep(0.001)
+            before, last = time.monotonic(), before
+            longest = max(longest, before - last)
+        called.result()
+    return longest
+
+
+def test_many_names_of_one_run_keep_nobody_from_working(store: TrackingStore, report: Report) -> None:
+    """Tokens of runs report what they like, and whoever opens a page of a trial looks for its metrics."""
+    for step in range(12):
+        names = range(MAX_METRICS * step, MAX_METRICS * (step + 1))
+        store.report_metrics([report(step, "validation", **{f"a metric with a long name {n}": n / 7 for n in names})])
+    trial = report(0).trial_id
+    assert longest_pause(lambda: store.metric_names([trial])) < 0.5
+    assert longest_pause(lambda: sum(len(row.metrics) for row in store.metrics(trial))) < 0.5
+    (names_found,) = store.metric_names([trial]).values()
+    assert MAX_METRICS <= len(names_found) <= 4 * MAX_METRICS
+
+
+def test_ten_thousand_metrics_are_all_found(store: TrackingStore, report: Report) -> None:
+    names = [f"layer {number}/norm of the gradient" for number in range(10_000)]
+    for group in ("training", "validation"):
+        store.report_metrics([report(step, group, **dict.fromkeys(names, step / 3)) for step in range(5)])
+    assert store.metric_names([report(0).trial_id]) == dict.fromkeys(("training", "validation"), sorted(names))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([dict.fromkeys(map(str, range(50_000)), 0)], f"50000 metrics; expected at most {MAX_METRICS} for one step"),
+        ([dict.fromkeys(map(str, range(MAX_METRICS)), 0), {"x": 0}], f"{MAX_METRICS + 1} metrics; expected at most"),
+        ([{"x": ["y" * LARGEST_RECORD]}], f"expected at most {LARGEST_RECORD}: put data into files"),
+    ],
+    ids=["names", "names of two reports", "characters"],
+)
+def test_what_a_run_reports_for_one_step_is_bounded(
+    store: TrackingStore, report: Report, parts: list[dict[str, Any]], message: str
+) -> None:
+    *before, last = [replace(report(1), metrics=part) for part in parts]
+    store.report_metrics(before)
+    with pytest.raises(CallTooLarge, match=message):
+        store.report_metrics([last])
+    assert [row.metrics for row in store.metrics(last.trial_id)] == parts[:-1]
+
+
+def test_the_name_of_a_group_is_bounded(store: TrackingStore, report: Report) -> None:
+    with pytest.raises(CallTooLarge, match=f"expected at most {LONGEST_NAME}"):
+        store.report_metrics([report(1, "g" * (LONGEST_NAME + 1), x=1)])
 
 
 def test_steps_completed_never_goes_back_within_a_run(store: TrackingStore, report: Report) -> None:

@@ -27,6 +27,7 @@ from det_core.errors import (
 )
 from det_server import actions, api, pages
 from det_server._admission import Admission
+from det_server._download_log import DownloadLog
 from det_server._hosts import AllowedHosts
 from det_server._json_response import JsonResponse
 from det_server._refusal import API, RefusedError
@@ -75,6 +76,7 @@ def make_application(
     app.state.cookie = cookie
     app.state.threads = threads = Threads()
     app.state.downloads = Shares()
+    app.state.download_log = DownloadLog()
     app.state.deletions = Deletions(threads)
     app.add_exception_handler(HTTPException, _explain_status)
     app.add_exception_handler(RefusedError, _explain_refusal)

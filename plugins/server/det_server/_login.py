@@ -45,7 +45,7 @@ class Login:
             The hash of the password.
 
         Raises:
-            RefusedError: the user or the password is wrong, or there were too many attempts.
+            RefusedError: the user or the password is wrong, or there were too many attempts or logins.
         """
         self._limits.count_attempt(user, address, device)
         try:
@@ -58,11 +58,16 @@ class Login:
             raise
         if right:
             self._limits.forgive(user, address, device)
+            self.count_change(user)
         known = user if _NAME.fullmatch(user) else "?"
         self._store.record_action(Action(known, "login" if right else "failed login", address=address))
         if not right:
             raise RefusedError(401, "the user name or the password is wrong")
         return hashed
+
+    def count_change(self, user: str) -> None:
+        """Count a change that a user makes to the own account. Raises RefusedError if there were too many."""
+        self._limits.count_change(user)
 
     def remember_device(self, user: str) -> str:
         """Return what a client presents at later logins of this user, until the password changes."""

@@ -1,4 +1,4 @@
-"""Limits on failed logins, in memory of a bounded size."""
+"""Limits on logins and on changes of accounts, in memory of a bounded size."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ _LIMITS = {"user and address": 5, "address": 30, "user and device": 5}
 
 There is none by user alone, because strangers would lock the user out. Those who share an address with strangers have a
 device from which they logged in before."""
+_CHANGES = "changes of a user"
+MAX_CHANGES = 200
+"""Maximum number of logins and new passwords and tokens of a user in `_WINDOW`. Each is an entry in the audit log,
+which would otherwise grow without bound."""
 
 
 class LoginLimits:
@@ -31,7 +35,7 @@ class LoginLimits:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._attempts = {kind: OrderedDict[Hashable, tuple[float, int]]() for kind in _LIMITS}
+        self._attempts = {kind: OrderedDict[Hashable, tuple[float, int]]() for kind in (*_LIMITS, _CHANGES)}
 
     def count_attempt(self, user: str, address: str, device: str = "") -> None:
         """Count an attempt before its password is checked, so that many at once count as well.
@@ -45,12 +49,22 @@ class LoginLimits:
             RefusedError: there were too many.
         """
         with self._lock:
-            counts = (self._count(kind, key) for kind, key in _keys(user, address, device).items())
+            counts = (self._count(kind, key, _LIMITS[kind]) for kind, key in _keys(user, address, device).items())
             wait = next(filter(None, counts), 0.0)
-        if wait:
-            minutes = -(-wait // 60)
-            message = f"too many attempts to log in; try again in {minutes:.0f} min, or ask an admin for a new password"
-            raise RefusedError(429, message, {"retry-after": f"{wait:.0f}"})
+        _refuse(wait, "attempts to log in", ", or ask an admin for a new password")
+
+    def count_change(self, user: str) -> None:
+        """Count a login or a change of a user who has the right password or a session.
+
+        Args:
+            user: name of the user, who exists.
+
+        Raises:
+            RefusedError: there were too many.
+        """
+        with self._lock:
+            wait = self._count(_CHANGES, user, MAX_CHANGES)
+        _refuse(wait, f"logins and changes of {user}", "")
 
     def forgive(self, user: str, address: str, device: str = "") -> None:
         """Take back an attempt that succeeded, and forget failures of this user there."""
@@ -67,22 +81,28 @@ class LoginLimits:
             for kind, key in _keys(user, address, device).items():
                 self._uncount(kind, key)
 
-    def _count(self, kind: str, key: Hashable) -> float:
-        """Count an attempt of one kind, and return the seconds to wait if there were too many."""
+    def _count(self, kind: str, key: Hashable, most: int) -> float:
+        """Count one of a kind, and return the seconds to wait if there were too many."""
         attempts, present = self._attempts[kind], self._clock()
         begun, number = attempts.get(key, (present, 0))
         if present - begun >= _WINDOW:
             begun, number = present, 0
-        attempts[key] = begun, min(number + 1, _LIMITS[kind] + 1)
+        attempts[key] = begun, min(number + 1, most + 1)
         attempts.move_to_end(key)
         if len(attempts) > _REMEMBERED:
             attempts.popitem(last=False)
-        return begun + _WINDOW - present if number >= _LIMITS[kind] else 0.0
+        return begun + _WINDOW - present if number >= most else 0.0
 
     def _uncount(self, kind: str, key: Hashable) -> None:
         begun, number = self._attempts[kind].pop(key, (0.0, 0))
         if number > 1:
             self._attempts[kind][key] = begun, number - 1
+
+
+def _refuse(wait: float, what: str, instead: str) -> None:
+    if wait:
+        message = f"too many {what}; try again in {-(-wait // 60):.0f} min{instead}"
+        raise RefusedError(429, message, {"retry-after": f"{wait:.0f}"})
 
 
 def _keys(user: str, address: str, device: str) -> dict[str, Hashable]:

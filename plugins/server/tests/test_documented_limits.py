@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from det_server import (
     _credentials,
+    _download_log,
     _forms,
     _http_server,
     _large_answers,
@@ -21,12 +22,15 @@ from det_server.api import _checkpoint_files, _deletions
 from det_server.pages import _series
 
 from det_core.interfaces.records import (
+    LARGEST_RECORD,
     LARGEST_SAMPLE,
     LARGEST_VALUE,
     LONGEST_LABEL,
     LONGEST_LINE,
+    LONGEST_NAME,
     LONGEST_SEARCH,
     MAX_LABELS,
+    MAX_METRICS,
     SEARCHED,
 )
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
@@ -58,6 +62,8 @@ LIMITS = {
         LARGEST_VALUE / MIB
     ],
     "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
+    "metrics of a report": [MAX_METRICS, LARGEST_RECORD / MIB, LONGEST_NAME],
+    "storage, list of files or metadata of a checkpoint": [LARGEST_RECORD / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
     "checkpoints, lines of logs, samples and events that a call or a page reads": [_threads.MAX_READ_CHARACTERS / MIB],
@@ -68,6 +74,11 @@ LIMITS = {
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
     "deletions under way": [_deletions.MAX_DELETIONS_PER_PERSON],
     "work at a time": list(_threads.THREADS.values()),
+    "entries of one person in the audit log": [
+        _login_limits.MAX_CHANGES,
+        _login_limits._WINDOW / 60,
+        _download_log.ENTRY_SECONDS / 3600,
+    ],
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],
         _login_limits._LIMITS["address"],

@@ -102,6 +102,23 @@ def test_a_refusal_says_when_to_try_again() -> None:
         assert refused.value.headers == {"retry-after": seconds}
 
 
+def test_entries_that_a_person_adds_to_the_audit_log_are_limited(
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a viewer could fill the disk. Strangers exhaust no limit of a person, because they have no password."""
+    monkeypatch.setattr(_login_limits, "MAX_CHANGES", 3)
+    vic, login = team.log_in("vic"), {"user": "vic", "password": PASSWORD}
+    for _ in range(4):
+        assert team.client.call("/api/login", {**login, "password": "wrong"}).status == 401
+    made = [vic.post("/account/tokens", {"label": "x", "scope": "read"}) for _ in range(3)]
+    assert [answer.status for answer in made] == [200, 200, 429]
+    assert "too many logins and changes of vic; try again in 15 min" in made[-1].text
+    assert team.client.call("/api/login", login).status == 429
+    assert team.client.call("/api/login", {**login, "user": "ann"}).status == 200
+    entries = [one.action for one in team.store.actions() if one.user == "vic"]
+    assert sorted(entries) == ["create token"] * 2 + ["failed login"] * 4 + ["login"]
+
+
 def test_logins_that_succeed_never_exhaust_a_limit() -> None:
     limits = LoginLimits(lambda: 0.0)
     for _ in range(29):

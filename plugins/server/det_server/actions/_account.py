@@ -36,8 +36,10 @@ def create_token(request: Request) -> Response:
         )
     if not days.isdecimal() or not 1 <= int(days) <= _MOST_DAYS:
         raise RefusedError(400, f"days: expected 1 to {_MOST_DAYS}, got {days:.20}")
+    accounts = accounts_of(request)
+    accounts.login.count_change(principal.name)
     expires = now() + timedelta(days=int(days))
-    create = partial(accounts_of(request).create_api_token, principal.name, TokenScope[scope], label, expires)
+    create = partial(accounts.create_api_token, principal.name, TokenScope[scope], label, expires)
     secret = make_change(request, "create token", label, create)
     return render_page(request, "token_created.html", secret=secret, label=label, expires=expires)
 

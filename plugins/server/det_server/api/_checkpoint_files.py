@@ -20,7 +20,6 @@ from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE, open_below
-from det_server._accounts import record_action
 from det_server._admitted_sending import send_while_admitted
 from det_server._json_response import JsonResponse
 from det_server._shares import Shares
@@ -64,7 +63,7 @@ def send_file(request: Request) -> Response:
         if number >= len(sizes):
             raise RecordNotFound(f"checkpoint {checkpoint.uuid} has {len(sizes)} files; expected a number below that")
         name = sorted(sizes)[number]
-        record_action(request, "download", f"{name} of checkpoint {checkpoint.uuid}")
+        request.app.state.download_log.record(request, checkpoint.uuid)
         descriptor = _open_file(manager, checkpoint.uuid, name, stack)
         return _SentFile(descriptor, stack.pop_all())
 
