@@ -34,17 +34,21 @@ class WebhookRecord:
     """Receiver of events."""
 
     id: int
+    """Id."""
     name: str
+    """Name, which is unique."""
     url: str
     """URL, whose path is a reference to a secret."""
     key: str
     """Reference to the secret that signs requests."""
     format: WebhookFormat
+    """Format of the bodies of requests."""
     states: Sequence[State]
     """States that are announced when an experiment enters them."""
     private: bool
     """Whether the receiver may have a private address."""
     creation_time: datetime
+    """Time of its creation."""
     error: str
     """Why the last attempt failed, or an empty string."""
     waiting: int
@@ -56,7 +60,9 @@ class Delivery:
     """One event on its way to one receiver."""
 
     id: int
+    """Id."""
     webhook: WebhookRecord
+    """The receiver."""
     event: Mapping[str, Any]
     """The event, which has the same ``event_id`` at each attempt."""
     time: datetime
