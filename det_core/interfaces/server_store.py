@@ -6,10 +6,16 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from det_core.interfaces.account_records import AccessTokenRecord, Role, TokenKind, TokenScope, UserRecord
 from det_core.interfaces.tracking import TrackingStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from det_core.interfaces.records import State
+    from det_core.interfaces.webhook_records import Delivery, WebhookFormat, WebhookRecord
 
 _T = TypeVar("_T")
 
@@ -35,6 +41,20 @@ class Change:
     action: Action | None = None
     """Entry that the audit log gets with the first write, or None for no entry. It can be set until that write is
     committed, which is after the call if it is the only one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreCounts:
+    """Numbers of records in a tracking store."""
+
+    experiments: Mapping[State, int]
+    """Experiments by state. States without any may be left out."""
+    trials: Mapping[State, int]
+    """Trials by state."""
+    without_runner: int
+    """Experiments that should run, but whose runner is lost."""
+    webhook_events: int
+    """Events that webhooks have not received yet."""
 
 
 class ServerStore(TrackingStore):
@@ -160,3 +180,64 @@ class ServerStore(TrackingStore):
     @abstractmethod
     def record_action(self, action: Action) -> None:
         """Append an entry to the audit log for what is no change of records, such as a login."""
+
+    @abstractmethod
+    def counts(self) -> StoreCounts:
+        """Return the numbers of records for monitoring, in one transaction."""
+
+    @abstractmethod
+    def create_webhook(
+        self, name: str, *, url: str, key: str, format: WebhookFormat, states: Sequence[State], private: bool
+    ) -> WebhookRecord:
+        """Record a receiver of events.
+
+        Args:
+            name: a new name.
+            url: its URL, with a reference in place of what is secret.
+            key: reference to the secret that signs requests.
+            format: format of the bodies.
+            states: states to announce.
+            private: whether the receiver may have a private address.
+
+        Raises:
+            RecordExists: the name is in use.
+            ValueError: webhooks cannot announce one of the states.
+        """
+
+    @abstractmethod
+    def webhooks(self) -> list[WebhookRecord]:
+        """Return all webhooks by name."""
+
+    @abstractmethod
+    def delete_webhook(self, name: str) -> None:
+        """Delete a webhook and what it has not delivered.
+
+        Raises:
+            RecordNotFound: there is no such webhook.
+        """
+
+    @abstractmethod
+    def claim_delivery(self, webhook_ids: Sequence[int]) -> Delivery | None:
+        """Return the oldest event of some webhooks that is due, or None if there is none.
+
+        Other processes do not get it for a minute, after which it is due again.
+        """
+
+    @abstractmethod
+    def confirm_delivery(self, delivery: Delivery, *, error: str = "") -> None:
+        """Forget an event that was delivered, or given up.
+
+        Args:
+            delivery: the event.
+            error: why it was given up.
+        """
+
+    @abstractmethod
+    def postpone_deliveries(self, delivery: Delivery, *, seconds: float, error: str) -> None:
+        """Let the events of a webhook wait after an attempt that failed, so that others do not wait for it.
+
+        Args:
+            delivery: the event of the attempt.
+            seconds: time until the next attempt.
+            error: why it failed.
+        """

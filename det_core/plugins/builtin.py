@@ -60,6 +60,7 @@ _COMMANDS = {
     "login": "log in at a det server",
     "logout": "log out at a det server",
     "store": "check, back up, restore and upgrade the tracking store",
+    "webhook": "announce changes of experiments to other services",
     "slots": "show which trials use the slots of this host, and which wait for them",
     "config": "check experiment configs",
     "tensorboard": "show experiments in TensorBoard",

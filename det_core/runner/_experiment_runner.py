@@ -34,6 +34,7 @@ from det_core.search.method_selection import open_search_method
 from det_core.storage import check_storage
 from det_core.tracking._lease import Lease
 from det_core.tracking.secret_files import resolve_secrets
+from det_core.tracking.webhook_delivery import deliver_webhooks
 
 _log = logging.getLogger("det.runner")
 
@@ -88,7 +89,11 @@ class ExperimentRunner:
         if self._experiment.state is State.COMPLETED:
             return State.COMPLETED
         before = self._experiment.state
-        with self._requests.signals(), Lease(self._store, self._experiment.id, State.ACTIVE) as lease:
+        with (
+            self._requests.signals(),
+            deliver_webhooks(self._store),
+            Lease(self._store, self._experiment.id, State.ACTIVE) as lease,
+        ):
             # Its config may have been changed before this runner held it.
             self._take_over(replace(self._store.experiment(self._experiment.id), state=before))
             with closing(self._events):

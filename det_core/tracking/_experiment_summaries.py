@@ -5,12 +5,20 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BindParameter, and_, case, func, select
+from sqlalchemy import BindParameter, and_, case, func, or_, select
 
-from det_core.interfaces.records import CheckpointState, ExperimentSummary, State, Validation, searcher_metric
+from det_core.interfaces.records import (
+    ENDINGS,
+    CheckpointState,
+    ExperimentSummary,
+    State,
+    Validation,
+    searcher_metric,
+)
+from det_core.interfaces.server_store import StoreCounts
 from det_core.tracking._column_types import time_of, utc_now
 from det_core.tracking._rows import StoreMixin, get_experiment, id_list
-from det_core.tracking._schema import checkpoints, experiments, metrics, runs, trials
+from det_core.tracking._schema import checkpoints, deliveries, experiments, metrics, runs, trials
 from det_core.tracking._scores import best_of_trials
 
 if TYPE_CHECKING:
@@ -53,6 +61,10 @@ _runs_of_experiments, _runs_of_trials = (
     .order_by(runs.c.start_time)
     for owner in (trials.c.experiment_id, trials.c.id)
 )
+_by_state = {
+    table.name: select(table.c.state, func.count().label("number")).group_by(table.c.state)
+    for table in (experiments, trials)
+}
 _validations = select(metrics.c.id, metrics.c.searcher_metric, metrics.c.steps_completed, metrics.c.trial_id).where(
     metrics.c.id.in_(_ids)
 )
@@ -82,6 +94,18 @@ class ExperimentSummariesMixin(StoreMixin):
             )
             for each in experiment_ids
         }
+
+    def counts(self) -> StoreCounts:
+        running = experiments.c.state.in_((State.ACTIVE, *ENDINGS))
+        expired = or_(experiments.c.lease_expires.is_(None), experiments.c.lease_expires <= self._database.clock)
+        with self._database.read() as connection:
+            by_state = {
+                table: {State(row.state): row.number for row in connection.execute(query)}
+                for table, query in _by_state.items()
+            }
+            lost = connection.execute(select(func.count()).select_from(experiments).where(running, expired))
+            events = connection.execute(select(func.count()).select_from(deliveries))
+            return StoreCounts(**by_state, without_runner=lost.scalar_one(), webhook_events=events.scalar_one())
 
     def running_seconds(self, experiment_ids: Collection[int]) -> dict[int, float]:
         return self._running_seconds(_runs_of_experiments, experiment_ids)

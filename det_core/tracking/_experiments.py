@@ -27,6 +27,7 @@ from det_core.tracking._rows import (
 )
 from det_core.tracking._schema import experiments, trials
 from det_core.tracking._search_events import delete_search
+from det_core.tracking._webhooks import announce_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -164,6 +165,7 @@ class ExperimentsMixin(StoreMixin):
             }
             if state is State.COMPLETED:
                 values["progress"] = 1.0
+            announce_state(connection, experiment_id, state)
             connection.execute(update(experiments).where(_c.id == experiment_id).values(values))
 
     def request_experiment_state(self, experiment_id: int, state: State) -> bool:
@@ -173,6 +175,7 @@ class ExperimentsMixin(StoreMixin):
             if experiment.state.final or holder_of(connection, experiment_id, self._database.clock) is None:
                 return False
             if stronger_request(experiment.state, state) is state:
+                announce_state(connection, experiment_id, state)
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(state=state, end_time=None))
             return True
 
@@ -184,6 +187,7 @@ class ExperimentsMixin(StoreMixin):
             lock_experiment(connection, experiment_id)
             if holder := holder_of(connection, experiment_id, self._database.clock):
                 raise ExperimentBusy(f"experiment {experiment_id} is being run by {holder}")
+            announce_state(connection, experiment_id, State.PAUSED)
             connection.execute(update(experiments).where(_c.id == experiment_id).values(**values, end_time=None))
             if restart_search:
                 delete_search(connection, experiment_id)
@@ -205,6 +209,8 @@ class ExperimentsMixin(StoreMixin):
         with self._database.write(durable=state is not None) as connection:
             lock_experiment(connection, experiment_id)
             _end_runs_with_lease(connection, experiment_id, clock)
+            if state:
+                announce_state(connection, experiment_id, state)
             taken = connection.execute(take.values(lease_holder=holder, lease_expires=clock + seconds))
             if not taken.rowcount:
                 other = connection.execute(select(_c.lease_holder).where(_c.id == experiment_id)).scalar_one()
@@ -231,7 +237,10 @@ class ExperimentsMixin(StoreMixin):
         with self._database.write() as connection:
             lock_experiment(connection, experiment_id)
             _end_runs_with_lease(connection, experiment_id, self._database.clock)
-            connection.execute(held.where(_c.state.in_(ENDINGS)).values(state=State.CANCELED, end_time=utc_now()))
+            asked = held.where(_c.state.in_(ENDINGS))
+            if connection.execute(asked.values(end_time=utc_now())).rowcount:
+                announce_state(connection, experiment_id, State.CANCELED)
+                connection.execute(asked.values(state=State.CANCELED))
             connection.execute(held.values(lease_holder=None, lease_expires=None))
 
 

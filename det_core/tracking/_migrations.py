@@ -259,6 +259,39 @@ def _parents_of_tokens(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE access_tokens ADD COLUMN parent_id BIGINT"))
 
 
+def _webhooks_and_counts(connection: Connection) -> None:
+    types = _TYPES[connection.dialect.name]
+    for statement in (
+        f"""
+        CREATE TABLE webhooks (
+            id {types["counted"]},
+            name TEXT NOT NULL UNIQUE,
+            url TEXT NOT NULL,
+            "key" TEXT NOT NULL,
+            format VARCHAR(32) NOT NULL,
+            states TEXT NOT NULL,
+            private BOOLEAN NOT NULL,
+            creation_time {types["time"]} NOT NULL,
+            error TEXT NOT NULL
+        )
+        """,
+        f"""
+        CREATE TABLE deliveries (
+            id {types["counted"]},
+            webhook_id {types["ref"]} NOT NULL REFERENCES webhooks (id),
+            event TEXT NOT NULL,
+            time {types["time"]} NOT NULL,
+            attempts BIGINT NOT NULL,
+            next_attempt {types["number"]} NOT NULL
+        )
+        """,
+        "CREATE INDEX deliveries_of_webhook ON deliveries (webhook_id, id)",
+        "CREATE INDEX experiments_by_state ON experiments (state)",
+        "CREATE INDEX trials_by_state ON trials (state)",
+    ):
+        connection.execute(text(statement))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
@@ -269,6 +302,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _answered_calls,
     _sizes_ends_of_runs_and_accounts,
     _parents_of_tokens,
+    _webhooks_and_counts,
 ]
 """Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
 

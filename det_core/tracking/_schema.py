@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from det_core.errors import StoreCorrupt
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.records import CheckpointState, State
+from det_core.interfaces.webhook_records import WebhookFormat
 from det_core.package_commands import package_command
 from det_core.tracking._column_types import (
     Json,
@@ -339,6 +340,33 @@ access_tokens = sa.Table(
     sqlite_autoincrement=True,
 )
 
+webhooks = sa.Table(
+    "webhooks",
+    tables,
+    _id(),
+    sa.Column("name", PlainText, nullable=False, unique=True),
+    _text("url"),
+    _text("key"),
+    _enum("format", WebhookFormat),
+    _json("states"),
+    _flag("private"),
+    sa.Column("creation_time", UtcTime, nullable=False),
+    _message("error"),
+    sqlite_autoincrement=True,
+)
+
+deliveries = sa.Table(
+    "deliveries",
+    tables,
+    _id(),
+    _ref("webhooks"),
+    _json("event"),
+    sa.Column("time", UtcTime, nullable=False),
+    _count("attempts"),
+    sa.Column("next_attempt", sa.Double, nullable=False),
+    sqlite_autoincrement=True,
+)
+
 actions = sa.Table(
     "actions",
     tables,
@@ -352,10 +380,13 @@ actions = sa.Table(
 )
 
 sa.Index("model_versions_of_checkpoint", model_versions.c.checkpoint_uuid)
+sa.Index("experiments_by_state", experiments.c.state)
+sa.Index("trials_by_state", trials.c.state)
 sa.Index("trials_of_request", trials.c.experiment_id, trials.c.request_id)
 sa.Index("checkpoints_of_trial", checkpoints.c.trial_id, checkpoints.c.state, checkpoints.c.size)
 sa.Index("access_tokens_of_user", access_tokens.c.user_id)
 sa.Index("access_tokens_by_expiry", access_tokens.c.expires)
+sa.Index("deliveries_of_webhook", deliveries.c.webhook_id, deliveries.c.id)
 sa.Index("logs_of_trial", logs.c.trial_id, logs.c.id)
 sa.Index("system_metrics_of_trial", system_metrics.c.trial_id, system_metrics.c.id)
 

@@ -28,6 +28,7 @@ from det_core.tracking._searcher_operations import SearcherOperationsMixin
 from det_core.tracking._system_metrics import SystemMetricsMixin
 from det_core.tracking._trial_sources import TrialSourcesMixin
 from det_core.tracking._trials import TrialsMixin
+from det_core.tracking._webhooks import WebhooksMixin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,7 @@ class SqlTrackingStore(
     LogsMixin,
     ChangesMixin,
     AccountsMixin,
+    WebhooksMixin,
     ServerStore,
 ):
     """Tracking store in one SQL database. Open it with `det_core.tracking.open_store`.

@@ -17,11 +17,17 @@ from det_testing.small_disk import fill_disk, remount_read_only, small_disk
 from det_core.errors import DetError, DiskError, ExperimentBusy, LaunchError, StaleRun, StoreBusy
 from det_core.interfaces.launcher import Exit, LaunchRequest
 from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
+from det_core.interfaces.secrets import Secret
+from det_core.interfaces.server_store import ServerStore
 from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.webhook_records import WebhookFormat
 from det_core.runner import ExperimentRunner, _experiment_runner
 from det_core.runner._restart_policy import LIMITS, Count
 from det_core.tracking._lease import Lease
+from det_core.tracking.secret_files import store_secrets
+from det_core.tracking.webhook_request import create_key
 
+from ..webhook_receiver import receiving
 from .conftest import Submit, install_plugin
 from .played_launcher import FAILURE, SUCCESS, PlayedLauncher, Step, run_ids, save_checkpoint
 
@@ -63,6 +69,16 @@ def test_a_completed_experiment_is_not_run_again(store: TrackingStore, new_exper
     assert (record.state, record.progress, record.error) == (State.COMPLETED, 1.0, None)
     assert store.lease_holder(experiment.id) is None
     assert played(record, LaunchError("never")) is State.COMPLETED
+
+
+def test_webhooks_are_called_before_the_runner_ends(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
+    assert isinstance(store, ServerStore)
+    with receiving() as receiver:
+        references = store_secrets([key := Secret(create_key())])
+        options = {"key": references[key], "format": WebhookFormat.DEFAULT, "private": True}
+        store.create_webhook("pager", url=receiver.url, states=[State.ACTIVE, State.ERROR], **options)
+        assert played(new_experiment(max_restarts=0), FAILURE) is State.ERROR
+        assert [body["condition"]["state"] for body in receiver.confirmed] == ["ACTIVE", "ERROR"]
 
 
 def test_a_runner_takes_over_what_was_changed_before_it_held_the_experiment(

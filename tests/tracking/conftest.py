@@ -47,7 +47,7 @@ CREATES_TABLES = ("test_database", "test_maintenance", "test_migrations", "test_
 """Modules whose tests need a database without tables, or change the tables."""
 
 
-NOT_FOR_CLIENTS = ("test_accounts",)
+NOT_FOR_CLIENTS = ("test_accounts", "test_webhooks")
 """Modules with tests of methods that no client may call."""
 NOT_REMOTE: Mapping[str, str] = {
     "test_a_clock_that_steps_under_a_lease_leaves_one_writer": "sets the clock of the database",
@@ -123,6 +123,18 @@ def store(backend: str, url: str) -> Iterator[TrackingStore]:
             address = stack.enter_context(served(Behaviour(opened, loses_each_answer_once=True)))
             opened = stack.enter_context(open_store(address))
         yield opened
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with a key and a certificate of 127.0.0.1 that it signs itself."""
+    file = tmp_path_factory.mktemp("tls") / "server.pem"
+    key = file.with_name("key.pem")
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=det", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(file)]
+    subprocess.run(["openssl", "req", *kind, *names], check=True, capture_output=True)
+    file.write_text(file.read_text() + key.read_text())
+    return file
 
 
 @pytest.fixture

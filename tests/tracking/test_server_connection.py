@@ -657,18 +657,6 @@ def test_a_start_that_was_refused_before_has_not_started_the_runner(behaviour: B
 # TLS
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a file with a key and a certificate of 127.0.0.1 that it signs itself."""
-    file = tmp_path_factory.mktemp("tls") / "server.pem"
-    key = file.with_name("key.pem")
-    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    names = ["-subj", "/CN=det", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(file)]
-    subprocess.run(["openssl", "req", *kind, *names], check=True, capture_output=True)
-    file.write_text(file.read_text() + key.read_text())
-    return file
-
-
 def test_certificates_are_verified(
     behaviour: Behaviour, certificate: Path, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:

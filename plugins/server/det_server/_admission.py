@@ -36,6 +36,8 @@ _API_LOGIN = ("/api/login", "POST")
 """Path and method that check passwords and links themselves."""
 _OPEN_FILES = "/static/"
 """Path of what the login page needs."""
+_METRICS = "/metrics"
+"""Path that a program reads, which a page for logins would not help."""
 _FOR_RUNS = ("/api/store/", "/api/info")
 """Paths that the workers of a run may use."""
 
@@ -192,6 +194,8 @@ class Admission:
 
     def _send_to_login(self, scope: Scope, headers: Headers) -> Response:
         path, query = scope["path"], scope["query_string"]
+        if path == _METRICS:
+            raise RefusedError(401, self._how_to_log_in(), {"www-authenticate": "Bearer"})
         if scope["method"] in _READING and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return _credentials.repeat_request(path, query)
         if self._site.has_users and scope["method"] in _READING and headers.get("sec-fetch-mode") in (None, "navigate"):

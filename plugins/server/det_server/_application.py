@@ -37,7 +37,7 @@ from det_server._site import Site, site_of
 from det_server._threads import Threads
 from det_server.api import Deletions
 
-_DATA = (API, "/data/", "/live")
+_DATA = (API, "/data/", "/live", "/metrics")
 """Beginnings of the paths that scripts and programs read, whose errors are JSON."""
 _STATUS = {
     RecordNotFound: 404,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from det_core.errors import DetError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.server_store import ServerStore
+from det_core.tracking.webhook_delivery import deliver_webhooks
 from det_server._access import Access, AccountAccess, LocalAccess
 from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, host_in_url, is_loopback
 from det_server._listener import BoundedListener
@@ -68,7 +69,8 @@ def run_server(options: ServerOptions) -> int:
     hosts = list_allowed_hosts(options)
     with open_own_store(options.store) as store, _listen(options) as listener:
         access = _choose_access(options, store)
-        _serve(options, store, access, hosts, listener)
+        with deliver_webhooks(store):
+            _serve(options, store, access, hosts, listener)
     return 0
 
 

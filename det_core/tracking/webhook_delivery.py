@@ -1,0 +1,89 @@
+"""Delivery of events to webhooks, by a thread of a server or of a runner."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from det_core.errors import DetError
+from det_core.interfaces.server_store import ServerStore
+from det_core.tracking._column_types import utc_now
+from det_core.tracking.secret_files import find_missing_secrets
+
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+    from det_core.interfaces.webhook_records import Delivery
+
+_log = logging.getLogger("det.webhooks")
+
+_EVERY_SECONDS = 5.0
+_STOP_SECONDS = 10.0
+"""Maximum time that the end of a process waits for the last deliveries. Another process makes those that are left."""
+_FIRST_PAUSE = 5.0
+"""Seconds until the second attempt. Each later pause is twice as long, up to `_LONGEST_PAUSE`."""
+_LONGEST_PAUSE = 300.0
+_GIVE_UP_AFTER = timedelta(days=3)
+
+
+@contextmanager
+def deliver_webhooks(store: TrackingStore, *, every: float = _EVERY_SECONDS) -> Iterator[None]:
+    """Deliver events to webhooks in a thread until the block ends, and try once more what is due then.
+
+    Several processes may do this at once. Each event arrives at least once, and as a rule exactly once.
+
+    Args:
+        store: the tracking store. That of a server or a runner elsewhere delivers its events itself.
+        every: seconds between two looks for events.
+    """
+    if not isinstance(store, ServerStore):
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_deliver_until, args=(store, ended, every), name="det-webhooks", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_STOP_SECONDS)
+
+
+def _deliver_until(store: ServerStore, ended: threading.Event, every: float) -> None:
+    last = False
+    while True:
+        try:
+            _deliver_due(store)
+        except Exception:  # noqa: BLE001  (the next attempt may succeed)
+            _log.exception("events of webhooks could not be delivered")
+        if last:
+            return
+        last = ended.wait(every)
+
+
+def _deliver_due(store: ServerStore) -> None:
+    """Deliver the events that are due, of the webhooks whose secrets are on this host."""
+    able = [one.id for one in store.webhooks() if one.waiting and not find_missing_secrets([one.url, one.key])]
+    while able and (delivery := store.claim_delivery(able)):
+        _attempt(store, delivery)
+
+
+def _attempt(store: ServerStore, delivery: Delivery) -> None:
+    from det_core.tracking.webhook_request import send_event  # HTTP and TLS, which most processes do not need
+
+    name = delivery.webhook.name
+    try:
+        send_event(delivery.webhook, delivery.event)
+    except DetError as error:
+        if utc_now() - delivery.time > _GIVE_UP_AFTER:
+            _log.warning("webhook %s: gave up the event %s: %s", name, delivery.event["event_id"], error)
+            store.confirm_delivery(delivery, error=str(error))
+            return
+        pause = min(_FIRST_PAUSE * 2.0 ** min(delivery.attempts - 1, 10), _LONGEST_PAUSE)
+        _log.info("webhook %s: attempt %d failed: %s", name, delivery.attempts, error)
+        store.postpone_deliveries(delivery, seconds=pause, error=str(error))
+    else:
+        store.confirm_delivery(delivery)
