@@ -67,9 +67,9 @@ class Categorical(_Fixed):
     """Values to choose from, of any JSON types, at least one. Mappings may contain further hyperparameters, which only
     trials with this item have: mappings with ``type: double`` and ``minval``, and so on."""
 
-    def sample(self, rng: random.Random) -> Any:
-        """Return a random item, which may contain further hyperparameters."""
-        return rng.choice(self.vals)
+    def sample(self, rng: random.Random) -> int:
+        """Return the index of a random item."""
+        return rng.randrange(len(self.vals))
 
 
 class _Range(Block):
@@ -325,14 +325,14 @@ def choose_hyperparameters(
     Args:
         hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
         choose: function of the path and the definition of a hyperparameter that returns its value. For a categorical it
-            returns an item of ``vals``, whose own hyperparameters are chosen next. The path has the names of the nested
-            mappings, and the index of each such item. Calls are in the order of the names.
+            returns the index of an item of ``vals``, whose own hyperparameters are chosen next. The path has the names
+            of the nested mappings, and the index of each such item. Calls are in the order of the names.
     """
 
     def fill(choice: Any, path: Path) -> Any:
         if isinstance(choice, Categorical):
-            option = choose(path, choice)
-            return fill(option, (*path, choice.vals.index(option)))
+            index = choose(path, choice)
+            return fill(choice.vals[index], (*path, index))
         if isinstance(choice, Block):
             return choose(path, choice)
         return fill_all(choice, path) if contains_choices(choice) else choice
@@ -346,7 +346,9 @@ def choose_hyperparameters(
 
 
 def match_hyperparameters(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[Path, Any]:
-    """Return what was chosen for each hyperparameter of a trial, the inverse of `choose_hyperparameters`.
+    """Return the value of each hyperparameter of a trial by its path, the inverse of `choose_hyperparameters`.
+
+    The value of a categorical is the index of its item.
 
     Args:
         hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
@@ -366,7 +368,7 @@ def _match(choice: Any, value: Any, path: Path) -> dict[Path, Any] | None:
         for index, option in enumerate(choice.vals):
             found = _match(option, value, (*path, index))
             if found is not None:
-                return {path: option, **found}
+                return {path: index, **found}
         return None
     if isinstance(choice, Block):
         return {path: value} if choice.fits(value) else None
