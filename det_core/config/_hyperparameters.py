@@ -317,9 +317,7 @@ def sample_hyperparameters(hyperparameters: Mapping[str, Any], rng: random.Rando
     return choose_hyperparameters(hyperparameters, lambda _, choice: choice.sample(rng))
 
 
-def choose_hyperparameters(
-    hyperparameters: Mapping[str, Any], choose: Callable[[Path, Any], Any]
-) -> dict[str, Any]:
+def choose_hyperparameters(hyperparameters: Mapping[str, Any], choose: Callable[[Path, Any], Any]) -> dict[str, Any]:
     """Return the values of a trial, each of which a function chooses.
 
     Args:

@@ -52,7 +52,9 @@ class SamplerConfig(Block):
 class OptunaConfig(_RungsConfig):  # type: ignore[misc]
     """Options of a search whose trials a sampler of Optuna proposes, and the rungs of adaptive_asha stop."""
 
-    sampler: SamplerConfig = Field(default_factory=SamplerConfig, examples=[{"name": "TPESampler", "n_startup_trials": 20}])
+    sampler: SamplerConfig = Field(
+        default_factory=SamplerConfig, examples=[{"name": "TPESampler", "n_startup_trials": 20}]
+    )
     """Sampler that proposes the hyperparameters of new trials."""
     stop_once: Literal[True] = True
     """A trial always ends at the first rung where it is not among the best, because samplers learn from ended trials."""
