@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
@@ -20,6 +21,10 @@ RUNGS = "adaptive_asha"
 _RungsConfig: Any = plugin_registry().config_model(plugin_registry().find("search_method", RUNGS))
 
 
+_NOT_USABLE = ("BaseSampler", "BaseGASampler", "PartialFixedSampler", "BruteForceSampler", "GridSampler")
+"""Classes that no config can make, and samplers that stop the study themselves after their last point."""
+
+
 class SamplerConfig(Block):
     """Sampler of Optuna."""
 
@@ -28,13 +33,26 @@ class SamplerConfig(Block):
     name: str = Field(default="TPESampler", examples=["GPSampler"])
     """Class in ``optuna.samplers``. The other keys are its keyword arguments, with Optuna's own defaults."""
 
+    @field_validator("name")
+    @classmethod
+    def _is_usable(cls, name: str) -> str:
+        from optuna import samplers
+
+        usable = sorted(one for one in samplers.__all__ if one.endswith("Sampler") and one not in _NOT_USABLE)
+        if name not in usable:
+            message = "expected one of {usable}; to try all points of a grid, use the searcher grid"
+            raise PydanticCustomError("sampler", message, {"usable": ", ".join(usable)})
+        return name
+
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:
-        try:
-            self.new_sampler(0)
-        except Exception as error:  # the sampler checks its arguments in its own ways
-            problem = {"name": self.name, "error": f"{type(error).__name__}: {error}"}
-            raise PydanticCustomError("sampler", "optuna.samplers.{name} cannot be made: {error}", problem) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the search repeats them
+            try:
+                self.new_sampler(0)
+            except Exception as error:  # noqa: BLE001  (each sampler checks its arguments in its own ways)
+                message = "{name} cannot be made: {reason}"
+                raise PydanticCustomError("sampler", message, {"name": self.name, "reason": str(error)}) from None
         return self
 
     def new_sampler(self, seed: int) -> BaseSampler:
@@ -57,4 +75,4 @@ class OptunaConfig(_RungsConfig):  # type: ignore[misc]
     )
     """Sampler that proposes the hyperparameters of new trials."""
     stop_once: Literal[True] = True
-    """A trial always ends at the first rung where it is not among the best, because samplers learn from ended trials."""
+    """A trial ends at the first rung where it is not among the best, because samplers learn from ended trials."""
