@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -23,6 +24,8 @@ _RungsConfig: Any = plugin_registry().config_model(plugin_registry().find("searc
 
 _NOT_USABLE = ("BaseSampler", "BaseGASampler", "PartialFixedSampler", "BruteForceSampler", "GridSampler")
 """Classes that no config can make, and samplers that stop the study themselves after their last point."""
+_NEEDED = {"CmaEsSampler": ("cmaes",), "GPSampler": ("scipy", "torch"), "QMCSampler": ("scipy",)}
+"""Libraries of which Optuna notices only after some trials that they are missing."""
 
 
 class SamplerConfig(Block):
@@ -42,6 +45,9 @@ class SamplerConfig(Block):
         if name not in usable:
             message = "expected one of {usable}; to try all points of a grid, use the searcher grid"
             raise PydanticCustomError("sampler", message, {"usable": ", ".join(usable)})
+        if missing := " ".join(one for one in _NEEDED.get(name, ()) if find_spec(one) is None):
+            message = "{name} needs other libraries; install them with `pip install {missing}`"
+            raise PydanticCustomError("sampler", message, {"name": name, "missing": missing})
         return name
 
     @model_validator(mode="after")

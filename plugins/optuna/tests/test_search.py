@@ -91,6 +91,7 @@ SAMPLERS: list[dict[str, Any]] = [
     {"name": "NSGAIISampler", "population_size": 4},
     {"name": "RandomSampler", "seed": 3},
     {"name": "QMCSampler", "scramble": True},
+    {"name": "CmaEsSampler", "n_startup_trials": 1, "popsize": 4, "consider_pruned_trials": True},
 ]
 
 
@@ -157,6 +158,12 @@ def test_a_sampler_that_cannot_be_made_is_refused_with_the_config(sampler: Any, 
     with pytest.raises(ConfigError) as caught:
         parse_config(config(sampler=sampler))
     assert "searcher.sampler" in str(caught.value) and words in str(caught.value)
+
+
+def test_a_sampler_whose_library_is_missing_is_refused_with_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_optuna._config.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"searcher\.sampler\.name: .*`pip install scipy torch`"):
+        parse_config(config(sampler={"name": "GPSampler"}))
 
 
 def test_a_study_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
