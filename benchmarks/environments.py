@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {
     "original": ("determined==0.38.1", "setuptools<81"),  # it imports pkg_resources
     "ray": ("torch==2.13.0", "scikit-learn>=1.3", "ray[tune]>=2.40,<3"),
-    "search": ("-e", str(ROOT), "onnxruntime>=1.20,<2", "optuna>=4,<5"),
+    "search": ("-e", str(ROOT), "-e", str(ROOT / "plugins" / "optuna"), "onnxruntime>=1.20,<2", "optuna>=5,<6"),
     "stores": ("awscli>=1.40,<2", "obstore>=0.8"),
     "trainers": (
         "torch==2.13.0",

@@ -1,11 +1,12 @@
 """Quality and speed of search methods, measured without training.
 
 For quality, the LCBench surrogate of YAHPO Gym (github.com/slds-lmu/yahpo_data) predicts the accuracy and the time of
-every epoch. 8 workers run in simulated time, on 6 tasks with 3 seeds each. R is the time of a typical full training of
+every epoch. 8 workers run in simulated time, on 6 tasks with 10 seeds each. R is the time of a typical full training of
 the task. The regret of a method is the difference between its accuracy and the best accuracy that any method found on
 the task. It is measured after 1, 4 and 8 R. The other figure is the time at which a method first has the accuracy that
 random search has after 8 R. det's methods are compared with Optuna's TPE, alone and with its Hyperband pruner, which
-gets a report after every epoch.
+gets a report after every epoch. The last table has the difference of each method's regret to that of TPE with Hyperband
+on the same task and with the same seed.
 
     python benchmarks/search.py [DIRECTORY]    with the surrogate's files in it or below; default: $LCBENCH
 """
@@ -35,7 +36,7 @@ from det_core.search.method_selection import open_search_method
 from det_core.search.simulation import SimulatedOutcome, simulate_search
 
 TASKS = ("3945", "126026", "167168", "168868", "189873", "189906")
-SEEDS = 3
+SEEDS = 10
 """Number of seeds for each task. No two runs begin with the same trials."""
 WORKERS = 8
 EPOCHS = 52
@@ -71,7 +72,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "async_halving, stop_once": {"name": "async_halving", "num_rungs": 4, "stop_once": True, **HALVING},
     **{f"adaptive_asha, {mode}": {"name": "adaptive_asha", "mode": mode, **HALVING} for mode in
        ("standard", "aggressive", "conservative")},
+    "optuna": {"name": "optuna", **HALVING},
 }  # fmt: skip
+BASELINE = "Optuna TPE + Hyperband"
+"""Method whose regret is subtracted from that of the others."""
+RESAMPLES = 10_000
+"""Number of bootstrap samples of each interval."""
 
 Curve = tuple[list[float], list[float]]
 """Accuracy in percent after each epoch, and seconds until then."""
@@ -218,7 +224,7 @@ def quality(directory: Path) -> None:
         name: partial(det, searcher) for name, searcher in METHODS.items()
     }
     contenders["Optuna TPE"] = partial(optuna, prunes=False)
-    contenders["Optuna TPE + Hyperband"] = partial(optuna, prunes=True)
+    contenders[BASELINE] = partial(optuna, prunes=True)
     times: dict[str, list[float]] = {name: [] for name in contenders}
     regrets: dict[str, dict[int, list[float]]] = {name: {after: [] for after in CHECKED} for name in contenders}
     for number, task in enumerate(TASKS):
@@ -236,6 +242,7 @@ def quality(directory: Path) -> None:
                 for after in CHECKED:
                     regrets[name][after].append(optimum - best(found, after * full))
     _report(times, regrets)
+    _report_differences(regrets)
 
 
 def _report(times: Mapping[str, list[float]], regrets: Mapping[str, Mapping[int, list[float]]]) -> None:
@@ -251,6 +258,24 @@ def _report(times: Mapping[str, list[float]], regrets: Mapping[str, Mapping[int,
         print(f"{name:29}{medians}{low:12.2f}{middle:9.2f}{high:9.2f}{faster:13.1f}x{verdict}")
     runs = len(TASKS) * SEEDS
     print(f"inf: not within {LIMIT} R; {runs} runs each; regret: difference to the best accuracy on the task")
+
+
+def _report_differences(regrets: Mapping[str, Mapping[int, list[float]]]) -> None:
+    print(f"\n{'':29}  mean of regret minus that of {BASELINE}, with its 95 % interval, after")
+    print(f"{'':29}" + "".join(f"{f'{after} R':>26}" for after in CHECKED))
+    for name, of_name in regrets.items():
+        if name != BASELINE:
+            cells = [_difference(of_name[after], regrets[BASELINE][after]) for after in CHECKED]
+            print(f"{name:29}" + "".join(f"{cell:>26}" for cell in cells))
+
+
+def _difference(regrets: list[float], baseline: list[float]) -> str:
+    """Return the mean of paired differences with its 95 % bootstrap interval."""
+    differences, rng = [one - other for one, other in zip(regrets, baseline, strict=True)], random.Random(0)
+    means = sorted(statistics.fmean(rng.choices(differences, k=len(differences))) for _ in range(RESAMPLES))
+    low, high = (means[round(part * (RESAMPLES - 1))] for part in (0.025, 0.975))
+    verdict = " WORSE" if low > 0 else ""
+    return f"{statistics.fmean(differences):.2f} [{low:.2f}, {high:.2f}]{verdict}"
 
 
 def scale() -> None:

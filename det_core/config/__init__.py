@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from det_core.config._grid import grid_axes as grid_axes
     from det_core.config._grid import grid_points as grid_points
     from det_core.config._hyperparameters import Hyperparameter as Hyperparameter
+    from det_core.config._hyperparameters import choose_hyperparameters as choose_hyperparameters
     from det_core.config._hyperparameters import explore_hyperparameters as explore_hyperparameters
+    from det_core.config._hyperparameters import match_hyperparameters as match_hyperparameters
     from det_core.config._hyperparameters import sample_hyperparameters as sample_hyperparameters
     from det_core.config._json_schema import config_schema as config_schema
     from det_core.config._length import Length as Length
@@ -62,6 +64,7 @@ _EXPORTS = {
     "SearcherConfig": "det_core.config._plugin_blocks",
     "Secret": "det_core.interfaces.secrets",
     "Unit": "det_core.config._length",
+    "choose_hyperparameters": "det_core.config._hyperparameters",
     "config_schema": "det_core.config._json_schema",
     "explain_block": "det_core.config._validation_errors",
     "explore_hyperparameters": "det_core.config._hyperparameters",
@@ -71,6 +74,7 @@ _EXPORTS = {
     "iter_texts": "det_core.interfaces.secrets",
     "load_config": "det_core.config._parse",
     "map_text": "det_core.interfaces.secrets",
+    "match_hyperparameters": "det_core.config._hyperparameters",
     "note_changes": "det_core.config._assignments",
     "parse_assignments": "det_core.config._assignments",
     "parse_config": "det_core.config._parse",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
-from det_core.config._hyperparameters import space_of
-
-_Path = tuple[str, ...]
+from det_core.config._hyperparameters import Categorical, contains_choices, space_of
 
 
 def grid_points(hyperparameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -25,17 +25,13 @@ def grid_points(hyperparameters: Mapping[str, Any]) -> list[dict[str, Any]]:
     Raises:
         pydantic_core.PydanticCustomError: a range has no ``count``. The message names the hyperparameter.
     """
-    space = space_of(hyperparameters)
-    axes = dict(_axes(space))
-    order = sorted(axes)
-    return [
-        _place(space, dict(zip(order, chosen, strict=True)))
-        for chosen in itertools.product(*(axes[path] for path in order))
-    ]
+    return _combinations(space_of(hyperparameters), "")
 
 
 def grid_axes(hyperparameters: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of points of each hyperparameter. Nested hyperparameters have dotted names.
+
+    Those within an item of a categorical belong to the categorical, whose points are all combinations of them.
 
     Args:
         hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
@@ -43,27 +39,51 @@ def grid_axes(hyperparameters: Mapping[str, Any]) -> dict[str, int]:
     Raises:
         pydantic_core.PydanticCustomError: a range has no ``count``. The message names the hyperparameter.
     """
-    return {".".join(path): len(points) for path, points in _axes(space_of(hyperparameters))}
+    return _axes(space_of(hyperparameters), "")
 
 
-def _axes(space: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, Sequence[Any]]]:
-    """Yield the path and the distinct points of each hyperparameter."""
+def _axes(space: Mapping[str, Any], prefix: str) -> dict[str, int]:
+    axes: dict[str, int] = {}
     for name, choice in space.items():
-        if isinstance(choice, Mapping):
-            yield from _axes(choice, (*path, name))
-            continue
-        try:
-            points = choice.points()
-        except PydanticCustomError as error:
-            where = ".".join((*path, name))
-            problem = {"where": where, "why": error.message()}
-            raise PydanticCustomError("grid", "hyperparameters.{where}: {why}", problem) from None
-        yield (*path, name), list({json.dumps(point, sort_keys=True): point for point in points}.values())
+        nested = isinstance(choice, Mapping)
+        axes |= _axes(choice, f"{prefix}{name}.") if nested else {prefix + name: _count(choice, prefix + name)}
+    return axes
 
 
-def _place(space: Mapping[str, Any], chosen: Mapping[_Path, Any], path: _Path = ()) -> dict[str, Any]:
-    """Return a mapping of the same nested form as ``space``, with the chosen value of each hyperparameter."""
-    return {
-        name: _place(choice, chosen, (*path, name)) if isinstance(choice, Mapping) else chosen[(*path, name)]
-        for name, choice in space.items()
-    }
+def _count(choice: Any, name: str) -> int:
+    """Return the number of points without making them, because there may be far too many."""
+    if contains_choices(choice):
+        return math.prod(_count(part, f"{name}.{key}") for key, part in choice.items())
+    if isinstance(choice, Categorical):
+        return sum(_count(option, name) for option in _distinct(choice.vals))
+    return len(_leaf_points(choice, name))
+
+
+def _points(choice: Any, name: str) -> Sequence[Any]:
+    if contains_choices(choice):
+        return _combinations(choice, f"{name}.")
+    if isinstance(choice, Categorical):
+        return [point for option in _distinct(choice.vals) for point in _points(option, name)]
+    return _leaf_points(choice, name)
+
+
+def _combinations(space: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
+    order = sorted(space)
+    axes = [_points(space[name], prefix + name) for name in order]
+    chosen = (dict(zip(order, point, strict=True)) for point in itertools.product(*axes))
+    return [{name: point[name] for name in space} for point in chosen]
+
+
+def _leaf_points(choice: Any, name: str) -> Sequence[Any]:
+    """Return the points of a range or a constant, or a plain value itself."""
+    if not isinstance(choice, BaseModel):
+        return [choice]
+    try:
+        return _distinct(choice.points())
+    except PydanticCustomError as error:
+        problem = {"where": name, "why": error.message()}
+        raise PydanticCustomError("grid", "hyperparameters.{where}: {why}", problem) from None
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list({json.dumps(one, sort_keys=True, default=BaseModel.model_dump): one for one in values}.values())

@@ -6,7 +6,7 @@ import math
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -53,22 +53,23 @@ class Const(_Fixed):
         """Return the value as the only point of a grid."""
         return (self.val,)
 
+    def fits(self, value: Any) -> bool:
+        """Return whether a trial may have the value."""
+        return bool(value == self.val)
+
 
 class Categorical(_Fixed):
     """Choice among the items of ``vals``, all equally likely."""
 
     type: Literal["categorical"]
     """Kind of the hyperparameter."""
-    vals: Annotated[tuple[Any, ...], Field(min_length=1)] = Field(examples=[["relu", "tanh"]])
-    """Values to choose from, of any JSON types, at least one."""
+    vals: Annotated[tuple[Option, ...], Field(min_length=1)] = Field(examples=[["relu", "tanh"]])
+    """Values to choose from, of any JSON types, at least one. Mappings may contain further hyperparameters, which only
+    trials with this item have: mappings with ``type: double`` and ``minval``, and so on."""
 
-    def sample(self, rng: random.Random) -> Any:
-        """Return a random item."""
-        return rng.choice(self.vals)
-
-    def points(self) -> Sequence[Any]:
-        """Return all items as the points of a grid."""
-        return self.vals
+    def sample(self, rng: random.Random) -> int:
+        """Return the index of a random item."""
+        return rng.randrange(len(self.vals))
 
 
 class _Range(Block):
@@ -92,6 +93,22 @@ class _Range(Block):
         if math.isinf(maxval - minval):
             raise PydanticCustomError("range", "expected maxval - minval to be a number, but it is more than 1.7e308")
         return maxval
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Least and greatest value of a trial."""
+        return self.minval, self.maxval
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a trial may have the value, apart from rounding."""
+        low, high = self.limits
+        slack = 1e-9 * max(abs(low), abs(high))
+        return type(value) in (int, float) and low - slack <= value <= high + slack
+
+    def scale(self, value: float, factor: float) -> float:
+        """Return the product, clipped to the limits."""
+        low, high = self.limits
+        return min(max(value * factor, low), high)
 
     def _spread(self, count: int) -> Sequence[float]:
         """Return ``count`` evenly spaced numbers from minval to maxval. A single number is their midpoint."""
@@ -143,10 +160,6 @@ class Double(_Range):
         """Return a random number of the range."""
         return rng.uniform(self.minval, self.maxval)
 
-    def scale(self, value: float, factor: float) -> float:
-        """Return the product, clipped to the range."""
-        return min(max(value * factor, self.minval), self.maxval)
-
     def points(self) -> Sequence[float]:
         """Return ``count`` evenly spaced numbers.
 
@@ -186,10 +199,10 @@ class Log(_Range):
         """Return ``base`` to the power of a random exponent."""
         return float(self.base ** rng.uniform(self.minval, self.maxval))
 
-    def scale(self, value: float, factor: float) -> float:
-        """Return the product, clipped to the range of the powers."""
+    @property
+    def limits(self) -> tuple[float, float]:
         low, high = sorted((float(self.base**self.minval), float(self.base**self.maxval)))
-        return min(max(value * factor, low), high)
+        return low, high
 
     def points(self) -> Sequence[float]:
         """Return powers of ``base`` with ``count`` evenly spaced exponents.
@@ -220,12 +233,33 @@ def _divide(number: int, by: int) -> int:
 
 
 Choice = Const | Categorical | Int | Double | Log
+Path = tuple[str | int, ...]
+"""Names that lead to a hyperparameter, and the index of the item of each categorical that contains it."""
+
+_KINDS = ("const", "categorical", "int", "double", "log")
+_DEFINING = {"val", "vals", "minval", "maxval"}
+"""Keys of which a mapping with one of these kinds as its ``type`` has at least one, if it is a definition."""
 
 
 def _form(value: Any) -> str:
     if isinstance(value, Mapping):
         return "choice" if "type" in value else "nested"
     return "choice" if isinstance(value, Block) else "literal"
+
+
+def _option_form(value: Any) -> str:
+    if isinstance(value, Block):
+        return "choice"
+    if not isinstance(value, Mapping):
+        return "value"
+    if value.get("type") in _KINDS and not _DEFINING.isdisjoint(value):
+        return "choice"
+    return "nested" if any(_option_form(part) != "value" for part in value.values()) else "value"
+
+
+def contains_choices(option: Any) -> bool:
+    """Return whether a hyperparameter or an item of a categorical is a mapping with hyperparameters in it."""
+    return _option_form(option) == "nested"
 
 
 def _constant(value: Any) -> Const:
@@ -247,6 +281,8 @@ _LITERAL = {"type": ["null", "boolean", "number", "string", "array"]}
 if TYPE_CHECKING:
     Hyperparameter = Choice | dict[str, Any]
     """Type of a hyperparameter, which is a choice, a nested mapping without the key ``type``, or a bare literal."""
+    Option = Any
+    """Type of an item of a categorical, which is a choice, a mapping that contains choices, or any other value."""
 else:
     Hyperparameter = TypeAliasType(
         "Hyperparameter",
@@ -257,7 +293,17 @@ else:
             Discriminator(_form),
         ],
     )
+    Option = TypeAliasType(
+        "Option",
+        Annotated[
+            Annotated[Choice, Field(discriminator="type"), Tag("choice")]
+            | Annotated[dict[HyperparameterName, "Option"], Tag("nested")]
+            | Annotated[Any, Tag("value")],
+            Discriminator(_option_form),
+        ],
+    )
 
+Categorical.model_rebuild()
 _ADAPTER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[HyperparameterName, Hyperparameter])
 
 
@@ -268,7 +314,68 @@ def sample_hyperparameters(hyperparameters: Mapping[str, Any], rng: random.Rando
         hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
         rng: random number generator. The same state gives the same values.
     """
-    return _sample(space_of(hyperparameters), rng)
+    return choose_hyperparameters(hyperparameters, lambda _, choice: choice.sample(rng))
+
+
+def choose_hyperparameters(hyperparameters: Mapping[str, Any], choose: Callable[[Path, Any], Any]) -> dict[str, Any]:
+    """Return the values of a trial, each of which a function chooses.
+
+    Args:
+        hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
+        choose: function of the path and the definition of a hyperparameter that returns its value. For a categorical it
+            returns the index of an item of ``vals``, whose own hyperparameters are chosen next. The path has the names
+            of the nested mappings, and the index of each such item. Calls are in the order of the names.
+    """
+
+    def fill(choice: Any, path: Path) -> Any:
+        if isinstance(choice, Categorical):
+            index = choose(path, choice)
+            return fill(choice.vals[index], (*path, index))
+        if isinstance(choice, Block):
+            return choose(path, choice)
+        return fill_all(choice, path) if contains_choices(choice) else choice
+
+    def fill_all(space: Mapping[str, Any], path: Path) -> dict[str, Any]:
+        # In order of name, because the order in which a database returns the keys must not change the trial.
+        chosen = {name: fill(space[name], (*path, name)) for name in sorted(space)}
+        return {name: chosen[name] for name in space}
+
+    return fill_all(space_of(hyperparameters), ())
+
+
+def match_hyperparameters(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[Path, Any]:
+    """Return the value of each hyperparameter of a trial by its path, the inverse of `choose_hyperparameters`.
+
+    The value of a categorical is the index of its item.
+
+    Args:
+        hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
+        values: values of the trial.
+
+    Raises:
+        ValueError: the values are not in the space.
+    """
+    found = _match(space_of(hyperparameters), values, ())
+    if found is None:
+        raise ValueError(f"expected values of the hyperparameters, got {values!r}")
+    return found
+
+
+def _match(choice: Any, value: Any, path: Path) -> dict[Path, Any] | None:
+    if isinstance(choice, Categorical):
+        for index, option in enumerate(choice.vals):
+            found = _match(option, value, (*path, index))
+            if found is not None:
+                return {path: index, **found}
+        return None
+    if isinstance(choice, Block):
+        return {path: value} if choice.fits(value) else None
+    if not contains_choices(choice):
+        return {} if choice == value else None
+    if not isinstance(value, Mapping) or choice.keys() != value.keys():
+        return None
+    parts = [_match(choice[name], value[name], (*path, name)) for name in choice]
+    return None if None in parts else {key: one for part in parts for key, one in part.items()}
 
 
 def space_of(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -278,8 +385,10 @@ def space_of(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def example_values(choice: Any) -> Sequence[Any]:
     """Return all values of a hyperparameter, or the lower limit if it is a range, or itself if it is nested."""
-    if isinstance(choice, Const | Categorical):
-        return choice.points()
+    if isinstance(choice, Categorical):
+        return [value for option in choice.vals for value in example_values(option)]
+    if isinstance(choice, Const):
+        return (choice.val,)
     if isinstance(choice, Log):
         return (float(choice.base**choice.minval),)
     return (choice.minval if isinstance(choice, _Range) else choice,)
@@ -293,20 +402,11 @@ def numeric_texts(hyperparameters: Mapping[str, Any], prefix: str = "") -> Itera
         prefix: beginning of the names.
     """
     for name, choice in hyperparameters.items():
-        if isinstance(choice, Mapping):
-            yield from numeric_texts(choice, f"{prefix}{name}.")
-        elif isinstance(choice, Const | Categorical):
-            texts = (one for one in choice.points() if isinstance(one, str))
-            yield from ((prefix + name, text) for text in texts if _NUMBER.fullmatch(text))
-
-
-def _sample(space: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
-    # Sampled in order of name, because the order in which a database returns the keys must not change the trial.
-    chosen = {
-        name: _sample(space[name], rng) if isinstance(space[name], Mapping) else space[name].sample(rng)
-        for name in sorted(space)
-    }
-    return {name: chosen[name] for name in space}
+        for value in example_values(choice):
+            if isinstance(value, Mapping):
+                yield from numeric_texts(value, f"{prefix}{name}.")
+            elif isinstance(value, str) and isinstance(choice, Const | Categorical) and _NUMBER.fullmatch(value):
+                yield prefix + name, value
 
 
 def explore_hyperparameters(
@@ -328,14 +428,11 @@ def explore_hyperparameters(
             ``1 + perturb_factor``, and clipped to their range.
     """
     factors = (1 - perturb_factor, 1 + perturb_factor)
+    before = match_hyperparameters(hyperparameters, chosen)
 
-    def explore(space: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        changed = {name: change(space[name], values[name]) for name in sorted(space)}
-        return {name: changed[name] for name in space}
+    def change(path: Path, choice: Any) -> Any:
+        if rng.random() < resample_probability or path not in before:
+            return choice.sample(rng)
+        return choice.scale(before[path], rng.choice(factors))
 
-    def change(choice: Any, value: Any) -> Any:
-        if isinstance(choice, Mapping):
-            return explore(choice, value)
-        return choice.sample(rng) if rng.random() < resample_probability else choice.scale(value, rng.choice(factors))
-
-    return explore(space_of(hyperparameters), chosen)
+    return choose_hyperparameters(hyperparameters, change)

@@ -10,6 +10,7 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
         "deepspeed": "det-deepspeed",
     },
     "storage": {"s3": "det-storage-s3", "gcs": "det-storage-gcs"},
+    "search_method": {"optuna": "det-optuna"},
     "launcher": {"slurm": "det-slurm", "ray": "det-ray"},
     "observer": {"mlflow": "det-mlflow"},
     "command": {"server": "det-server", "user": "det-server"},

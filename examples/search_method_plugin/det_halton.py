@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import PydanticCustomError
 
 import det_core
-from det_core.config import PositiveLength
+from det_core.config import PositiveLength, choose_hyperparameters
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
 from det_core.specs import SearchMethodSpec
 
@@ -82,9 +82,12 @@ class Halton(SearchMethod):
         return [Create(trial, place(self.space, iter(point))), Train(trial, self.config.max_length.value)]
 
 
-def count_ranges(space: Mapping[str, Any]) -> int:
-    choices = space.values()
-    return sum(count_ranges(one) if isinstance(one, Mapping) else one.type != "const" for one in choices)
+def count_ranges(choice: Any) -> int:
+    """Return the maximum number of ranges that a trial has."""
+    if isinstance(choice, Mapping):
+        return sum(map(count_ranges, choice.values()))
+    kind = getattr(choice, "type", "const")  # the items of a categorical are also values
+    return (kind != "const") + (max(map(count_ranges, choice.vals)) if kind == "categorical" else 0)
 
 
 def halton(number: int, prime: int) -> float:
@@ -99,11 +102,7 @@ def halton(number: int, prime: int) -> float:
 
 def place(space: Mapping[str, Any], point: Iterator[float]) -> dict[str, Any]:
     """Return the hyperparameters at a point, which has a coordinate from 0 to 1 for each range."""
-    hparams = {}
-    for name in sorted(space):
-        choice = space[name]
-        hparams[name] = place(choice, point) if isinstance(choice, Mapping) else value_at(choice, point)
-    return hparams
+    return choose_hyperparameters(space, lambda _, choice: value_at(choice, point))
 
 
 def value_at(choice: Any, point: Iterator[float]) -> Any:
@@ -111,7 +110,7 @@ def value_at(choice: Any, point: Iterator[float]) -> Any:
         return choice.val
     share = next(point)
     if choice.type == "categorical":
-        return choice.vals[int(share * len(choice.vals))]
+        return int(share * len(choice.vals))
     if choice.type == "int":
         return choice.minval + int(share * (choice.maxval - choice.minval + 1))
     number = choice.minval + share * (choice.maxval - choice.minval)

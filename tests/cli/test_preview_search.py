@@ -65,6 +65,18 @@ def test_a_grid_is_previewed(det: Det, config: Any) -> None:
     ]
 
 
+def test_conditional_hyperparameters_are_previewed(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [{"name": "sgd", "momentum": {"type": "double", "minval": 0, "maxval": 0.9}}, {"name": "adamw"}]
+    monkeypatch.setitem(HYPERPARAMETERS, "optimizer", {"type": "categorical", "vals": items})
+    path = config(name="random", max_trials=3)
+    assert det("preview-search", path).out.splitlines()[5:7] == [
+        "ONLY SOME TRIALS HAVE  VALUES            IF",
+        "optimizer.momentum     double, 0 to 0.9  optimizer is item 1",
+    ]
+    [found] = det("preview-search", path, "--json").json["conditional"]
+    assert found == {"name": "optimizer.momentum", "values": "double, 0 to 0.9", "if": "optimizer is item 1"}
+
+
 def test_a_command_trains_until_it_ends(det: Det, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("entrypoint: python train.py\nsearcher: {name: random, metric: loss, max_trials: 3}\n")

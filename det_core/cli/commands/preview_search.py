@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,8 @@ class SearchPreview:
     """Lines in which the search method describes the search."""
     grid: Mapping[str, int]
     """Number of points by hyperparameter. Empty unless the search is a grid."""
+    conditional: Sequence[Mapping[str, str]]
+    """Hyperparameters that only some trials have, each with its name, its values and the item of a categorical."""
     to_change: str
     """Options that change the amount of training. Empty for search methods of other distributions."""
 
@@ -104,8 +106,28 @@ def _preview(config: ExperimentConfig, directory: Path) -> SearchPreview:
         full_trainings=total / full if total and full else None,
         outline=outline,
         grid=grid_axes(config.hyperparameters) if block.name == "grid" else {},
+        conditional=list(_conditional_hyperparameters(config.hyperparameters)),
         to_change=_TO_CHANGE.get(block.name, ""),
     )
+
+
+def _conditional_hyperparameters(choice: Any, name: str = "", item: str = "") -> Iterator[dict[str, str]]:
+    """Yield what is defined within items of categoricals.
+
+    Args:
+        choice: a hyperparameter, a mapping with hyperparameters, or a plain value.
+        name: its name.
+        item: the item that contains it.
+    """
+    if isinstance(choice, Mapping):
+        for key, part in choice.items():
+            yield from _conditional_hyperparameters(part, f"{name}.{key}" if name else key, item)
+    kind = getattr(choice, "type", "const")
+    if item and kind != "const":
+        values = f"one of {len(choice.vals)}" if kind == "categorical" else "{:g} to {:g}".format(*choice.limits)
+        yield {"name": name, "values": f"{kind}, {values}", "if": item}
+    for number, option in enumerate(choice.vals if kind == "categorical" else (), 1):
+        yield from _conditional_hyperparameters(option, name, f"{name} is item {number}")
 
 
 def _random_training(config: ExperimentConfig) -> SimulateTraining:
@@ -126,6 +148,7 @@ def _text(preview: SearchPreview) -> str:
         (row["trials"], "until they end" if row["length"] is None else f"{row['length']} {unit}".rstrip())
         for row in preview.lengths
     ]
+    conditional = [tuple(row.values()) for row in preview.conditional]
     full = preview.full_trainings
     details = {
         "at once": format_count(preview.at_once, "trial"),
@@ -141,6 +164,7 @@ def _text(preview: SearchPreview) -> str:
             "",
             format_table(("trials", "train for"), rows),
             "",
+            *([format_table(("only some trials have", "values", "if"), conditional), ""] if conditional else ()),
             format_facts(details),
             "Simulated with random metrics; nothing was started.",
         )

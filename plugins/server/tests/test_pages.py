@@ -265,6 +265,28 @@ def test_trials_are_sorted_by_hyperparameters(seeded: tuple[Seeded, Client]) -> 
         )
 
 
+def test_hyperparameters_that_only_some_trials_have_are_shown(local: ServedSite) -> None:
+    decay = {"type": "log", "base": 10, "minval": -4, "maxval": -1}
+    items = [
+        {"name": "sgd", "decay": decay},
+        {"name": "adamw", "momentum": {"type": "double", "minval": 0, "maxval": 1}},
+    ]
+    space = {"optimizer": {"type": "categorical", "vals": items}}
+    experiment = local.store.create_experiment(
+        config={"name": "x", "searcher": {"metric": "loss"}, "hyperparameters": space}
+    ).id
+    for seed, optimizer in enumerate(({"name": "sgd", "decay": 0.01}, {"name": "adamw", "momentum": 0.875})):
+        local.store.create_trial(experiment, hparams={"optimizer": optimizer}, seed=seed)
+    data = local.owner.get(f"/data/experiments/{experiment}/trials").json
+    values = dict(zip(data["names"], zip(*(one["values"] for one in data["trials"]), strict=True), strict=True))
+    assert values["optimizer.decay"] in ((0.01, None), (None, 0.01))
+    scales = dict(zip(data["names"], data["scales"], strict=True))
+    assert scales == {"optimizer.name": "linear", "optimizer.decay": "log", "optimizer.momentum": "linear"}
+    for path in (f"/experiments/{experiment}?order=hp.optimizer.momentum", "/compare?trials=1,2"):
+        page = Page(local.owner.get(path).text)
+        assert "optimizer.momentum" in page.text and "0.875" in page.text and "None" not in page.text, path
+
+
 def test_code_is_shown_by_number_and_downloaded_unchanged(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
     assert client.get(f"/experiments/{ids.search}/code?file=../../../etc/passwd").status == 200

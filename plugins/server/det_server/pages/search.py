@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -60,9 +61,19 @@ def _plain(value: object) -> object:
 
 def _scale(space: Any, name: str) -> str:
     """Return ``log`` for hyperparameters that the config samples on a log scale."""
-    for part in name.split("."):
-        space = space.get(part, {}) if isinstance(space, dict) else {}
-    return "log" if isinstance(space, dict) and space.get("type") == "log" else "linear"
+    kinds = (one.get("type") for one in _definitions(space, name.split(".")) if isinstance(one, dict))
+    return "log" if "log" in kinds else "linear"
+
+
+def _definitions(space: Any, parts: Sequence[str]) -> Iterator[Any]:
+    """Yield what a config has at a dotted name, also within the items of categoricals."""
+    if isinstance(space, dict) and space.get("type") == "categorical":
+        for option in space.get("vals", ()):
+            yield from _definitions(option, parts)
+    elif not parts:
+        yield space
+    elif isinstance(space, dict):
+        yield from _definitions(space.get(parts[0]), parts[1:])
 
 
 ROUTES = [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from det_core.config import ExperimentConfig
+from det_core.config import Block, ExperimentConfig
 from det_core.interfaces.search_method import action_to_json
 from det_core.search.method_selection import normalize_searcher_metric
 from det_testing.search_method._search_method_suite import NewMethod, Play, SearchMethodSuite
@@ -81,7 +81,7 @@ class SearchActionTests(SearchMethodSuite):
 
 _FITS: Mapping[str, Callable[[Any, Any], bool]] = {
     "const": lambda choice, value: value == choice.val,
-    "categorical": lambda choice, value: value in choice.vals,
+    "categorical": lambda choice, value: any(not list(_misfits({"": one}, {"": value})) for one in choice.vals),
     "int": lambda choice, value: type(value) is int and choice.minval <= value <= choice.maxval,
     "double": lambda choice, value: _between(value, choice.minval, choice.maxval),
     "log": lambda choice, value: _between(value, *sorted((choice.base**choice.minval, choice.base**choice.maxval))),
@@ -99,7 +99,7 @@ def _misfits(space: Mapping[str, Any], values: Mapping[str, Any], prefix: str = 
     yield from (prefix + name for name in space.keys() ^ values.keys())
     for name in space.keys() & values.keys():
         choice, value = space[name], values[name]
-        if isinstance(choice, Mapping):
+        if isinstance(choice, Mapping) and isinstance(value, Mapping):
             yield from _misfits(choice, value, f"{prefix}{name}.")
-        elif not _FITS[choice.type](choice, value):
+        elif not (_FITS[choice.type](choice, value) if isinstance(choice, Block) else choice == value):
             yield f"{prefix}{name}"

@@ -32,6 +32,13 @@ class SearchMethodSuite(ComplianceSuite):
         "learning_rate": {"type": "log", "base": 10, "minval": -4, "maxval": 0, "count": 2},
         "layers": {"type": "int", "minval": 1, "maxval": 8, "count": 2},
         "optimizer": {"name": {"type": "categorical", "vals": ["sgd", "adam"]}, "nesterov": True},
+        "schedule": {
+            "type": "categorical",
+            "vals": [
+                "constant",
+                {"name": "step", "gamma": {"type": "double", "minval": 0.1, "maxval": 0.9, "count": 2}},
+            ],
+        },
         "dropout": {"type": "double", "minval": 0.1, "maxval": 0.5, "count": 2},
         "global_batch_size": 32,
     }
