@@ -44,6 +44,7 @@ BUDGETS = {
     "plugins/mlflow/tests": 12,
     "plugins/ray/tests": 20,
     "plugins/server/tests": 65,
+    "plugins/transformers/tests": 20,
     "plugins/compat/tests": 10,
 }
 """Maximum CPU seconds of each suite in ``make test``, including child processes.
