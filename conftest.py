@@ -46,6 +46,7 @@ BUDGETS = {
     "plugins/optuna/tests": 15,
     "plugins/ray/tests": 20,
     "plugins/server/tests": 65,
+    "plugins/transformers/tests": 20,
     "plugins/compat/tests": 10,
 }
 """Maximum CPU seconds of each suite in ``make test``, including child processes.
