@@ -44,6 +44,7 @@ BUDGETS = {
     "plugins/storage_gcs/tests": 10,
     "plugins/mlflow/tests": 12,
     "plugins/optuna/tests": 15,
+    "plugins/trackio/tests": 12,
     "plugins/ray/tests": 20,
     "plugins/server/tests": 65,
     "plugins/transformers/tests": 20,

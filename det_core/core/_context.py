@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,7 @@ from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 from det_core.core.event_stream import EventStream, describe_error, make_fetch_files
 from det_core.errors import InvalidHP
-from det_core.interfaces.records import Run, State
+from det_core.interfaces.records import MetricsReport, Run, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.owner_process import OwnerProcess
 from det_core.tracking import open_store
@@ -275,6 +275,7 @@ def init(
         config=trial.config,
         trial={"trial_id": run.trial_id, "run_id": run.run_id, "hparams": trial.hparams},
         fetch_files=make_fetch_files(lambda: storage_manager),
+        fetch_metrics=lambda: _surviving_metrics(store, run, trial.steps_completed),
         observed=distributed.rank == 0,
         waits_for_report=not (managed or config),
     )
@@ -338,6 +339,13 @@ def init(
         _limits_checkpoints=limits_checkpoints,
         _lease=lease,
     )
+
+
+def _surviving_metrics(store: TrackingStore, run: Run, steps_completed: int) -> Iterator[MetricsReport]:
+    """Yield the metrics of a run, and those of earlier runs of the trial that it does not report again."""
+    for report in store.metrics(run.trial_id):
+        if report.run_id == run.run_id or report.steps_completed <= steps_completed:
+            yield report
 
 
 def _open_run_store(info: ClusterInfo, trial: TrialInfo) -> TrackingStore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from det_core.interfaces.secrets import hide_secrets
 if TYPE_CHECKING:
     from det_core.core.observer_thread import ObserverThread
     from det_core.interfaces.observer import FetchFiles, Place
-    from det_core.interfaces.records import CheckpointRecord, State, TrialRecord
+    from det_core.interfaces.records import CheckpointRecord, MetricsReport, State, TrialRecord
     from det_core.interfaces.storage import StorageManager
     from det_core.interfaces.tracking import TrackingStore
 
@@ -44,6 +44,7 @@ class EventStream:
         config: its complete config as recorded, with references to secrets.
         trial: ``trial_id``, ``run_id`` and ``hparams`` of the only trial of this process, which is empty in a runner.
         fetch_files: function that copies stored files.
+        fetch_metrics: function that reads the metrics of the trial.
         observed: whether this process has observers.
         waits_for_report: whether starts and ends are held back until something is reported, because the scan for
             plugins would delay scripts that report nothing.
@@ -57,6 +58,7 @@ class EventStream:
         experiment_id: int,
         config: Mapping[str, Any],
         fetch_files: FetchFiles,
+        fetch_metrics: Callable[[], Iterable[MetricsReport]] = tuple,
         trial: Mapping[str, Any] | None = None,
         observed: bool = True,
         waits_for_report: bool = False,
@@ -66,6 +68,7 @@ class EventStream:
         self._experiment_id = experiment_id
         self._config = config
         self._fetch_files = fetch_files
+        self._fetch_metrics = fetch_metrics
         self._trial = trial or {}
         self._blocks: Mapping[str, Any] = config.get("observers") or {} if observed else {}
         self._held: list[tuple[type[events.Event], dict[str, Any]]] | None = [] if waits_for_report else None
@@ -92,6 +95,7 @@ class EventStream:
             trial_id=self._trial.get("trial_id"),
             run_id=self._trial.get("run_id"),
             fetch_files=self._fetch_files,
+            fetch_metrics=self._fetch_metrics,
         )
         self._observers = [ObserverThread(name, block, context) for name, block in self._blocks.items()]
         for observer in self._observers:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from det_core import events
+from det_core.interfaces.records import MetricsReport
 
 Place = Literal["runner", "worker", "script", "client"]
 """Process that an observer lives in: the ``runner`` of an experiment, the chief ``worker`` of a run of a trial, a
@@ -48,6 +49,9 @@ class ObserverContext:
     """Number of the run within the trial, or None in a runner."""
     fetch_files: FetchFiles = field(repr=False)
     """Function that copies stored files into a local directory."""
+    fetch_metrics: Callable[[], Iterable[MetricsReport]] = field(default=tuple, repr=False)
+    """Function that reads the trial's metrics from the tracking store, by step: those of earlier runs up to the
+    checkpoint that this run starts from, and those of this run. It returns none in a runner or client."""
 
 
 class Observer:

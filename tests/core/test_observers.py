@@ -354,6 +354,22 @@ def test_a_script_sends_the_events_of_runner_and_worker(
     assert any(path.endswith("/plot.png") for event in stored for path in event.resources)
 
 
+def test_observers_fetch_the_metrics_that_a_resumed_script_does_not_report_again(tmp_path: Path) -> None:
+    config = {"observers": {"probe": {}}}
+    with suppress(ValueError), core.init(config=config, checkpoint_storage=tmp_path / "stored") as first:
+        first.train.report_training_metrics(1, {"loss": 0.5})
+        with first.checkpoint.store_path({"steps_completed": 1}):
+            pass
+        first.train.report_training_metrics(2, {"loss": 0.25})
+        raise ValueError
+    with core.init(config=config, resume=first.trial.experiment_id) as second:
+        second.train.report_validation_metrics(2, {"loss": 0.75})
+        second.train._close()
+        opened = [argument for name, argument, _ in calls if name == "open"][-1]
+        fetched = [(each.run_id, each.group, each.steps_completed) for each in opened.fetch_metrics()]
+    assert fetched == [(1, "training", 1), (2, "validation", 2)]
+
+
 def test_a_script_that_stops_on_request_is_preempted(tmp_path: Path) -> None:
     with core.init(config={"observers": {"probe": {}}}) as context:
         context.preempt._request("signal")

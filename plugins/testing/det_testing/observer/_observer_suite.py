@@ -9,10 +9,11 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from det_core import storage
+from det_core import events, storage
 from det_core.config import ExperimentConfig, parse_config
 from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.interfaces.observer import Observer, Place
+from det_core.interfaces.records import MetricsReport
 from det_core.plugins import plugin_registry
 from det_core.specs import ObserverSpec
 from det_core.storage.config import DirectoryConfig
@@ -33,6 +34,17 @@ Arrived = Callable[[], str]
 """Function that returns everything that has reached the observer's destination, as text."""
 OpenStream = Callable[..., EventStream]
 """Function that opens the observer in one process of an experiment: ``open_stream(place, run_id=1, options=None)``."""
+
+
+class _ReportingStream(EventStream):
+    """Stream that keeps reported metrics for `fetch_metrics`, as the tracking store does."""
+
+    reports: list[MetricsReport]
+
+    def emit(self, kind: type[events.Event], **fields: Any) -> None:
+        if kind is events.MetricsReported:
+            self.reports.append(MetricsReport(trial_id=self._trial["trial_id"], run_id=self._trial["run_id"], **fields))
+        super().emit(kind, **fields)
 
 
 class ObserverSuite(ComplianceSuite):
@@ -105,17 +117,20 @@ class ObserverSuite(ComplianceSuite):
         Streams that are still open at the end of a test are closed.
         """
         opened: list[EventStream] = []
+        reports: list[MetricsReport] = []
 
         def start(place: Place = "worker", run_id: int = 1, options: Mapping[str, Any] = options) -> EventStream:
             trial = {"trial_id": 1, "run_id": run_id, "hparams": HPARAMS} if place in ("worker", "script") else {}
-            stream = EventStream(
+            stream = _ReportingStream(
                 place,
                 cluster_id="observed",
                 experiment_id=1,
                 config=extract_secrets(self.parsed(options).dump()),
                 trial=trial,
                 fetch_files=make_fetch_files(lambda: stored),
+                fetch_metrics=lambda: list(reports),
             )
+            stream.reports = reports
             stream.open()
             opened.append(stream)
             return stream
