@@ -58,6 +58,8 @@ The set-up comes on top.
 
 SLOW = {
     "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests"),
+    "plugins/estimator/": ("starter_trains",),
+    "plugins/keras/": ("TestFromDataset::test_the_starter_trains",),
     "plugins/slurm/tests/test_compliance.py": ("large_code",),
     "plugins/torch_distributed/": (
         "fails_the_job[last]",
@@ -93,7 +95,7 @@ _OTHER_RANKS = (
     "ends_all[asleep-chief]",
     "can_end_it[2]",
 )
-_TENSORFLOW = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed", "starter_trains")
+_TENSORFLOW = ("undisturbed[after every batch]", "undisturbed[once]", "same_seed")
 SOAK = {
     "plugins/deepspeed/": (
         "two_hosts",
@@ -118,7 +120,7 @@ SOAK = {
         "a_stop_that_one_slot_requests",
         "a_stuck_slot",
     ),
-    "plugins/keras/": (*_TENSORFLOW, "TestFromArrays::test_killed_is_as_if"),
+    "plugins/keras/": (*_TENSORFLOW, "TestFromArrays::test_killed_is_as_if", "TestFromArrays::test_the_starter_trains"),
     "plugins/torch_distributed/": (
         *_OTHER_RANKS,
         "rank_of_its_own",

@@ -67,6 +67,19 @@ class TestMetadata:
         assert f"| `{name}` |" in (ROOT / "README.md").read_text()
 
 
+@pytest.mark.parametrize("directory", DIRECTORIES[1:], ids=lambda directory: directory.name)
+def test_tests_import_no_distribution_that_requires_theirs(directory: Path) -> None:
+    """Whoever changes a library tests it without its users. Only those of det-core use one, det-testing."""
+    this, *others = (ProjectMetadata(str(each), PluginManager()).core for each in (directory, *DIRECTORIES))
+    users = {
+        one.name.replace("-", "_")
+        for one in others
+        if any(re.match(rf"{this.name}(?![\w-])", requirement) for requirement in one.dependencies)
+    }
+    code = "\n".join(file.read_text() for file in (directory / "tests").rglob("*.py"))
+    assert users & set(re.findall(r"^\s*(?:from|import) (det_\w+)", code, re.MULTILINE)) == set()
+
+
 def test_hints_name_distributions_that_exist() -> None:
     named = {name for owners in DISTRIBUTIONS.values() for name in owners.values()}
     assert named < {ProjectMetadata(str(directory), PluginManager()).core.name for directory in DIRECTORIES}

@@ -70,3 +70,9 @@ def test_plugins_import_only_public_modules_of_each_other() -> None:
         assert [name for name in sorted(names) if not {name, name.rpartition(".")[0]} & allowed] == [], package
     shared = {part for library in LIBRARIES for name in used[library] for part in (name, name.rpartition(".")[0])}
     assert shared >= SHARED, "the others need not be shared"
+
+
+@pytest.mark.integration  # it reads all distributions
+def test_nothing_outside_imports_more_of_the_command_line_than_its_entry_point() -> None:
+    used = {name for directory in ("benchmarks", "examples", "plugins") for name in foreign_names(ROOT / directory)}
+    assert [name for name in sorted(used) if name.startswith("det_core.cli.")] == ["det_core.cli.main"]

@@ -27,8 +27,6 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "det_core": (
         "",
         "cli",
-        "cli.render.formats",
-        "cli.render.records",
         "config",
         "core",
         "core.rank_agreement",
@@ -72,6 +70,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "scratch",
         "specs",
         "storage",
+        "text",
         "tracking",
         "tracking.access_tokens",
         "tracking.control",

@@ -76,6 +76,18 @@ class State(str, Enum):
         return self in (State.COMPLETED, State.CANCELED, State.ERROR)
 
 
+STATE_WORDS = {
+    State.ACTIVE: "running",
+    State.STOPPING_CANCELED: "stopping",
+    State.STOPPING_KILLED: "stopping",
+    State.QUEUED: "waiting",
+    State.PAUSED: "paused",
+    State.COMPLETED: "completed",
+    State.CANCELED: "canceled",
+    State.ERROR: "failed",
+}
+"""Words for the states of experiments and trials, in the order of live displays."""
+
 REQUESTS: Mapping[State, State] = {
     State.PAUSED: State.PAUSED,
     State.STOPPING_CANCELED: State.CANCELED,
@@ -109,6 +121,10 @@ class CheckpointState(str, Enum):
     """All files were deleted. The row is kept for history."""
     ERROR = "ERROR"
     """Files turned out to be damaged or missing. The checkpoint is never the latest or the best."""
+
+
+SHOWN_CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
+"""States of the checkpoints that users see, which are all except DELETED."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -463,6 +479,15 @@ def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
         return "", True
     metric = searcher.get("metric")
     return metric if isinstance(metric, str) else "", bool(searcher.get("smaller_is_better", True))
+
+
+_PLACED = (State.QUEUED, State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)
+"""States of trials that a launcher has not finished with."""
+
+
+def current_placement(trial: TrialRecord) -> str:
+    """Return where the trial is, or "" if it has ended, is paused, or runs on this machine."""
+    return trial.placement if trial.state in _PLACED else ""
 
 
 def is_stopped_early(trial: TrialRecord, config: Mapping[str, Any]) -> bool:

@@ -18,10 +18,10 @@ import sqlalchemy as sa
 import yaml
 from det_testing.requirements import skip_or_fail_in_ci
 
-from det_core.cli.render.formats import to_json_compatible
 from det_core.interfaces.records import LogLine, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import pack_context_dir
+from det_core.text import to_json_compatible
 from det_core.tracking._lease import Lease
 
 from .conftest import CONFIG, Det, Record

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from det_core.cli.render import experiment_progress
 from det_core.cli.render.experiment_summary import summarize_experiment, summary_lines
-from det_core.cli.render.formats import print_json
 from det_core.cli.render.live_search import LiveSearch
+from det_core.cli.render.printing import print_json
 from det_core.cli.render.search_watcher import SearchWatcher
 from det_core.core._progress_line import Pace
 from det_core.interfaces.records import MetricsReport, NewTrial, State, TrialUpdate, is_stopped_early

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from det_core.cli.render import experiment_progress
 from det_core.cli.render.experiment_summary import _how_to_load, summarize_experiment, summary_lines
-from det_core.cli.render.formats import format_table
 from det_core.cli.render.live_trial import LiveTrial
 from det_core.cli.render.sanitized_streams import sanitize_streams
 from det_core.cli.render.trial_watcher import TrialWatcher
@@ -23,6 +22,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.metric_directions import missing_direction
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
+from det_core.text import format_table
 
 from .conftest import CONFIG, Record
 

@@ -83,3 +83,22 @@ def test_alone(steps: list[Step], new_environment: Callable[[], Environment]) ->
         assert run(programs / "python", "-c", found, *step.absent).strip() == "[]"
         run(programs / "det", "plugins", "check")
     assert "det-tried" in run(programs / "det", "plugins", "new", "command", "tried")  # its templates are in the wheel
+
+
+def test_a_new_launcher_installs_what_it_is_made_of_and_tested_with(
+    new_environment: Callable[[], Environment], tmp_path: Path
+) -> None:
+    environment = new_environment()
+    run, programs = environment.run, environment.programs
+    environment.install("det-core")
+    without = (
+        ("-m det_core.launch.agent_program", "det-cluster"),
+        ("-m det_core.testing.launcher", "'det-core[testing]'"),
+    )
+    for arguments, name in without:
+        assert f"install {name}" in run("sh", "-c", f"! {programs / 'python'} {arguments}")
+    environment.install("det-core[testing]", "det-testing", "det-cluster", "det-slurm")
+    run(programs / "det", "plugins", "new", "launcher", "tried", "tried")
+    run(programs / "pip", "install", "-q", "./tried[test]")
+    run(programs / "det", "plugins", "check")
+    assert "1 passed" in run(programs / "pytest", "-q", "tried", "-k", "plugin_is_light")

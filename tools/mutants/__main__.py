@@ -39,8 +39,8 @@ HERE = Path(__file__).parent
 SAMPLE = HERE / "sample.json"
 COSTS, RESULTS = WORK / "costs", WORK / "results.jsonl"
 PACKAGES = (
-    "det_core", "plugins/torch/det_torch", "plugins/server/det_server",
-    "plugins/storage_s3/det_storage_s3", "plugins/storage_gcs/det_storage_gcs",
+    "det_core", "plugins/testing/det_testing", "plugins/cluster/det_cluster", "plugins/torch/det_torch",
+    "plugins/server/det_server", "plugins/storage_s3/det_storage_s3", "plugins/storage_gcs/det_storage_gcs",
 )  # fmt: skip
 WITHOUT = ("det_core/cli/templates/",)
 COUNT, SEED = 200, 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from det_core.cli.render.formats import format_count, format_size, print_json
+from det_core.cli.render.printing import print_json
 from det_core.cli.render.records import checkpoint_table
 from det_core.config import CheckpointStorageConfig, parse_config
 from det_core.core.checkpoint_removal import remove_checkpoint
@@ -14,6 +14,7 @@ from det_core.core.client_events import ClientEvents
 from det_core.errors import DetError
 from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord
+from det_core.text import format_count, format_size
 from det_core.tracking import open_store
 from det_core.tracking._lease import Lease
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from det_core import storage
 from det_core.cli.commands._confirmation import confirm_removal
-from det_core.cli.render.formats import format_count, format_size, print_json
+from det_core.cli.render.printing import print_json
 from det_core.core.recorded_storage import experiment_config, find_other_storage
 from det_core.errors import DetError
 from det_core.ignore_patterns import pattern_matcher
 from det_core.interfaces.records import CheckpointRecord, CheckpointState
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import check_deletable, delete_checkpoints, is_latest_checkpoint
+from det_core.text import format_count, format_size
 from det_core.tracking import open_store
 
 

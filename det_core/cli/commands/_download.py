@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from det_core.cli.render.experiment_summary import DOWNLOAD_DIRECTORY
-from det_core.cli.render.formats import print_json
+from det_core.cli.render.printing import print_json
 from det_core.cli.render.transfer_progress import show_transfer
 from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.tracking import TrackingStore

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import INTERRUPTED
 from det_core.cli.commands._states import exit_code
-from det_core.cli.render.formats import print_json
+from det_core.cli.render.printing import print_json
 from det_core.cli.render.records import experiment_row
 from det_core.errors import DetError
 from det_core.interfaces.records import ExperimentRecord, State

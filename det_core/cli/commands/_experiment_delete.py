@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from det_core.cli.commands._confirmation import confirm_removal
-from det_core.cli.render.formats import format_count, format_size, print_json
+from det_core.cli.render.printing import print_json
 from det_core.core.checkpoint_removal import remove_checkpoint, remove_tensorboard_files
 from det_core.core.checkpoint_retention import find_warm_start_sources
 from det_core.core.client_events import ClientEvents
@@ -13,6 +13,7 @@ from det_core.core.recorded_storage import find_other_storage
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import format_count, format_size
 from det_core.tracking import open_store
 from det_core.tracking._lease import Lease
 from det_core.tracking.control import settled_experiment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from det_core.cli._command_table import EXPERIMENT_ID, JSON, Command, make_argument
-from det_core.cli.render.formats import print_json
+from det_core.cli.render.printing import print_json
 from det_core.cli.render.records import experiment_row
 from det_core.interfaces.records import ExperimentRecord
 from det_core.tracking import open_store

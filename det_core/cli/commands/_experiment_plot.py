@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from det_core.cli.render.formats import format_count, format_value, print_json
-from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
+from det_core.cli.render.printing import print_json
+from det_core.cli.render.records import format_hyperparameters
 from det_core.errors import DetError
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import ExperimentRecord, TrialOrder, TrialResult, searcher_metric
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import format_count, format_value, varying_hyperparameters
 from det_core.tracking import open_store
 from det_core.tracking.printable import printable_text
 

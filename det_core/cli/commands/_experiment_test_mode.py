@@ -9,13 +9,14 @@ from typing import Any
 
 from det_core import storage
 from det_core.cli.commands.run import submit_config_file, train_in_foreground
-from det_core.cli.render.formats import format_count, format_scalars, format_size, format_table, print_json
+from det_core.cli.render.printing import print_json
 from det_core.cli.render.records import all_checkpoints
 from det_core.config import ExperimentConfig, parse_config
 from det_core.core import open_storage_block
 from det_core.experimental._one_batch import one_batch_config, temporary_home
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import format_count, format_scalars, format_size, format_table
 from det_core.tracking import open_store
 
 

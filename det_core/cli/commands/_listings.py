@@ -6,16 +6,9 @@ import argparse
 
 from det_core.cli._command_table import CSV, JSON, LIMIT, OUTPUT, REVERSE, UsageError, make_argument
 from det_core.cli.commands._states import state_option
-from det_core.cli.render.formats import print_listing
-from det_core.cli.render.records import (
-    CHECKPOINT_STATES,
-    checkpoint_table,
-    result_row,
-    scored_row,
-    scored_table,
-    trial_table,
-)
-from det_core.interfaces.records import State, TrialOrder, searcher_metric
+from det_core.cli.render.printing import print_listing
+from det_core.cli.render.records import checkpoint_table, result_row, scored_row, scored_table, trial_table
+from det_core.interfaces.records import SHOWN_CHECKPOINT_STATES, State, TrialOrder, searcher_metric
 from det_core.tracking import open_store
 
 TRIAL_LIST_ARGUMENTS = (
@@ -88,13 +81,13 @@ def list_checkpoints(args: argparse.Namespace, trial_id: int | None = None) -> i
                 raise UsageError("--best needs the metric of one experiment; add EXPERIMENT_ID or --trial TRIAL_ID")
             metric, _ = searcher_metric(store.experiment(experiment_id).config)
             scored = store.scored_checkpoints(
-                experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES, limit=args.limit
+                experiment_id, trial_id=trial_id, states=SHOWN_CHECKPOINT_STATES, limit=args.limit
             )
             print_listing(
                 args, map(scored_row, scored), lambda: scored_table(scored, metric) if scored else _NO_CHECKPOINTS
             )
             return 0
-        found = store.checkpoints(experiment_id=experiment_id, trial_id=trial_id, states=CHECKPOINT_STATES)
+        found = store.checkpoints(experiment_id=experiment_id, trial_id=trial_id, states=SHOWN_CHECKPOINT_STATES)
     listed = found if args.limit is None else found[-args.limit :] if args.limit else []
     print_listing(args, listed, lambda: checkpoint_table(listed) if listed else _NO_CHECKPOINTS)
     return 0

@@ -9,9 +9,10 @@ from datetime import datetime, timezone
 from itertools import islice
 
 from det_core.cli._command_table import FILTERS, UsageError, make_argument, parse_count
-from det_core.cli.render.formats import format_log_line, format_value, print_json
+from det_core.cli.render.printing import print_json
 from det_core.interfaces.records import LogLine
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import format_log_line, format_value
 from det_core.tracking.control import log_lines
 
 _PAGE = 10_000

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from det_core.cli._command_table import FILTERS, OUTPUT, UsageError, make_argument, parse_count
-from det_core.cli.render.formats import format_scalars, format_value, print_csv_rows, to_json_compatible
+from det_core.cli.render.printing import print_csv_rows
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import format_scalars, format_value, to_json_compatible
 
 METRICS_ARGUMENTS = (
     make_argument("--metrics", action="store_true", help="also show all reported metrics", group=OUTPUT),

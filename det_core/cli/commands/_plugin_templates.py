@@ -35,6 +35,12 @@ class PluginTemplate:
     requires: tuple[str, ...] = ("det-core",)
     """Distributions of det that it imports."""
 
+    @property
+    def requirements(self) -> str:
+        """``dependencies`` of the new distribution, in TOML without brackets."""
+        versions = compatible_versions(__version__)
+        return ", ".join(f'"{name}{versions}"' for name in self.requires)
+
 
 TEMPLATES: Mapping[str, PluginTemplate] = {
     "framework": PluginTemplate(
@@ -159,7 +165,7 @@ def render_files(names: PluginNames) -> dict[str, str]:
         "description": template.description.format(name=names.plugin),
         "page": template.page,
         "python": importlib_metadata.metadata("det-core")["Requires-Python"],
-        "requirements": ", ".join(f'"{name}{compatible_versions(__version__)}"' for name in template.requires),
+        "requirements": template.requirements,
     }
     own = _render(_DIRECTORY / names.kind, words)
     usage = own.pop("usage.md").rstrip()

@@ -13,9 +13,10 @@ from det_core.cli.commands._checkpoint_orphans import Orphan, find_orphans
 from det_core.cli.commands._download import download_to
 from det_core.cli.commands._listings import CHECKPOINT_LIST_ARGUMENTS, list_checkpoints
 from det_core.cli.render.checkpoint_place import locate_checkpoint
-from det_core.cli.render.formats import format_count, format_size, format_table, print_json, record_to_json
+from det_core.cli.render.printing import print_json
 from det_core.cli.render.records import checkpoint_facts
 from det_core.errors import DetError
+from det_core.text import format_count, format_size, format_table, record_to_json
 from det_core.tracking import open_store
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import JSON, UsageError, make_argument, set_up_command
-from det_core.cli.render.formats import format_table, print_json
+from det_core.cli.render.printing import print_json
 from det_core.errors import ConfigError
+from det_core.text import format_table
 
 if TYPE_CHECKING:
     from det_core.cli.commands._doctor_checks import CheckResult

@@ -31,7 +31,7 @@ from det_core.cli.commands._listings import (
 from det_core.cli.commands._log_output import LOG_ARGUMENTS, print_logs
 from det_core.cli.commands._states import exit_code as code_of
 from det_core.cli.commands._states import state_option
-from det_core.cli.render.formats import join_sections, print_json, print_listing, record_to_json
+from det_core.cli.render.printing import print_json, print_listing
 from det_core.cli.render.records import (
     all_checkpoints,
     checkpoint_table,
@@ -42,6 +42,7 @@ from det_core.cli.render.records import (
 )
 from det_core.errors import DetError
 from det_core.interfaces.records import State, searcher_metric
+from det_core.text import join_sections, record_to_json
 from det_core.tracking import open_store
 from det_core.tracking.control import POLL_SECONDS, living_runner, settled_experiment
 

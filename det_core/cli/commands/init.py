@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from det_core.cli._command_table import JSON, make_argument, set_up_command
-from det_core.cli.render.formats import print_json
+from det_core.cli.render.printing import print_json
 from det_core.errors import DetError, PluginNotFound
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec

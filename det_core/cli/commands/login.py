@@ -8,7 +8,7 @@ from contextlib import closing
 from getpass import getpass
 
 from det_core.cli._command_table import JSON, make_argument, set_up_command
-from det_core.cli.render.formats import print_json
+from det_core.cli.render.printing import print_json
 from det_core.errors import DetError
 from det_core.home import default_master, user_name
 from det_core.tracking import is_server_url

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 
 from det_core.cli._command_table import JSON, set_up_command
 from det_core.cli.commands.login import URL, server_url
-from det_core.cli.render.formats import print_json
+from det_core.cli.render.printing import print_json
 from det_core.errors import TrackingError
 from det_core.tracking.access_tokens import delete_token, find_token, remember_token
 from det_core.tracking.remote import ServerConnection

@@ -20,18 +20,11 @@ from det_core.cli._command_table import (
     make_argument,
 )
 from det_core.cli.commands._confirmation import confirm_removal
-from det_core.cli.render.formats import (
-    format_count,
-    format_facts,
-    format_table,
-    format_value,
-    join_sections,
-    print_json,
-    record_to_json,
-)
+from det_core.cli.render.printing import print_json
 from det_core.core.client_events import ClientEvents
 from det_core.home import user_name
 from det_core.interfaces.model_records import ModelRecord, ModelSort, ModelVersionRecord
+from det_core.text import format_count, format_facts, format_table, format_value, join_sections, record_to_json
 from det_core.tracking import open_store
 
 

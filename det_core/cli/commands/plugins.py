@@ -9,18 +9,12 @@ from typing import Any
 
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
 from det_core.cli.commands._plugin_templates import TEMPLATES, PluginNames, render_files, write_files
-from det_core.cli.render.formats import (
-    format_count,
-    format_facts,
-    format_table,
-    join_sections,
-    print_json,
-    record_to_json,
-)
+from det_core.cli.render.printing import print_json
 from det_core.errors import PluginNotFound
 from det_core.plugins import KINDS, PluginReport, normalize_distribution_name, plugin_registry
 from det_core.similar_names import suggest_name
 from det_core.specs import Spec
+from det_core.text import format_count, format_facts, format_table, join_sections, record_to_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

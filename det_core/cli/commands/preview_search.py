@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from det_core.cli._command_table import JSON, make_argument, set_up_command
 from det_core.cli.commands.run import read_config
-from det_core.cli.render.formats import format_count, format_facts, format_table, print_json
+from det_core.cli.render.printing import print_json
 from det_core.errors import DetError
+from det_core.text import format_count, format_facts, format_table
 
 if TYPE_CHECKING:
     from det_core.config import ExperimentConfig

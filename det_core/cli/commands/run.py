@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from det_core.cli._command_table import CHANGES, HUNG_UP, INTERRUPTED, JSON, TERMINATED, make_argument, set_up_command
 from det_core.cli.commands._states import exit_code
 from det_core.cli.render.experiment_summary import summarize_experiment, summary_lines
-from det_core.cli.render.formats import print_json
+from det_core.cli.render.printing import print_json
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 

@@ -7,10 +7,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from det_core.cli._command_table import JSON, set_up_command
-from det_core.cli.render.formats import format_table, join_sections, print_json
+from det_core.cli.render.printing import print_json
 from det_core.launch._slot_tickets import LockedTicket
 from det_core.launch.gpu_slots import visible_gpus
 from det_core.launch.machine_slots import list_slots
+from det_core.text import format_table, join_sections
 
 _TRIAL = ("user", "experiment", "trial", "priority", "since")
 

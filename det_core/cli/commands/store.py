@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
-from det_core.cli.render.formats import format_count, format_facts, print_json
+from det_core.cli.render.printing import print_json
 from det_core.errors import TrackingError
 from det_core.interfaces.records import CheckpointState
+from det_core.text import format_count, format_facts
 
 if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from det_core.cli._command_table import INTERRUPTED, UsageError, make_argument, parse_count, set_up_command
-from det_core.cli.render.formats import format_count
 from det_core.errors import DetError, StorageError
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import package_command
 from det_core.scratch import scratch_directory
 from det_core.storage import is_inside
+from det_core.text import format_count
 from det_core.tracking import open_store
 from det_core.tracking.control import settled_experiment
 

@@ -11,11 +11,12 @@ from det_core.cli.commands._download import download_to
 from det_core.cli.commands._listings import TRIAL_LIST_ARGUMENTS, list_trials
 from det_core.cli.commands._log_output import LOG_ARGUMENTS, print_logs
 from det_core.cli.render.experiment_summary import best_checkpoint
-from det_core.cli.render.formats import join_sections, print_json, record_to_json
+from det_core.cli.render.printing import print_json
 from det_core.cli.render.records import all_checkpoints, checkpoint_table, system_table, trial_facts
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import join_sections, record_to_json
 from det_core.tracking import control, open_store
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from det_core.cli.render.formats import format_log_line, format_scalars
 from det_core.cli.render.search_watcher import SearchWatcher
 from det_core.cli.render.trial_watcher import News, TrialWatcher
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import LogLine
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import format_log_line, format_scalars
 
 if TYPE_CHECKING:
     from det_core.cli.render.live_search import LiveSearch

@@ -8,13 +8,7 @@ from pathlib import Path
 from textwrap import indent
 
 from det_core.cli.render.checkpoint_place import OTHER_MACHINE, CheckpointPlace, locate_checkpoint
-from det_core.cli.render.formats import (
-    flatten_mapping,
-    format_count,
-    format_table,
-    format_value,
-)
-from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
+from det_core.cli.render.records import format_hyperparameters
 from det_core.core.non_finite_metrics import NonFiniteMetric, find_non_finite_metrics, find_usable_checkpoint
 from det_core.interfaces.records import (
     CheckpointRecord,
@@ -28,6 +22,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.metric_directions import missing_direction
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
+from det_core.text import flatten_mapping, format_count, format_table, format_value, varying_hyperparameters
 from det_core.tracking.printable import printable_text
 
 _TOP = 5

@@ -11,18 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from det_core.cli.render.formats import STATE_COLORS, format_value
 from det_core.cli.render.live_trial import LiveArea
-from det_core.cli.render.records import (
-    STATE_WORDS,
-    current_placement,
-    format_hyperparameters,
-    varying_hyperparameters,
-)
+from det_core.cli.render.records import format_hyperparameters
 from det_core.cli.render.search_watcher import STOPPED_EARLY, SearchWatcher
 from det_core.core._progress_line import Pace
 from det_core.interfaces.launcher import Phase
-from det_core.interfaces.records import State, TrialResult
+from det_core.interfaces.records import STATE_WORDS, State, TrialResult, current_placement
+from det_core.text import STATE_COLORS, format_value, varying_hyperparameters
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:

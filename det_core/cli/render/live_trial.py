@@ -14,13 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from det_core.cli.render.experiment_summary import best_validation
-from det_core.cli.render.formats import format_log_line
-from det_core.cli.render.records import current_placement
 from det_core.cli.render.sanitized_streams import unwrap_stream
 from det_core.cli.render.trial_watcher import TrialWatcher
 from det_core.core._progress_line import BAR_SHARE, MARGIN, SEPARATOR, Part, TrialProgress, fit_parts, format_batches
 from det_core.interfaces.launcher import Phase
-from det_core.interfaces.records import LogLine, searcher_metric
+from det_core.interfaces.records import LogLine, current_placement, searcher_metric
+from det_core.text import format_log_line
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,21 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from det_core.cli.render.formats import (
+from det_core.interfaces.records import (
+    SHOWN_CHECKPOINT_STATES,
+    CheckpointRecord,
+    ExperimentRecord,
+    ScoredCheckpoint,
+    SystemMetrics,
+    TrialRecord,
+    TrialResult,
+    current_placement,
+    is_stopped_early,
+    searcher_metric,
+)
+from det_core.interfaces.tracking import TrackingStore
+from det_core.json_values import name_non_finite
+from det_core.text import (
     flatten_mapping,
     format_facts,
     format_scalars,
@@ -18,39 +32,11 @@ from det_core.cli.render.formats import (
     join_sections,
     record_to_json,
     to_json_compatible,
+    varying_hyperparameters,
 )
-from det_core.interfaces.records import (
-    CheckpointRecord,
-    CheckpointState,
-    ExperimentRecord,
-    ScoredCheckpoint,
-    State,
-    SystemMetrics,
-    TrialRecord,
-    TrialResult,
-    is_stopped_early,
-    searcher_metric,
-)
-from det_core.interfaces.tracking import TrackingStore
-from det_core.json_values import name_non_finite
 from det_core.tracking.control import lacks_runner
 
-CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
-"""States of the checkpoints that are shown, which are all except DELETED."""
-STATE_WORDS = {
-    State.ACTIVE: "running",
-    State.STOPPING_CANCELED: "stopping",
-    State.STOPPING_KILLED: "stopping",
-    State.QUEUED: "waiting",
-    State.PAUSED: "paused",
-    State.COMPLETED: "completed",
-    State.CANCELED: "canceled",
-    State.ERROR: "failed",
-}
-"""Words for the states of experiments and trials, in the order of live displays."""
 _LONG = ("config", "original_config")
-_PLACED = (State.QUEUED, State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)
-"""States of trials that a launcher has not finished with."""
 
 
 def experiment_row(experiment: ExperimentRecord) -> dict[str, Any]:
@@ -138,18 +124,6 @@ def trial_state(trial: TrialRecord, config: Mapping[str, Any]) -> str:
         config: config of its experiment.
     """
     return f"{trial.state.value} (stopped early)" if is_stopped_early(trial, config) else trial.state.value
-
-
-def current_placement(trial: TrialRecord) -> str:
-    """Return where the trial is, or "" if it has ended, is paused, or runs on this machine."""
-    return trial.placement if trial.state in _PLACED else ""
-
-
-def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:
-    """Return the names, such as ``optimizer.lr``, of the hyperparameters that differ, or all names if none differs."""
-    each = [flatten_mapping(trial.hparams) for trial in trials]
-    names = list(dict.fromkeys(name for values in each for name in values))
-    return [name for name in names if len({repr(values.get(name)) for values in each}) > 1] or names
 
 
 def format_hyperparameters(trial: TrialRecord, names: Iterable[str], limit: int | None = None) -> str:
@@ -278,7 +252,7 @@ def all_checkpoints(store: TrackingStore, **whose: int | None) -> list[Checkpoin
         store: the tracking store.
         whose: ``experiment_id`` or ``trial_id`` of the checkpoints.
     """
-    return store.checkpoints(states=CHECKPOINT_STATES, **whose)
+    return store.checkpoints(states=SHOWN_CHECKPOINT_STATES, **whose)
 
 
 def _nested(name: str, values: Mapping[str, Any]) -> dict[str, object]:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from det_core.cli.render.formats import format_count, format_value
-from det_core.cli.render.records import STATE_WORDS
 from det_core.interfaces.records import (
+    STATE_WORDS,
     ExperimentRecord,
     State,
     TrialRecord,
@@ -18,6 +17,7 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import format_count, format_value
 from det_core.tracking.printable import printable_text
 
 STOPPED_EARLY = "stopped early"

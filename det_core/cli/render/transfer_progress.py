@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from det_core.cli.render.formats import format_size
 from det_core.cli.render.sanitized_streams import unwrap_stream
+from det_core.text import format_size
 
 _UPDATE_SECONDS = 0.1
 """Minimum seconds between two updates of the line."""

@@ -11,7 +11,7 @@ from io import StringIO
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from det_core.cli.render.formats import escape_csv_cell, mask_references
+from det_core.text import escape_csv_cell, mask_references
 from det_server._admitted_sending import send_while_admitted
 
 _ROWS_AT_ONCE = 500

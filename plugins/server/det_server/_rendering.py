@@ -16,10 +16,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from det_core.cli.render.formats import format_count, format_size, mask_references
-from det_core.cli.render.records import STATE_WORDS
-from det_core.interfaces.records import CheckpointState
+from det_core.interfaces.records import STATE_WORDS, CheckpointState
 from det_core.json_values import name_non_finite
+from det_core.text import format_count, format_size, mask_references
 from det_core.tracking.printable import printable_text
 from det_server._ansi_text import colored_segments
 

@@ -108,7 +108,7 @@ def _create(args: argparse.Namespace, store: ServerStore) -> int:
 
 
 def _list(args: argparse.Namespace, store: ServerStore) -> int:
-    from det_core.cli.render.formats import format_table
+    from det_core.text import format_table
 
     users = store.users()
     rows = [(user.name, user.role.value.lower(), "yes" if user.active else "no", _day(user)) for user in users]

@@ -21,7 +21,7 @@ from det_server.api._checkpoint_files import MAX_DOWNLOADS_PER_PERSON
 from det_server.api._deletions import MAX_DELETIONS_PER_PERSON
 
 from det_core import runner, storage
-from det_core.cli.render.checkpoint_place import locate_checkpoint
+from det_core.cli import main
 from det_core.core import open_storage_block
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import StorageError
@@ -94,20 +94,39 @@ def test_files_reach_a_machine_that_cannot_read_the_storage(
     assert entries.count(("vic", "download", f"checkpoint {UUID}")) == 1
 
 
+def assert_place(described: str, path: str, machine: str | None) -> None:
+    shown = json.loads(described)
+    assert (shown["path"], shown["machine"]) == (path, machine)
+
+
 @pytest.mark.integration
-def test_a_path_says_whose_it_is(served_team: ServedSite, stored: Path, elsewhere: Elsewhere) -> None:
+def test_a_path_says_whose_it_is(
+    served_team: ServedSite,
+    stored: Path,
+    elsewhere: Elsewhere,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     path, url = str(stored / UUID), served_team.site.url
-    described = json.loads(elsewhere("vic", "checkpoint", "describe", UUID, "--json").stdout)
-    assert (described["path"], described["machine"]) == (path, url)
     token = served_team.program("ann").headers["Authorization"].partition(" ")[2]
+    describe = ["checkpoint", "describe", UUID, "--json"]
+
+    monkeypatch.setenv("DET_MASTER", url)
+    monkeypatch.setenv("DET_TOKEN", token)
+
+    def place(store: str) -> str:
+        assert main(["-m", store, *describe]) == 0
+        return capsys.readouterr().out
+
+    assert_place(elsewhere("vic", *describe).stdout, path, url)
+    assert_place(place(url), path, "this machine")
+    (stored / UUID).rename(stored / "moved")
+    assert_place(place(url), path, "another machine")
+    assert_place(place(served_team.store.url), path, None)
     with open_store(f"{url}/?token={token}") as far:
-        assert str(locate_checkpoint(far, far.checkpoint(UUID))) == f"{path} on this machine"
-        (stored / UUID).rename(stored / "moved")
-        assert str(locate_checkpoint(far, far.checkpoint(UUID))) == f"{path} on another machine"
         with pytest.raises(StorageError, match=f"this machine: .* has no files here.*{url}: .* has no files here"):
             remove_checkpoint(far, far.checkpoint(UUID), on_deleted=lambda _: None)
         assert far.checkpoint(UUID).state is CheckpointState.COMPLETED
-    assert str(locate_checkpoint(served_team.store, served_team.store.checkpoint(UUID))) == path
 
 
 @pytest.mark.integration

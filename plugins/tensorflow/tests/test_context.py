@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +11,9 @@ import tensorflow as tf
 from det_tensorflow.backend import TensorFlowBackend, make_tensorflow_backend
 from det_tensorflow.context import TensorFlowExperimentalContext, TensorFlowTrialContext
 
-from det_core import core
 from det_core.config import parse_config
 from det_core.core import single_process
 from det_core.errors import InvalidTrial
-from tests.forked_child import call_in_child, ending_children
 
 CONFIG: dict[str, Any] = {
     "entrypoint": "model_def:Trial",
@@ -117,30 +113,3 @@ def test_datasets_of_the_data_layer_are_sharded_and_shuffled(rank: int) -> None:
     first, second = epochs(train("digits", "v1", shuffle=True, skip_shuffle_at_epoch_end=True))
     assert first == second != own
     assert epochs(validate("digits", "v1", shuffle=True)) == [first, first]
-
-
-@pytest.mark.parametrize("name", ["det_keras.TFKerasTrialContext", "det_estimator.EstimatorTrialContext"])
-def test_each_method_works_in_a_forked_child_or_says_where_to_call_it(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DET_HOME", str(tmp_path))
-    module, _, kind = name.partition(".")
-    hparams = {"global_batch_size": {"type": "const", "val": 4}, "rate": {"type": "const", "val": 0.1}}
-    arguments = {
-        "dataset": tf.data.Dataset.range(3),
-        "dataset_id": "digits",
-        "dataset_version": "1",
-        "metric": tf.constant(1.0),
-        "model": tf.keras.Sequential([tf.keras.layers.Dense(1)]),
-        "name": "rate",
-        "optimizer": tf.keras.optimizers.legacy.SGD(1.0),
-        "reducer": len,
-        "shard": True,
-        "stop_requested": True,
-    }
-    with ending_children(), core.init(config={"hyperparameters": hparams}, quiet=True) as running:
-        made = getattr(import_module(module), kind).from_core(running)
-        outcomes = call_in_child({"context": made, "experimental": made.experimental}, arguments)
-    assert "belongs to process" in outcomes.pop("context.get_tensorboard_path")
-    outcomes.pop("context.make_metric", "")  # which needs a graph in any process
-    assert {one: outcome for one, outcome in outcomes.items() if outcome} == {}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from det_core.cli.render.formats import flatten_mapping, mask_references
-from det_core.cli.render.records import varying_hyperparameters
 from det_core.interfaces.records import TrialRecord
+from det_core.text import flatten_mapping, mask_references, varying_hyperparameters
 
 MOST_COLUMNS = 20
 """Maximum number of hyperparameters in a table."""

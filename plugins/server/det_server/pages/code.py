@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.cli.render.formats import mask_references, to_json_compatible
 from det_core.launch.context_archive import open_archive
+from det_core.text import mask_references, to_json_compatible
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
 from det_server._threads import Work, in_threads

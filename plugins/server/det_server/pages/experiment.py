@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.cli.render.formats import flatten_mapping
 from det_core.interfaces.records import (
     ExperimentRecord,
     State,
@@ -20,6 +19,7 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.tracking import TrackingStore
+from det_core.text import flatten_mapping
 from det_server._csv_export import csv_response
 from det_server._live_rows import experiment_values, trial_values
 from det_server._rendering import query_string, render_page

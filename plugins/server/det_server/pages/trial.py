@@ -8,9 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.cli.render.formats import flatten_mapping
-from det_core.cli.render.records import CHECKPOINT_STATES, current_placement
-from det_core.interfaces.records import CheckpointState, LogLine, Run, State, TrialRecord
+from det_core.interfaces.records import (
+    SHOWN_CHECKPOINT_STATES,
+    CheckpointState,
+    LogLine,
+    Run,
+    State,
+    TrialRecord,
+    current_placement,
+)
+from det_core.text import flatten_mapping
 from det_server._ansi_text import colored_segments
 from det_server._csv_export import csv_response
 from det_server._json_response import JsonResponse
@@ -35,7 +42,7 @@ def show_trial(request: Request) -> Response:
     trial, store = trial_of(request), store_of(request)
     experiment = store.experiment(trial.experiment_id)
     scored = store.scored_checkpoints(
-        experiment.id, trial_id=trial.id, states=CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS
+        experiment.id, trial_id=trial.id, states=SHOWN_CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS
     )
     names = sorted_groups(store.metric_names([trial.id]))
     runs = store.runs(trial.id)

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.cli.render.formats import flatten_mapping
 from det_core.interfaces.records import SystemMetrics
+from det_core.text import flatten_mapping
 from det_server._downsampling import extreme_positions
 from det_server._json_response import JsonResponse
 from det_server._rendering import clean_text, query_string

@@ -1,26 +1,23 @@
-"""Output of values as text, tables, CSV and JSON."""
+"""Formats of values for people, tables, CSV and JSON."""
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from det_core.cli._command_table import UsageError
 from det_core.extras import has_extra
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
 from det_core.json_values import name_non_finite
 from det_core.tracking.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
-    from det_core.interfaces.records import LogLine
+    from det_core.interfaces.records import LogLine, TrialRecord
 
 STATE_COLORS = {
     "ACTIVE": "cyan",
@@ -35,35 +32,10 @@ _MOST_DRAWN = 1000
 """Number of rows from which tables have no colours, because drawing takes longer than reading them from the store."""
 _JSON_SCALARS = (type(None), bool, int)
 """Types of values that JSON represents unchanged."""
-_PIECES = 1000
-"""Number of pieces of JSON that are written at a time."""
 _LEAST = 24
 """Width in characters below which the last column of a table is not folded."""
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept full-width characters, too)
 """First characters of text that a spreadsheet interprets as a formula."""
-
-
-def print_json(value: object) -> None:
-    """Print one JSON document, as converted by `to_json_compatible`. Iterators are streamed."""
-    pieces = json.JSONEncoder(indent=2, allow_nan=False).iterencode(to_json_compatible(value))
-    while together := "".join(islice(pieces, _PIECES)):  # a piece is a few characters
-        sys.stdout.write(together)
-    print()
-
-
-def print_csv(records: Iterable[object]) -> None:
-    """Print records as CSV lines after a line of column names. Nested keys become columns like ``a.b``."""
-    rows = [flatten_mapping(to_json_compatible(record)) for record in records]
-    names = dict.fromkeys(name for row in rows for name in row)
-    nested = {name.rpartition(".")[0] for name in names}  # a record without the nested mapping has None under its name
-    columns = [name for name in names if name not in nested]
-    print_csv_rows([columns, *([row.get(name) for name in columns] for row in rows)])
-
-
-def print_csv_rows(rows: Iterable[Iterable[object]]) -> None:
-    """Print CSV lines. Text that a spreadsheet would interpret as a formula is prefixed with ``'``."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerows(map(escape_csv_cell, row) for row in rows)
 
 
 def escape_csv_cell(value: object) -> object:
@@ -77,27 +49,6 @@ def _is_number(value: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def print_listing(args: Namespace, records: Iterable[object], lines: Callable[[], str]) -> None:
-    """Print a listing in the format that ``--json`` or ``--csv`` selects, or as text.
-
-    Args:
-        args: arguments of the command.
-        records: records for JSON and CSV.
-        lines: function that returns the text.
-
-    Raises:
-        UsageError: both options were given.
-    """
-    if args.json and args.csv:
-        raise UsageError("--json and --csv exclude each other; give one of them")
-    if args.json:
-        print_json(records)
-    elif args.csv:
-        print_csv(records)
-    else:
-        print(lines())
 
 
 def flatten_mapping(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -114,6 +65,13 @@ def flatten_mapping(values: Mapping[str, Any], prefix: str = "") -> dict[str, An
         else:
             found[f"{prefix}{key}"] = json.dumps(value) if isinstance(value, list) else value
     return found
+
+
+def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:
+    """Return the names, such as ``optimizer.lr``, of the hyperparameters that differ, or all names if none differs."""
+    each = [flatten_mapping(trial.hparams) for trial in trials]
+    names = list(dict.fromkeys(name for values in each for name in values))
+    return [name for name in names if len({repr(values.get(name)) for values in each}) > 1] or names
 
 
 def to_json_compatible(value: Any) -> Any:
