@@ -35,6 +35,8 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.json_values import name_non_finite
 from det_core.tracking.control import lacks_runner
 
+__all__ = ["CHECKPOINT_STATES", "STATE_WORDS", "current_placement", "trial_state", "varying_hyperparameters"]
+
 CHECKPOINT_STATES = tuple(state for state in CheckpointState if state is not CheckpointState.DELETED)
 """States of the checkpoints that are shown, which are all except DELETED."""
 STATE_WORDS = {
