@@ -17,7 +17,7 @@ import sqlalchemy
 from det_testing import is_soak
 
 from det_core.tracking import _sqlite, open_store
-from det_core.tracking._wal_sync import WalSync
+from det_core.tracking._sqlite import WalSync
 
 # Background jobs of shells and of nohup ignore these signals, and their children would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)

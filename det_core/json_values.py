@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+__all__ = ["name_non_finite"]
+
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that strict JSON cannot represent, by the text that replaces them."""
 

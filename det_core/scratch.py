@@ -13,6 +13,8 @@ from shutil import rmtree
 
 from det_core.owner_process import OwnerProcess
 
+__all__ = ["scratch_directory"]
+
 _MARK = ".det-scratch"
 """File in each scratch directory. Directories without it are never removed."""
 _KEPT = ".det-kept"

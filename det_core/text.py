@@ -19,6 +19,16 @@ from det_core.tracking.printable import printable_line, printable_text
 if TYPE_CHECKING:
     from det_core.interfaces.records import LogLine, TrialRecord
 
+__all__ = [
+    "escape_csv_cell",
+    "flatten_mapping",
+    "format_count",
+    "format_size",
+    "format_table",
+    "mask_references",
+    "to_json_compatible",
+]
+
 STATE_COLORS = {
     "ACTIVE": "cyan",
     "COMPLETED": "green",

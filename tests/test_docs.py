@@ -8,9 +8,13 @@ from pathlib import Path
 
 from references import MARK
 
+from tests.documents.page_runner import tomllib
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if not page.is_relative_to(ROOT / "docs/files"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *PAGES]
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 TEXT = "\n".join(path.read_text().partition(MARK)[0] for path in DOCUMENTS)
 
 
@@ -36,7 +40,7 @@ def test_links_and_places_exist() -> None:
                 known = target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target))
                 missing += [] if known else [f"{page.relative_to(ROOT)}: {link}#{anchor}"]
     assert missing == []
-    named = re.findall(r"^\| `([a-z0-9_/.]+)", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    named = re.findall(r"^\| `([a-z0-9_/.]+)", ARCHITECTURE, re.MULTILINE)
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
@@ -49,6 +53,24 @@ def test_the_tests_that_documents_name_exist() -> None:
 
 
 def test_architecture_names_every_package() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
     packages = [path.name for path in (ROOT / "det_core").iterdir() if (path / "__init__.py").exists()]
-    assert [name for name in packages if f"det_core/{name}/" not in text] == []
+    assert [name for name in packages if f"det_core/{name}/" not in ARCHITECTURE] == []
+
+
+def test_architecture_has_the_layers_that_are_checked() -> None:
+    block = re.search(r"```text\n(testing > .*?)```", ARCHITECTURE, re.DOTALL)
+    assert block
+    layers = next(one["layers"] for one in PROJECT["tool"]["importlinter"]["contracts"] if one["type"] == "layers")
+    assert block[1].split() == " > ".join(layers).split()
+
+
+def test_architecture_has_the_dependencies_and_the_extras() -> None:
+    rows = re.findall(r"^\| ([^|`]+) \| [\d.]+ \| .* \| (?:`(\w+)` )?\|$", ARCHITECTURE, re.MULTILINE)
+    groups = {"": PROJECT["project"]["dependencies"], **PROJECT["project"]["optional-dependencies"]}
+    needed = {
+        (re.split(r"[\[>]", library)[0], extra)
+        for extra, libraries in groups.items()
+        for library in libraries
+        if extra not in ("dev", "docs", "testing") and not library.startswith("det-")
+    }
+    assert {(name, extra) for names, extra in rows for name in names.removesuffix(", with numpy").split(", ")} == needed

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import public_api
 import pytest
-from public_api import PACKAGES
+from public_api import public_names
 
 import det_core
 from det_core import comm, core, plugins, storage, tracking
@@ -45,29 +45,40 @@ def test_the_public_names_are_the_recorded_ones_and_have_docstrings(capsys: pyte
 
 @pytest.mark.parametrize("package", LAZY, ids=lambda package: package.__name__)
 def test_every_name_that_is_imported_on_first_use_exists(package: ModuleType) -> None:
-    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+    assert [name for name in vars(package).get("_EXPORTS", package.__all__) if not hasattr(package, name)] == []
 
 
 def foreign_names(package: Path) -> Iterator[str]:
-    """Yield the names of det's other packages that the files of a package import."""
+    """Yield the names of det's other packages that the files of a package import, or use as attributes of modules."""
     for file in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                top = node.module.partition(".")[0]
-                if top.startswith("det_") and top != package.name:
-                    for alias in node.names:
-                        yield f"{node.module}.{alias.name}"
+        nodes = [*ast.walk(ast.parse(file.read_text()))]
+        imported = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level
+            for alias in node.names
+        }
+        used = [*imported.values()]
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
+                used.append(f"{imported[node.value.id]}.{node.attr}")
+        yield from (name for name in used if name.startswith("det_") and name.partition(".")[0] != package.name)
 
 
 @pytest.mark.integration  # it reads all distributions
-def test_plugins_import_only_public_modules_of_each_other() -> None:
-    public = {f"{package}.{path}".rstrip(".") for package, paths in PACKAGES.items() for path in paths}
+def test_plugins_use_only_promised_names_of_each_other() -> None:
+    modules = {path: module for package in public_api.load_modules().values() for path, module in package.items()}
+    promised = {f"{path}.{name}" for path, module in modules.items() for name in public_names(module)}
     packages = [path.parent for path in ROOT.glob("plugins/*/*/__init__.py") if path.parent.name != "tests"]
     assert len(packages) > 9
-    used = {package.name: set(foreign_names(package)) for package in packages}
+    # Attributes of promised classes are promised, too.
+    used = {
+        package.name: {one for one in foreign_names(package) if not one.endswith("__")} - {*modules}
+        for package in packages
+    }
     for package, names in used.items():
-        allowed = public | SHARED if package in LIBRARIES else public
-        assert [name for name in sorted(names) if not {name, name.rpartition(".")[0]} & allowed] == [], package
+        allowed = promised | SHARED if package in LIBRARIES else promised
+        assert [one for one in sorted(names) if not {one, one.rpartition(".")[0]} & allowed] == [], package
     shared = {part for library in LIBRARIES for name in used[library] for part in (name, name.rpartition(".")[0])}
     assert shared >= SHARED, "the others need not be shared"
 

@@ -144,7 +144,7 @@ def public_names(module: Any) -> list[str]:
     """Return the names in a module's ``__all__``, or else its own names and those that it imports as themselves.
 
     ``import x as x`` is how stub files mark a re-export (PEP 484), and how packages repeat names that they import on
-    first use.
+    first use. Of the latter, the set ``_OWN`` lists those that are for other modules of the same distribution.
     """
     if module.exports and "_EXPORTS" not in module.members:
         return sorted(str(name) for name in module.exports)
@@ -152,7 +152,8 @@ def public_names(module: Any) -> list[str]:
     aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
     names = {alias.name for alias in aliases if alias.asname == alias.name}
     names |= {name for name, member in module.members.items() if not member.is_alias and not member.is_module}
-    return sorted(name for name in names if not name.startswith("_") and name != "TYPE_CHECKING")
+    own = ast.literal_eval(str(module["_OWN"].value)) if "_OWN" in module.members else set()
+    return sorted(name for name in names - own if not name.startswith("_") and name != "TYPE_CHECKING")
 
 
 def describe(name: str, member: Any, indent: str = "") -> Iterator[str]:

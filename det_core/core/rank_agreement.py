@@ -9,6 +9,8 @@ from typing import Any, TypeVar, cast
 from det_core.core._distributed import DistributedContext
 from det_core.errors import CommError, RankFailed
 
+__all__ = ["RankGroup", "all_ranks_group"]
+
 _T = TypeVar("_T")
 
 

@@ -18,7 +18,7 @@ from det_core.experimental._shared_store import config_to_yaml, open_embedded_st
 from det_core.experimental._trial_source import TrialSource, find_trial_source
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.trial import DEFAULT_SEARCHER, Trial, TrialContext, _class_from_script
+from det_core.trial import DEFAULT_SEARCHER, Trial, TrialContext, _class_lookup
 
 
 def create(
@@ -68,7 +68,7 @@ def create(
         ExperimentFailed: the local training failed.
     """
     _check_trial(trial_def)
-    _class_from_script.hand_over_trial_class(trial_def)
+    _class_lookup.hand_over_trial_class(trial_def)
     _refuse_in_worker(trial_def)
     _check_arguments(config, command)
     directory = _directory(context_dir, local=local)

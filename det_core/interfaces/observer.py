@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol
 from det_core import events
 from det_core.interfaces.records import MetricsReport
 
+__all__ = ["FetchFiles", "Observer", "ObserverContext", "Place"]
+
 Place = Literal["runner", "worker", "script", "client"]
 """Process that an observer lives in: the ``runner`` of an experiment, the chief ``worker`` of a run of a trial, a
 ``script`` without a runner, which sends the events of both, or a ``client`` such as ``det model register-version``."""

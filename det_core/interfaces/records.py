@@ -14,6 +14,39 @@ from typing import Any
 
 from det_core.errors import UnwritableText
 
+__all__ = [
+    "CHECKPOINT_ID",
+    "Changes",
+    "CheckpointRecord",
+    "CheckpointState",
+    "ExperimentRecord",
+    "ExperimentSummary",
+    "LARGEST_SAMPLE",
+    "LARGEST_VALUE",
+    "LONGEST_LABEL",
+    "LONGEST_LINE",
+    "LONGEST_SEARCH",
+    "LogLine",
+    "MAX_LABELS",
+    "MAX_STEPS",
+    "MetricsReport",
+    "NewTrial",
+    "Run",
+    "SEARCHED",
+    "ScoredCheckpoint",
+    "SearchEvent",
+    "SearcherOperationRecord",
+    "State",
+    "SystemMetrics",
+    "TrialOrder",
+    "TrialRecord",
+    "TrialResult",
+    "TrialUpdate",
+    "Validation",
+    "is_stopped_early",
+    "searcher_metric",
+]
+
 MAX_STEPS = 2**63 - 1
 """Maximum number of batches, or of the searcher's units, that can be recorded."""
 MAX_LABELS = 100

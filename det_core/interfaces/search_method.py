@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+__all__ = ["Action", "Close", "Create", "INVALID_HP", "SearchMethod", "Train", "WORST"]
+
 WORST = sys.float_info.max
 """Metric of a trial that failed, or that reported NaN, an infinity or nothing."""
 INVALID_HP = "invalid_hp"

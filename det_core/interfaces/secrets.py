@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+__all__ = ["MASK", "REFERENCE_PREFIX", "Secret", "iter_texts"]
+
 MASK = "********"
 """Text that is shown instead of a secret."""
 

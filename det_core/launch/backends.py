@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from det_core.interfaces.backend import Backend
     from det_core.trial import TrialContext
 
+__all__ = ["BACKEND_VARIABLE", "CHIEF_VARIABLE", "connect_workers", "distributed_block", "load_adapter", "make_adapter"]
+
 BACKEND_VARIABLE = "DET_BACKEND"
 """Environment variable of workers with the name of the backend that started them."""
 OPTIONS_VARIABLE = "DET_BACKEND_OPTIONS"

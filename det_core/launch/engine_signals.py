@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from det_core.launch._reaper import ENGINE_VARIABLE
 
+__all__ = ["shield_from_engine"]
+
 ENGINE_VARIABLES: Mapping[str, str] = {ENGINE_VARIABLE: "1"}
 """Environment variables of processes that an engine may send signals to."""
 

@@ -7,9 +7,12 @@ the tracking store, so another runner can take over after it was killed.
 from __future__ import annotations
 
 from det_core.core.checkpoint_removal import remove_checkpoint, remove_tensorboard_files
-from det_core.runner._background import continue_in_background, resume_in_background, train_in_background
-from det_core.runner._checkpoint_deletion import check_deletable, delete_checkpoints, is_latest_checkpoint
-from det_core.runner._code_checks import check_code
+from det_core.runner._background import continue_in_background as continue_in_background
+from det_core.runner._background import resume_in_background as resume_in_background
+from det_core.runner._background import train_in_background as train_in_background
+from det_core.runner._checkpoint_deletion import check_deletable, delete_checkpoints
+from det_core.runner._checkpoint_deletion import is_latest_checkpoint as is_latest_checkpoint
+from det_core.runner._code_checks import check_code as check_code
 from det_core.runner._continuation import continue_experiment, fork_experiment
 from det_core.runner._detached import start_detached
 from det_core.runner._experiment_runner import ExperimentRunner
@@ -23,16 +26,12 @@ __all__ = [
     "check_code",
     "check_deletable",
     "continue_experiment",
-    "continue_in_background",
     "delete_checkpoints",
     "explain_storage",
     "fork_experiment",
-    "is_latest_checkpoint",
     "remove_checkpoint",
     "remove_tensorboard_files",
-    "resume_in_background",
     "start_detached",
     "submit_experiment",
-    "train_in_background",
     "use_server_storage",
 ]

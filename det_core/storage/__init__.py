@@ -69,6 +69,22 @@ _EXPORTS = {
     "without_directory_links": "det_core.storage._save",
 }
 
-__all__ = [*_EXPORTS]
+_OWN = {
+    "ALL_FILES",
+    "Manifest",
+    "StoredCheckpoint",
+    "adopt_files",
+    "copied_from",
+    "find_checkpoint",
+    "is_inside",
+    "parent_directories",
+    "publish_checkpoint",
+    "sign_copy",
+    "store_files",
+    "without_directory_links",
+}
+"""Names for the modules of det-core, which the contract does not promise."""
+
+__all__ = [name for name in _EXPORTS if name not in _OWN]
 
 __getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)

@@ -24,6 +24,9 @@ _EXPORTS = {
     "open_store": "det_core.tracking._open",
 }
 
-__all__ = [*_EXPORTS]
+_OWN = {"det_command", "is_server_url"}
+"""Names for the modules of det-core, which the contract does not promise."""
+
+__all__ = [name for name in _EXPORTS if name not in _OWN]
 
 __getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)

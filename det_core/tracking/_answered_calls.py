@@ -20,9 +20,9 @@ from det_core.errors import TrackingError
 from det_core.interfaces.server_store import Change
 from det_core.tracking._accounts import insert_action
 from det_core.tracking._column_types import utc_now
+from det_core.tracking._database import current_scope
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import answered_calls
-from det_core.tracking._transaction_scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,13 +24,14 @@ from det_core.tracking._rows import (
     record_columns,
     update_trial,
 )
-from det_core.tracking._schema import checkpoints, metrics, model_versions, models, schema, trials
+from det_core.tracking._schema import checkpoints, metrics, model_versions, models, schema, trial_sources, trials
 from det_core.tracking._scores import validation_of_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 _c = checkpoints.c
+_sources = trial_sources.c
 
 
 class CheckpointsMixin(StoreMixin):
@@ -148,6 +149,28 @@ class CheckpointsMixin(StoreMixin):
         meant = [column == value for column, value in wanted.items() if value is not None]
         with self._database.read() as connection:
             return {row.uuid: row.metrics for row in connection.execute(query.where(*meant))}
+
+    def add_trial_source(
+        self,
+        trial_id: int,
+        run_id: int,
+        checkpoint_uuid: str,
+        *,
+        model_id: int | None = None,
+        model_version: int | None = None,
+    ) -> None:
+        key = {"checkpoint_uuid": checkpoint_uuid, "trial_id": trial_id}
+        known = trial_sources.select().where(_sources.checkpoint_uuid == checkpoint_uuid, _sources.trial_id == trial_id)
+        with self._database.write() as connection:
+            fence_run(connection, trial_id, run_id)
+            if connection.execute(known).first() is None:
+                values = {**key, "model_id": model_id, "model_version": model_version}
+                connection.execute(trial_sources.insert().values(values))
+
+    def trials_using(self, checkpoint_uuid: str) -> list[int]:
+        query = select(_sources.trial_id).where(_sources.checkpoint_uuid == checkpoint_uuid).order_by(_sources.trial_id)
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
 
 
 def _get(connection: Connection, uuid: str) -> CheckpointRecord:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import false
 from sqlalchemy.exc import DBAPIError, StatementError
@@ -12,15 +15,71 @@ from sqlalchemy.exc import DBAPIError, StatementError
 from det_core.errors import RecordNotFound
 from det_core.tracking import _fork_safety
 from det_core.tracking._outage import Outage, Unavailable
-from det_core.tracking._transaction_scope import current_scope
-from det_core.tracking._turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select, Table
 
     from det_core.errors import TrackingError
+
+
+class TransactionScope(Protocol):
+    """Owner of the transactions for writing that a thread opens."""
+
+    def join(self, transaction: AbstractContextManager[Connection]) -> AbstractContextManager[Connection]:
+        """Return a context manager that enters a transaction, and leaves it open if its block ends without an error."""
+
+
+current_scope: ContextVar[TransactionScope | None] = ContextVar("det_transaction_scope", default=None)
+"""Scope of the present thread, or None if each transaction is committed at the end of its block."""
+
+
+class Turns:
+    """Number of turns that threads take. With semaphores, a thread that never pauses would leave none to others.
+
+    Args:
+        count: maximum number of threads that have a turn at the same time.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[threading.Event] = deque()
+        self._lock = threading.RLock()  # a signal handler may ask for a turn, too
+
+    @contextmanager
+    def take(self, timeout: float) -> Iterator[None]:
+        """Wait for a turn, and have it during the block.
+
+        Args:
+            timeout: maximum number of seconds to wait.
+
+        Raises:
+            TimeoutError: other threads have had all turns for this time.
+        """
+        mine = threading.Event()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                mine.set()
+            else:
+                self._waiting.append(mine)
+        try:
+            if not mine.wait(timeout):
+                raise TimeoutError
+            yield
+        finally:
+            self._leave(mine)
+
+    def _leave(self, mine: threading.Event) -> None:
+        with self._lock:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            elif self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
 
 
 _ROWS = 5000

@@ -1,4 +1,7 @@
-"""Metrics in the tracking store, which are written in batches and read in the order of steps."""
+"""Metrics in the tracking store, which are written in batches and read in the order of steps.
+
+System metrics of the hosts of a trial have no steps, and are never merged or archived.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from det_core.interfaces.records import MetricsReport, searcher_metric
+from det_core.interfaces.records import MetricsReport, SystemMetrics, searcher_metric
 from det_core.tracking._column_types import MetricsJson, finite_or_none, load_metrics, utc_now
 from det_core.tracking._metrics_merge import ReportKey, merge_reports, merge_same_key, report_key
 from det_core.tracking._rows import (
@@ -33,13 +36,14 @@ from det_core.tracking._rows import (
     fence_run,
     fetch_large_rows,
     fetch_record,
+    fetch_records,
     get_experiment,
     get_trial,
     record_columns,
     update_trial,
 )
 from det_core.tracking._schema import archived as gone
-from det_core.tracking._schema import experiments, live, metrics, trials
+from det_core.tracking._schema import experiments, live, metrics, system_metrics, trials
 from det_core.tracking._scores import VALIDATION, best_of_trials
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ _PAGE = 1000
 _PAGE_CHARACTERS = 8 << 20
 """Number of their characters after which no more are read at once, because one may have millions of values."""
 _c = metrics.c
+_system = system_metrics.c
 _insert = metrics.insert()
 _look: Select[Any] = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(
     _c.trial_id == bindparam("trial"), live, _c.steps_completed.between(bindparam("first"), bindparam("last"))
@@ -128,6 +133,28 @@ class MetricsMixin(StoreMixin):
         with self._database.read() as connection:
             rows, has_more = fetch_large_rows(connection, page, _count_characters, _PAGE_CHARACTERS)
         return rows, has_more or len(rows) == _PAGE
+
+    def report_system_metrics(self, samples: Sequence[SystemMetrics]) -> None:
+        if not samples:
+            return
+        rows = [{name: value for name, value in vars(sample).items() if name != "id"} for sample in samples]
+        with self._database.write() as connection:
+            for trial_id, run_id in sorted({(sample.trial_id, sample.run_id) for sample in samples}):
+                fence_run(connection, trial_id, run_id)
+            connection.execute(system_metrics.insert(), rows)
+
+    def system_metrics(
+        self, trial_id: int, *, group: str | None = None, after: int = 0, limit: int | None = None
+    ) -> list[SystemMetrics]:
+        wanted = (
+            _system.trial_id == trial_id,
+            _system.id > after,
+            true() if group is None else _system.group == group,
+        )
+        with self._database.read() as connection:
+            get_trial(connection, trial_id)
+            query = select(*record_columns(system_metrics, SystemMetrics)).where(*wanted)
+            return fetch_records(connection, SystemMetrics, query.order_by(_system.id).limit(limit))
 
 
 def _count_characters(row: Row[Any]) -> int:

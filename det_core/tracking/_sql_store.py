@@ -24,9 +24,6 @@ from det_core.tracking._model_registry import ModelRegistryMixin
 from det_core.tracking._schema import schema, upgrade_tables
 from det_core.tracking._scores import ScoresMixin
 from det_core.tracking._search_events import SearchEventsMixin
-from det_core.tracking._searcher_operations import SearcherOperationsMixin
-from det_core.tracking._system_metrics import SystemMetricsMixin
-from det_core.tracking._trial_sources import TrialSourcesMixin
 from det_core.tracking._trials import TrialsMixin
 from det_core.tracking._webhooks import WebhooksMixin
 
@@ -45,14 +42,11 @@ class SqlTrackingStore(
     ExperimentSummariesMixin,
     TrialsMixin,
     SearchEventsMixin,
-    SearcherOperationsMixin,
     MetricsMixin,
     MetricNamesMixin,
     ScoresMixin,
     CurvesMixin,
     DivergencesMixin,
-    SystemMetricsMixin,
-    TrialSourcesMixin,
     CheckpointsMixin,
     ModelRegistryMixin,
     LogsMixin,

@@ -1,4 +1,4 @@
-"""Trials in the tracking store, and their runs."""
+"""Trials in the tracking store, their runs, and the operation that a search method assigns to each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Connection, func, select, update
 
-from det_core.errors import RecordNotFound
+from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.launcher import Phase
-from det_core.interfaces.records import ENDINGS, CheckpointState, Run, State, TrialRecord
+from det_core.interfaces.records import (
+    ENDINGS,
+    MAX_STEPS,
+    CheckpointState,
+    Run,
+    SearcherOperationRecord,
+    State,
+    TrialRecord,
+)
 from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (
@@ -17,6 +25,7 @@ from det_core.tracking._rows import (
     StoreMixin,
     end_runs,
     fence_run,
+    fetch_only_row,
     fetch_record,
     fetch_records,
     get_experiment,
@@ -31,10 +40,11 @@ from det_core.tracking._rows import (
     update_trial,
 )
 from det_core.tracking._schema import checkpoints, experiments, runs, trials
-from det_core.tracking._searcher_operations import fetch_operation
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+_operation_columns = (trials.c.searcher_length, trials.c.searcher_completed, trials.c.searcher_metric)
 
 
 class TrialsMixin(StoreMixin):
@@ -122,7 +132,7 @@ class TrialsMixin(StoreMixin):
             run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id, start_time=utc_now())
             start = 0
             if trial.run_id:  # the first run has nothing to continue, archive or end
-                operation = fetch_operation(connection, trial_id)
+                operation = _fetch_operation(connection, trial_id)
                 start = trial.steps_completed
                 if not (operation and operation.completed):  # otherwise, what follows is not trained again
                     start, saved_by = _origin(connection, trial_id, start)
@@ -204,6 +214,25 @@ class TrialsMixin(StoreMixin):
             fence_run(connection, trial_id, run_id)
             connection.execute(update(runs).where(*of_trial).values(values))
 
+    def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
+        if not 0 < length <= MAX_STEPS:
+            raise ValueError(f"the searcher operation has length {length}; expected 1 to {MAX_STEPS}")
+        with self._database.write() as connection:
+            lock_trial(connection, trial_id, lease=lease)
+            update_trial(connection, trial_id, searcher_length=length)
+
+    def searcher_operation(self, trial_id: int) -> SearcherOperationRecord | None:
+        with self._database.read() as connection:
+            return _fetch_operation(connection, trial_id)
+
+    def complete_searcher_operation(self, trial_id: int, run_id: int, length: int, metric: float) -> None:
+        with self._database.write() as connection:
+            fence_run(connection, trial_id, run_id)
+            current = _fetch_operation(connection, trial_id)
+            if current is None or current.length != length or current.completed:
+                raise TrackingError(f"trial {trial_id} cannot complete length {length}: {_describe_operation(current)}")
+            update_trial(connection, trial_id, searcher_completed=length, searcher_metric=float(metric))
+
 
 def _origin(connection: Connection, trial_id: int, reached: int) -> tuple[int, int]:
     """Return the step of the latest completed checkpoint and the run that saved it, or zeros if there is none."""
@@ -215,3 +244,20 @@ def _origin(connection: Connection, trial_id: int, reached: int) -> tuple[int, i
         return 0, 0
     # A script need not report the step of its checkpoint. The trial then keeps its present step.
     return reached if row.steps_completed is None else int(row.steps_completed), int(row.run_id)
+
+
+def _fetch_operation(connection: Connection, trial_id: int) -> SearcherOperationRecord | None:
+    """Return the current operation of a trial, or None if it has none."""
+    row = fetch_only_row(connection, select(*_operation_columns).where(trials.c.id == trial_id), f"trial {trial_id}")
+    if row.searcher_length is None:
+        return None
+    done = row.searcher_completed == row.searcher_length
+    return SearcherOperationRecord(
+        length=row.searcher_length, completed=done, metric=row.searcher_metric if done else None
+    )
+
+
+def _describe_operation(current: SearcherOperationRecord | None) -> str:
+    if current is None:
+        return "the searcher has assigned no operation to it"
+    return f"the searcher's operation has length {current.length}" + (" and is completed" if current.completed else "")

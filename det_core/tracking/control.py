@@ -9,6 +9,8 @@ from det_core.errors import TrackingError
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, LogLine, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
+__all__ = ["lacks_runner", "request_experiment_stop", "request_trial_kill"]
+
 POLL_SECONDS = 0.2
 """Number of seconds between two polls of the tracking store."""
 _PAGE = 1000

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+__all__ = ["average_metrics", "merge_rank_metrics", "summarize_numbers"]
+
 
 @dataclass(frozen=True)
 class NumberSummary:

@@ -23,6 +23,15 @@ from det_core.trial._class_lookup import load_trial_class
 from det_core.trial._trial_class import Trial
 from det_core.trial._trial_loop import CODE
 
+__all__ = [
+    "describe_trial",
+    "find_trial_class",
+    "import_from_path",
+    "make_trial",
+    "read_description",
+    "write_description",
+]
+
 DESCRIPTION_FILE = "load_data.json"
 """File within a checkpoint that holds the description."""
 _DOWNLOADED = "metadata.json"

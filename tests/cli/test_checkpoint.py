@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from det_core.cli.render.transfer_progress import show_transfer
+from det_core.cli.commands._download import show_transfer
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import StorageError
 from det_core.home import private_directory
@@ -157,7 +157,7 @@ def test_rm_keeps_checkpoints_of_an_experiment_resumed_before_the_answer(
         trained.store.acquire_lease(1, "host:1:1:x", seconds=60)
         return True
 
-    monkeypatch.setattr("det_core.cli.commands._checkpoint_rm.confirm_removal", resumed)
+    monkeypatch.setattr("det_core.cli.commands._checkpoint_removal.confirm_removal", resumed)
     result = det("checkpoint", "rm", "best-one", "last-one")
     assert (result.code, "host:1:1:x" in result.err) == (1, True)
     assert resources(trained, "best-one")[0] is resources(trained, "last-one")[0] is CheckpointState.COMPLETED

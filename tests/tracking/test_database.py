@@ -29,7 +29,7 @@ from det_core.tracking import _schema, _sqlite, open_store
 from det_core.tracking._open import file_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._postgresql import Postgresql
-from det_core.tracking._wal_sync import WalSync
+from det_core.tracking._sqlite import WalSync
 
 from ..postgresql import PostgreSQL
 

@@ -27,10 +27,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SCRIPT = """
 import os, sys, time
 from det_core import core
-from det_core.tracking import _wal_sync
+from det_core.tracking import _sqlite
 
 root = os.environ["DET_RECORD_ROOT"]
-_wal_sync.INTERVAL = 0.1
+_sqlite.SYNC_INTERVAL = 0.1
 marks = os.open(f"{root}/marks", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 def mark(*words):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from det_core.tracking._turns import Turns
+from det_core.tracking._database import Turns
 
 from ..waiting import wait_for
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from getpass import getpass
 from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import INTERRUPTED
@@ -130,11 +131,17 @@ class _Start:
 
 
 def _ask_for_secrets(store: TrackingStore, experiment: ExperimentRecord) -> None:
-    """Ask the person at the terminal for missing secrets, which a det server has itself."""
-    if sys.stdin.isatty() and not is_server_url(store.url):
-        from det_core.cli.commands._secret_prompt import ask_for_secrets
+    """Ask the person at the terminal for each missing secret once, and write its file. A det server has them itself."""
+    if not sys.stdin.isatty() or is_server_url(store.url):
+        return
+    from det_core.tracking.printable import printable_text
+    from det_core.tracking.secret_files import find_missing_secrets, write_secret
 
-        ask_for_secrets(experiment.config)
+    files = {path: place for place, path in find_missing_secrets(experiment.config).items()}
+    with suppress(EOFError):  # Ctrl-D skips the remaining secrets, and resume reports that they are missing
+        for path, place in files.items():
+            if secret := getpass(printable_text(f"{place} is not in {path}. Its value: ")):
+                write_secret(path, secret)
 
 
 def _attach(store: TrackingStore, watcher: AnyWatcher, *, as_json: bool) -> int:

@@ -52,7 +52,7 @@ def _gc(args: argparse.Namespace) -> int:
 
 
 def _gc_experiment(args: argparse.Namespace) -> int:
-    from det_core.cli.commands._checkpoint_retention import apply_retention
+    from det_core.cli.commands._checkpoint_removal import apply_retention
 
     return apply_retention(args)
 
@@ -96,7 +96,7 @@ def _age(text: str) -> timedelta:
 
 
 def _rm(args: argparse.Namespace) -> int:
-    from det_core.cli.commands._checkpoint_rm import run_rm
+    from det_core.cli.commands._checkpoint_removal import run_rm
 
     return run_rm(args)
 

@@ -7,9 +7,10 @@ import uuid
 from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
-from det_core.cli.render.formats import format_count, format_table, mask_references, print_json, record_to_json
+from det_core.cli.render.printing import print_json
 from det_core.errors import DetError, RecordNotFound
 from det_core.interfaces.webhook_records import WEBHOOK_STATES, WebhookFormat, WebhookRecord
+from det_core.text import format_count, format_table, mask_references, record_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

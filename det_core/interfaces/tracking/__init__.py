@@ -16,9 +16,6 @@ from det_core.interfaces.tracking._rights import Reach as Reach
 from det_core.interfaces.tracking._rights import Rights as Rights
 from det_core.interfaces.tracking._rights import reads
 from det_core.interfaces.tracking._search_events import SearchEventStore
-from det_core.interfaces.tracking._searcher_operations import SearcherOperationStore
-from det_core.interfaces.tracking._system_metrics import SystemMetricsStore
-from det_core.interfaces.tracking._trial_sources import TrialSourceStore
 from det_core.interfaces.tracking._trials import TrialStore
 
 if TYPE_CHECKING:
@@ -29,10 +26,7 @@ class TrackingStore(
     ExperimentStore,
     SearchEventStore,
     TrialStore,
-    TrialSourceStore,
-    SearcherOperationStore,
     MetricsStore,
-    SystemMetricsStore,
     CheckpointStore,
     ModelRegistry,
     LogStore,

@@ -1,4 +1,4 @@
-"""Interface of the checkpoints in the tracking store."""
+"""Interface of the checkpoints in the tracking store, and of the trials that use those of others."""
 
 from __future__ import annotations
 
@@ -140,3 +140,21 @@ class CheckpointStore(ABC):
             states: include only these states.
             limit: maximum number of checkpoints.
         """
+
+    @writes(Reach.RUN, is_report=True)
+    @abstractmethod
+    def add_trial_source(
+        self,
+        trial_id: int,
+        run_id: int,
+        checkpoint_uuid: str,
+        *,
+        model_id: int | None = None,
+        model_version: int | None = None,
+    ) -> None:
+        """Record that the trial uses a checkpoint of another trial, possibly as a version of a model."""
+
+    @reads
+    @abstractmethod
+    def trials_using(self, checkpoint_uuid: str) -> list[int]:
+        """Return the ids of the trials that were recorded to use the checkpoint, ascending."""

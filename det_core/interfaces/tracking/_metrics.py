@@ -1,11 +1,11 @@
-"""Interface of the metrics in the tracking store."""
+"""Interface of the metrics and system metrics in the tracking store."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 
-from det_core.interfaces.records import MAX_STEPS, MetricsReport
+from det_core.interfaces.records import MAX_STEPS, MetricsReport, SystemMetrics
 from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
@@ -118,4 +118,26 @@ class MetricsStore(ABC):
 
         Only the first and the last reports of each trial are read, and only those of some trials if there are many, so
         a metric that is reported rarely may be missing.
+        """
+
+    @writes(Reach.RUN, is_report=True)
+    @abstractmethod
+    def report_system_metrics(self, samples: Sequence[SystemMetrics]) -> None:
+        """Add the samples in one transaction. Their ``id`` is ignored.
+
+        Raises:
+            StaleRun: a newer run of the trial exists.
+        """
+
+    @reads
+    @abstractmethod
+    def system_metrics(
+        self, trial_id: int, *, group: str | None = None, after: int = 0, limit: int | None = None
+    ) -> list[SystemMetrics]:
+        """Return the samples of all runs of a trial, in the order of their ids.
+
+        Args:
+            group: include only this group.
+            after: include only ids greater than this.
+            limit: maximum number of samples.
         """

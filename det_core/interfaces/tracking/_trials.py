@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from det_core.interfaces.records import Run, State, TrialOrder, TrialRecord, TrialResult
+from det_core.interfaces.records import Run, SearcherOperationRecord, State, TrialOrder, TrialRecord, TrialResult
 from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
 class TrialStore(ABC):
-    """The part of a `TrackingStore` that handles trials and their runs."""
+    """The part of a `TrackingStore` that handles trials, their runs, and their searcher operations."""
 
     @writes(is_report=True)
     @abstractmethod
@@ -196,3 +196,22 @@ class TrialStore(ABC):
     @abstractmethod
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
         """Replace the trial's metadata with JSON-compatible metadata."""
+
+    @writes(is_report=True)
+    @abstractmethod
+    def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
+        """Order the trial to train up to ``length`` (> 0). An operation of the same length stays as it is."""
+
+    @reads
+    @abstractmethod
+    def searcher_operation(self, trial_id: int) -> SearcherOperationRecord | None:
+        """Return the operation set last, or None before the first."""
+
+    @writes(Reach.RUN, is_report=True)
+    @abstractmethod
+    def complete_searcher_operation(self, trial_id: int, run_id: int, length: int, metric: float) -> None:
+        """Record that the run has trained up to ``length``, with this value of the searcher's metric.
+
+        Raises:
+            TrackingError: the operation has another length, or was completed before.
+        """

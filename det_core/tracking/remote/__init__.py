@@ -60,6 +60,18 @@ _MODULES = {
 }
 _EXPORTS = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
-__all__ = [*_EXPORTS]
+_OWN = {
+    "ServedStorage",
+    "ServerConnection",
+    "StoreCall",
+    "dump_error",
+    "open_agent_store",
+    "open_server_store",
+    "requests_store_calls",
+    "serve_store_calls",
+}
+"""Names for the modules of det-core, which the contract does not promise."""
+
+__all__ = [name for name in _EXPORTS if name not in _OWN]
 
 __getattr__, __dir__ = lazy_exports(globals(), _EXPORTS)

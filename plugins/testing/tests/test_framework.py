@@ -10,7 +10,7 @@ import test_descent
 from det_testing.framework import FrameworkCompliance, _stop_tests
 from det_testing.framework._slot_tests import FrameworkSlotTests
 
-from det_core.tracking import _wal_sync
+from det_core.tracking import _sqlite
 from det_core.trial import Trial
 from plugins.testing.tests import broken_frameworks
 from plugins.testing.tests.broken_frameworks import CAUGHT_BY, LosesItsStarter
@@ -26,7 +26,7 @@ class BrokenFrameworks(FrameworkCompliance):
     @pytest.fixture(autouse=True)
     def _hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wait less long for threads that do not end, beside that of the tracking store."""
-        monkeypatch.setattr(_wal_sync, "INTERVAL", 0.1)
+        monkeypatch.setattr(_sqlite, "SYNC_INTERVAL", 0.1)
         monkeypatch.setattr(_stop_tests, "_STOP_SECONDS", 2.0)
 
     weights = test_descent.TestDescent.weights

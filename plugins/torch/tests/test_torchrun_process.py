@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
+import sys
 from collections.abc import Sequence
 from contextlib import closing
+from subprocess import Popen
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from det_torch import _torchrun_process
-from det_torch._torchrun_process import _limit_closing, _listen, create_rendezvous
+from det_torch._torchrun_process import _limit_closing, _listen, _relay_output, create_rendezvous
 from torch.distributed.elastic.multiprocessing.api import PContext
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import SubprocessHandler
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
 from tests.comm.job import free_port
@@ -57,6 +61,7 @@ def test_a_failed_worker_is_named_without_the_traceback_of_torchrun(monkeypatch:
 
 def test_workers_are_killed_after_the_timeout_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun itself would give the other workers 30 s after the failure of one."""
+    assert [*inspect.signature(PContext.close).parameters] == ["self", "death_sig", "timeout"]
     seen: list[tuple[Any, int]] = []
     monkeypatch.setattr(PContext, "close", lambda self, death_sig=None, timeout=30: seen.append((death_sig, timeout)))
     _limit_closing(5)
@@ -65,3 +70,13 @@ def test_workers_are_killed_after_the_timeout_also_after_a_failure(monkeypatch: 
     PContext.close(context, death_sig=2, timeout=30)  # type: ignore[arg-type]
     PContext.close(context, timeout=1)
     assert seen == [(None, 5), (2, 5), (None, 1)]
+
+
+def test_output_of_workers_is_relayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[Popen[bytes], int]] = []
+    relay: Any = SimpleNamespace(add_worker=lambda worker, rank: started.append((worker, rank)))
+    monkeypatch.setattr(SubprocessHandler, "_popen", SubprocessHandler._popen)  # restored at the end
+    _relay_output(relay)
+    SubprocessHandler(sys.executable, ("-c", "print('text')"), {"RANK": "3"}, None, None, 0, None)
+    ((worker, rank),) = started
+    assert (worker.communicate(timeout=60)[0], rank) == (b"text\n", 3)

@@ -1,4 +1,7 @@
-"""Measurement of what the import of a module costs, in a process of its own."""
+"""Checks of installed plugins: what an import costs, and distributions that overwrite each other's files.
+
+Such distributions are both incomplete, and uninstalling one removes the shared files from both.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from det_core.errors import PluginError
+from det_core.package_commands import package_command
+from det_core.plugins._registry import intact_distributions, normalize_distribution_name
 
 _TIMEOUT = 60
 # A plugin may print while it is imported or at exit.
@@ -57,3 +63,32 @@ def measure_import(module: str) -> ImportCost:
             f"the import of {module} ends a new process with exit code {ran.returncode}: {last}"
         ) from error
     return ImportCost(milliseconds, modules)
+
+
+def find_overwritten_files(ours: Collection[str]) -> Iterator[str]:
+    """Yield a message for each pair of one of ``ours`` and another distribution that have files in common.
+
+    Args:
+        ours: names of distributions.
+    """
+    files = {each: _files(each) for each in intact_distributions()}
+    own = sorted((each for each in files if normalize_distribution_name(each.name) in ours), key=lambda each: each.name)
+    for other in sorted(files.keys() - own, key=lambda each: each.name):
+        for mine in own:
+            if shared := files[mine] & files[other]:
+                _, example = min(shared)
+                remove, restore = package_command("uninstall", other.name), package_command("reinstall", mine.name)
+                yield (
+                    f"{mine.name} {mine.version} and {other.name} {other.version} overwrite each other's files, "
+                    f"such as {example} ({len(shared)} in all); type: {remove}; {restore}"
+                )
+
+
+def _files(distribution: Any) -> set[tuple[str, str]]:
+    """Return the root directory and relative path of each installed file.
+
+    ``distribution.files`` is not used because it accesses every file.
+    """
+    root = str(distribution.locate_file(""))
+    lines = (distribution.read_text("RECORD") or "").splitlines()
+    return {(root, line.rsplit(",", 2)[0]) for line in lines}
