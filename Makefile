@@ -63,17 +63,20 @@ more-%:
 	$(build)
 	$(PYTEST) -m "$(MORE)" $(call tests_in,$*) || [ $$? = 5 ]
 
-# Small suites share a process. Those of Ray and Slurm cannot, because they have modules of the same name. The suites whose
-# tests take less time than the start of TensorFlow are left out.
-UNITS := core testing+cluster+comm torch+torch_distributed+deepspeed+horovod server cli runner tracking storage_gcs+storage_s3+ray \
-	compat+mlflow+trackio+optuna+slurm
+# The suite of the core would end long after the others, so it has two processes, each of which tests half of it. Small suites
+# share a process. Those of Ray and Slurm cannot, because they have modules of the same name. The suites whose tests take less
+# time than the start of TensorFlow are left out.
+UNITS := core half testing+cluster+comm torch+torch_distributed+deepspeed+horovod server cli runner tracking \
+	storage_gcs+storage_s3+ray compat+mlflow+trackio+optuna+slurm
+HALF := $(addprefix tests/,core documents experimental test_nasty_values.py test_public_api.py)
+unit_tests_in = $(if $(filter half,$(1)),$(HALF),$(call tests_in,$(1)) $(if $(filter core,$(1)),$(HALF:%=--ignore=%)))
 unit: $(VENV)/.dev
 	$(SIDE_BY_SIDE) --jobs=5 $(UNITS:%=unit-%)
 
 # A suite that passes prints two lines, so that the failures of others stand out.
 unit-%:
 	@output=$$($(BIN)/pytest -q --tb=short --timeout=100 -m "not integration and not ($(MORE))" \
-		$(foreach suite,$(subst +, ,$*),$(call tests_in,$(suite))) 2>&1) && \
+		$(foreach suite,$(subst +, ,$*),$(call unit_tests_in,$(suite))) 2>&1) && \
 		echo "$$output" | sed -n '/CPU seconds/p;$$p' || { echo "$$output"; exit 1; }
 
 # What a change may break: lint, and the suites of the distributions that changed since a revision and of those that import

@@ -2,4 +2,11 @@
 
 from __future__ import annotations
 
-from tests.core_fixtures import _quick_scans, det_home, forked, installed, only_det_core  # noqa: F401
+from tests.core_fixtures import (  # noqa: F401
+    _quick_scans,
+    det_home,
+    forked,
+    installed,
+    only_det_core,
+    registry_of_installed,
+)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import importlib_metadata
@@ -12,7 +13,7 @@ from det_testing.fork_server import run_fork_server
 
 from det_core.core._cluster_info import get_cluster_info
 from det_core.launch._prepared_command import WORKER_MODULES
-from det_core.plugins import plugin_registry
+from det_core.plugins import Registry, _registry, plugin_registry
 from det_core.tracking import access_tokens
 
 
@@ -45,14 +46,32 @@ def installed() -> tuple[list[str], importlib_metadata.EntryPoints]:
     return list(sys.path), importlib_metadata.entry_points(group="det")
 
 
+@pytest.fixture(scope="session")
+def registry_of_installed(installed: tuple[list[str], importlib_metadata.EntryPoints]) -> Callable[..., Registry]:
+    """Return a function like `Registry` that makes one of the installed plugins only once."""
+    _, found = installed
+    shared = cache(lambda disabled: Registry(found, disabled))
+
+    def make(entry_points: Sequence[importlib_metadata.EntryPoint], disabled: Sequence[str]) -> Registry:
+        is_same = [*map(id, entry_points)] == [*map(id, found)]
+        return shared(tuple(disabled)) if is_same else Registry(entry_points, disabled)
+
+    return make
+
+
 @pytest.fixture(autouse=True)
-def _quick_scans(monkeypatch: pytest.MonkeyPatch, installed: tuple[list[str], importlib_metadata.EntryPoints]) -> None:
+def _quick_scans(
+    monkeypatch: pytest.MonkeyPatch,
+    installed: tuple[list[str], importlib_metadata.EntryPoints],
+    registry_of_installed: Callable[..., Registry],
+) -> None:
     """Scan the two hundred installed distributions only once, except for tests that install another."""
     path, found = installed
     scan = importlib_metadata.entry_points
     monkeypatch.setattr(
         importlib_metadata, "entry_points", lambda group: found if sys.path == path else scan(group=group)
     )
+    monkeypatch.setattr(_registry, "Registry", registry_of_installed)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_no_pattern_takes_long(pattern: str, path: str) -> None:
 
 def test_patterns_match_as_those_of_pathspec() -> None:
     chosen, matches = random.Random(1), 0
-    for _ in range(3000):
+    for _ in range(1000):
         lines = ["".join(chosen.choices(_PARTS, k=chosen.randint(1, 9))) for _ in range(2)]
         try:
             expected = GitIgnoreSpec.from_lines(lines).match_file
@@ -48,7 +48,7 @@ def test_patterns_match_as_those_of_pathspec() -> None:
             path = "/".join(names) + chosen.choice(("", "/"))
             assert found(path) is expected(path), (lines, path)
             matches += found(path)
-    assert matches > 1000
+    assert matches > 300
 
 
 @pytest.mark.parametrize(

@@ -177,8 +177,9 @@ class Database(ABC):
         """
         return false()
 
+    @staticmethod
     @abstractmethod
-    def number(self, of: FromClause, metric: str) -> ColumnElement[Any]:
+    def number(of: FromClause, metric: str) -> ColumnElement[Any]:
         """Return an SQL expression for a metric, which is NULL if the value is not a finite number.
 
         Args:
@@ -186,8 +187,9 @@ class Database(ABC):
             metric: name of the metric.
         """
 
+    @staticmethod
     @abstractmethod
-    def non_finite(self, of: FromClause, metric: str) -> ColumnElement[Any]:
+    def non_finite(of: FromClause, metric: str) -> ColumnElement[Any]:
         """Return an SQL expression for the name in `NON_FINITE` of a metric, which is NULL for other values.
 
         Args:

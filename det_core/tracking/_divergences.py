@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,18 @@ from det_core.tracking._rows import StoreMixin
 from det_core.tracking._schema import metrics, trials
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
-    from sqlalchemy import Select
+    from sqlalchemy import ColumnElement, FromClause, Select
+
+    _Value = Callable[[FromClause, str], ColumnElement[Any]]
 
 _AT_ONCE = 1000
 """Maximum number of trials in a query, because databases limit the number of parameters."""
 _LAST_REPORTS = 100
 """Number of reports among which the newest value of a metric is looked for."""
+_KEPT = 32
+"""Number of metrics whose queries are kept."""
 _ids: BindParameter[Any] = bindparam("ids", expanding=True)
 
 
@@ -33,11 +38,7 @@ class DivergencesMixin(StoreMixin):
             require_writable(metric)
         except UnwritableText:  # a name that no report has
             return {}
-        begun = self._first_after_numbers(metric)
-        c = metrics.c
-        of_rows = select(c.trial_id, c.steps_completed, self._database.non_finite(metrics, metric)).where(
-            c.id.in_(_ids)
-        )
+        begun, of_rows = _queries(self._database.number, self._database.non_finite, metric)
         found: dict[int, tuple[int, float]] = {}
         remaining = iter(trial_ids)
         with self._database.read() as connection:
@@ -48,33 +49,38 @@ class DivergencesMixin(StoreMixin):
                     found[trial_id] = (step, NON_FINITE[name])
         return found
 
-    def _first_after_numbers(self, metric: str) -> Select[Any]:
-        """Select the id of the first row after the last finite number, for trials whose newest value is none.
 
-        Args:
-            metric: name of the metric, which may be missing in some rows.
-        """
-        number, non_finite = self._database.number, self._database.non_finite
-        newest, last, first = (metrics.alias(name) for name in ("newest", "last", "first"))
+@lru_cache(_KEPT)
+def _queries(number: _Value, non_finite: _Value, metric: str) -> tuple[Select[Any], Select[Any]]:
+    """Return the two queries, which cost more than their execution, and which open pages repeat every second.
 
-        backwards = _rows_of_trial(newest).order_by(newest.c.steps_completed.desc()).limit(1)
-        before = backwards.with_only_columns(newest.c.steps_completed).offset(_LAST_REPORTS).scalar_subquery()
-        name = non_finite(newest, metric)
-        has_it = or_(name.is_not(None), number(newest, metric).is_not(None))
-        newest_name = backwards.with_only_columns(name).where(
-            newest.c.steps_completed > func.coalesce(before, -1), has_it
-        )
+    The first selects the id of the first row after the last finite number, for trials whose newest value is none. The
+    second selects the trial, the step and the value of rows.
 
-        step = last.c.steps_completed
-        numbers = _rows_of_trial(last).where(number(last, metric).is_not(None))
-        last_number = numbers.with_only_columns(step).order_by(step.desc()).limit(1).scalar_subquery()
+    Args:
+        number: the method of the database.
+        non_finite: the method of the database.
+        metric: name of the metric, which may be missing in some rows.
+    """
+    newest, last, first = (metrics.alias(name) for name in ("newest", "last", "first"))
 
-        step = first.c.steps_completed
-        after = _rows_of_trial(first).where(
-            step > func.coalesce(last_number, -1), non_finite(first, metric).is_not(None)
-        )
-        query = select(after.order_by(step).limit(1).scalar_subquery())
-        return query.where(trials.c.id.in_(_ids), newest_name.scalar_subquery().is_not(None))
+    backwards = _rows_of_trial(newest).order_by(newest.c.steps_completed.desc()).limit(1)
+    before = backwards.with_only_columns(newest.c.steps_completed).offset(_LAST_REPORTS).scalar_subquery()
+    name = non_finite(newest, metric)
+    has_it = or_(name.is_not(None), number(newest, metric).is_not(None))
+    newest_name = backwards.with_only_columns(name).where(newest.c.steps_completed > func.coalesce(before, -1), has_it)
+
+    step = last.c.steps_completed
+    numbers = _rows_of_trial(last).where(number(last, metric).is_not(None))
+    last_number = numbers.with_only_columns(step).order_by(step.desc()).limit(1).scalar_subquery()
+
+    step = first.c.steps_completed
+    after = _rows_of_trial(first).where(step > func.coalesce(last_number, -1), non_finite(first, metric).is_not(None))
+    query = select(after.order_by(step).limit(1).scalar_subquery())
+    begun = query.where(trials.c.id.in_(_ids), newest_name.scalar_subquery().is_not(None))
+
+    c = metrics.c
+    return begun, select(c.trial_id, c.steps_completed, non_finite(metrics, metric)).where(c.id.in_(_ids))
 
 
 def _rows_of_trial(of: Any) -> Select[Any]:

@@ -107,14 +107,16 @@ class Postgresql(Database):
         unseen = sa.bindparam("unseen", type_=sa.BigInteger, expanding=True)
         return sa.and_(writer < sa.bindparam("unseen_from", type_=sa.BigInteger), writer.not_in(unseen))
 
-    def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
+    @staticmethod
+    def number(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         least, greatest = map(Decimal, FINITE)
         text = _json_of(of, metric)
         number = sa.case((text.regexp_match("^[-0-9]"), sa.cast(text, sa.Numeric)))
         finite = sa.case((number.between(least, greatest), sa.cast(number, sa.Double)))
         return sa.select(finite).correlate(of).scalar_subquery()
 
-    def non_finite(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
+    @staticmethod
+    def non_finite(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         name = sa.func.btrim(_json_of(of, metric), '"')
         return sa.select(sa.case((name.in_(list(NON_FINITE)), name))).correlate(of).scalar_subquery()
 

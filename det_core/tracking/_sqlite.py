@@ -184,10 +184,12 @@ class Sqlite(Database):
             points = zip(map(int, of_steps.split(",")), map(float, of_values.split(",")), strict=True)
             yield from ((trial_id, step, value) for step, value in sorted(points))
 
-    def number(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
+    @staticmethod
+    def number(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         return _value(of, metric, lambda value, kind: sa.and_(kind.in_(("integer", "real")), value.between(*FINITE)))
 
-    def non_finite(self, of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
+    @staticmethod
+    def non_finite(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         return _value(of, metric, lambda value, kind: sa.and_(kind == "text", value.in_(list(NON_FINITE))))
 
     def explain(self, error: DBAPIError) -> TrackingError:

@@ -13,7 +13,14 @@ import pytest
 from det_core.cli import main
 from plugins.testing.tests.defects import drop_other_cases
 from plugins.testing.tests.plugin_sites import register_broken, register_example
-from tests.core_fixtures import _quick_scans, det_home, forked, installed, only_det_core  # noqa: F401
+from tests.core_fixtures import (  # noqa: F401
+    _quick_scans,
+    det_home,
+    forked,
+    installed,
+    only_det_core,
+    registry_of_installed,
+)
 
 sys.path += map(str, (Path(__file__).parents[3] / "examples").glob("*_plugin"))
 
