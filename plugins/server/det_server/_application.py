@@ -75,6 +75,7 @@ def make_application(
     app.state.cookie = cookie
     app.state.threads = threads = Threads()
     app.state.downloads = Shares()
+    app.state.exports = Shares()
     app.state.deletions = Deletions(threads)
     app.add_exception_handler(HTTPException, _explain_status)
     app.add_exception_handler(RefusedError, _explain_refusal)
