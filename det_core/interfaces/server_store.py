@@ -162,6 +162,7 @@ class ServerStore(TrackingStore):
         Raises:
             RecordNotFound: there is no such user, or the user is not active or has another password.
             RecordExists: there is a token with this digest.
+            RecordInUse: the user has 1000 others of this kind already, which is not `TokenKind.RUN`.
             ValueError: the digest is not one, or ``user``, ``trial_id`` and ``run_id`` do not fit ``kind``.
         """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, delete, exists, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, FromClause, delete, exists, func, or_, select, true, update
 
 from det_core.errors import RecordExists, RecordInUse, RecordNotFound
 from det_core.interfaces.account_records import (
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _USER_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LONGEST_TEXT = 200
+_MOST_TOKENS = 1000
+"""Maximum number of sessions of a user, and of tokens for programs. Pages list them."""
 _c = access_tokens.c
 
 
@@ -113,7 +115,8 @@ class AccountsMixin(StoreMixin):
         with self._database.write(durable=True) as connection:
             connection.execute(delete(access_tokens).where(_c.expires <= now))
             if user:
-                values["user_id"] = _lock_active_user(connection, user, password)
+                values["user_id"] = user_id = _lock_active_user(connection, user, password)
+                _require_few_tokens(connection, user, user_id, kind)
             if connection.execute(select(_c.id).where(_c.digest == digest)).first():
                 raise RecordExists("there is an access token with this digest already")
             token = insert_row(connection, access_tokens, values)
@@ -177,6 +180,17 @@ def _lock_active_user(connection: Connection, name: str, password: str | None) -
     query = select(users.c.id).where(users.c.name == name, users.c.active, has_password).with_for_update()
     what = f"active user {name!r:.100}" + ("" if password is None else " with this password")
     return int(fetch_only_row(connection, query, what).id)
+
+
+def _require_few_tokens(connection: Connection, user: str, user_id: int, kind: TokenKind) -> None:
+    """Raise RecordInUse if a user has too many tokens. Those of runs end with the runs, of which there may be many."""
+    count = select(func.count()).select_from(access_tokens).where(_c.user_id == user_id, _c.kind == kind)
+    if kind is not TokenKind.RUN and connection.execute(count).scalar_one() >= _MOST_TOKENS:
+        what = "sessions" if kind is TokenKind.SESSION else "access tokens"
+        raise RecordInUse(
+            f"{user!r} has {_MOST_TOKENS} {what}; expected at most {_MOST_TOKENS}: delete some on the page Account, or "
+            "change the password, which ends all"
+        )
 
 
 def _check_token(digest: str, user: str, kind: TokenKind, trial_id: int | None, run_id: int | None) -> None:

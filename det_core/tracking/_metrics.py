@@ -28,6 +28,7 @@ from sqlalchemy import (
     update,
 )
 
+from det_core.errors import CallTooLarge
 from det_core.interfaces.records import MetricsReport, SystemMetrics, searcher_metric
 from det_core.tracking._column_types import MetricsJson, finite_or_none, load_metrics, utc_now
 from det_core.tracking._metrics_merge import ReportKey, merge_reports, merge_same_key, report_key
@@ -39,6 +40,7 @@ from det_core.tracking._rows import (
     fetch_records,
     get_experiment,
     get_trial,
+    id_list,
     record_columns,
     update_trial,
 )
@@ -47,7 +49,7 @@ from det_core.tracking._schema import experiments, live, metrics, system_metrics
 from det_core.tracking._scores import VALIDATION, best_of_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _PAGE = 1000
 """Maximum number of reports that are read at once."""
@@ -56,8 +58,13 @@ _PAGE_CHARACTERS = 8 << 20
 _c = metrics.c
 _system = system_metrics.c
 _insert = metrics.insert()
-_look: Select[Any] = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(
-    _c.trial_id == bindparam("trial"), live, _c.steps_completed.between(bindparam("first"), bindparam("last"))
+_keyed = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(_c.trial_id == bindparam("trial"), live)
+_look: Select[Any] = _keyed.where(_c.steps_completed.between(bindparam("first"), bindparam("last"))).limit(
+    bindparam("most")
+)
+_look_for_keys: Select[Any] = _keyed.where(
+    _c.steps_completed.in_(id_list("steps")),  # SQLite looks for these in the index, and not for pairs
+    tuple_(_c.steps_completed, _c.group).in_(bindparam("keys", expanding=True)),
 )
 _archive_row = update(metrics).where(_c.id == bindparam("row")).values(archived=True)
 _delete_row = delete(metrics).where(_c.id == bindparam("row"))
@@ -116,8 +123,7 @@ class MetricsMixin(StoreMixin):
     def _pages(self, wanted: ColumnElement[bool], after: int) -> Iterator[MetricsReport]:
         """Yield reports page by page, so that no transaction stays open while the caller works."""
         order = (_c.steps_completed, _c.group, _c.id)
-        query = select(_c.id, *map(_as_text, record_columns(metrics, MetricsReport))).where(wanted).order_by(*order)
-        query = query.limit(_PAGE)
+        query = _select_reports(wanted).order_by(*order).limit(_PAGE)
         page = query.where(_c.steps_completed > after)
         more = True
         while more:
@@ -161,6 +167,10 @@ def _count_characters(row: Row[Any]) -> int:
     return len(row.metrics) + len(row.batch_metrics or "")
 
 
+def _select_reports(wanted: ColumnElement[bool]) -> Select[Any]:
+    return select(_c.id, *map(_as_text, record_columns(metrics, MetricsReport))).where(wanted)
+
+
 def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return a column, that of metrics without decoding, which takes several times as much memory."""
     return type_coerce(column, Text).label(column.key) if isinstance(column.type, MetricsJson) else column
@@ -199,7 +209,7 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
     metric = _searcher_metric(connection, trial_id, reports)
     replaced = _rows_with_keys(connection, trial_id, reports)
     own = {key: row.id for key, row in replaced.items() if row.run_id == run_id}
-    united = [_union(connection, own.get(report_key(report)), report) for report in reports]
+    united = _unite(connection, own, reports) if own else reports
     if replaced:
         connection.execute(_archive_row, [{"row": row.id} for row in replaced.values()])
     connection.execute(
@@ -235,21 +245,36 @@ def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list
 def _rows_with_keys(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[ReportKey, Row[Any]]:
     """Return the existing rows with the keys of these reports. In most cases there are none.
 
-    The cost is one lookup in the index.
+    The cost is one lookup in the index, or one for each report if other reports are between them.
     """
     steps = [report.steps_completed for report in reports]
-    rows = connection.execute(_look, {"trial": trial_id, "first": min(steps), "last": max(steps)})
+    between = {"trial": trial_id, "first": min(steps), "last": max(steps), "most": len(reports) + 1}
+    rows = connection.execute(_look, between).all()
+    if len(rows) > len(reports):
+        keys = [(report.steps_completed, report.group) for report in reports]
+        rows = connection.execute(_look_for_keys, {"trial": trial_id, "steps": steps, "keys": keys}).all()
     wanted = {report_key(report) for report in reports}
     found = {(trial_id, row.group, row.steps_completed): row for row in rows}
     return {key: found[key] for key in wanted & found.keys()}
 
 
-def _union(connection: Connection, row: int | None, report: MetricsReport) -> MetricsReport:
-    """Return a report merged into the one of an existing row, if there is one."""
-    if row is None:
-        return report
-    old = fetch_record(connection, MetricsReport, metrics, _c.id == row, what=f"metrics row {row}")
-    return merge_same_key(old, report)
+def _unite(
+    connection: Connection, rows: Mapping[ReportKey, int], reports: Sequence[MetricsReport]
+) -> list[MetricsReport]:
+    """Return reports merged into those of existing rows, whose ids are given by key.
+
+    Raises:
+        CallTooLarge: the existing ones are too large to be in memory together.
+    """
+    query = _select_reports(_c.id.in_(id_list(None, list(rows.values()))))
+    found, _ = fetch_large_rows(connection, query, _count_characters, _PAGE_CHARACTERS)
+    if len(found) < len(rows):
+        raise CallTooLarge(
+            f"the {len(rows)} earlier reports of these steps have more than {_PAGE_CHARACTERS >> 20} MiB; "
+            "report fewer at once"
+        )
+    old = {report_key(report): report for report in map(_report, found)}
+    return [merge_same_key(old[key], report) if (key := report_key(report)) in old else report for report in reports]
 
 
 def _searcher_metric(connection: Connection, trial_id: int, reports: Iterable[MetricsReport]) -> str:

@@ -21,6 +21,9 @@ ReportKey = tuple[int, str, int]
 _MOST_GROUPS = 100
 """Maximum number of groups of the reports of a call. For each, the reports of older runs are looked for while others
 wait to write."""
+_MOST_ROWS = 10_000
+"""Maximum number of keys of the reports of a call, whose rows are looked for and written while others wait to write.
+Workers send at most 1000 reports."""
 
 
 def report_key(report: MetricsReport) -> ReportKey:
@@ -34,7 +37,8 @@ def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsRe
     Raises:
         ValueError, TypeError: a report is invalid, as in `check_report`.
         MetricsConflict: two reports contradict each other, as in `merge_same_key`.
-        CallTooLarge: they have more than `_MOST_GROUPS` groups, or one has more than `MAX_METRICS` metrics.
+        CallTooLarge: they have more than `_MOST_GROUPS` groups or `_MOST_ROWS` keys, or one has more than `MAX_METRICS`
+            metrics.
     """
     by_key: defaultdict[ReportKey, list[MetricsReport]] = defaultdict(list)
     for report in reports:
@@ -43,6 +47,8 @@ def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsRe
     groups = {group for _, group, _ in by_key}
     if len(groups) > _MOST_GROUPS:
         raise CallTooLarge(f"one call reports metrics of {len(groups)} groups; expected at most {_MOST_GROUPS}")
+    if len(by_key) > _MOST_ROWS:
+        raise CallTooLarge(f"one call reports metrics of {len(by_key)} steps; expected at most {_MOST_ROWS}")
     return {key: merge_same_key(*same) for key, same in by_key.items()}
 
 

@@ -32,6 +32,7 @@ _FOR_GOOD = (
     "does not exist",
     "no password supplied",
     "not permitted to log in",
+    "number of parameters",
     "pg_hba.conf",
     "name or service not known",
 )

@@ -97,7 +97,7 @@ class TrialsMixin(StoreMixin):
         query = select(*record_columns(trials, TrialRecord)).where(trials.c.id.in_(id_list(None, list(trial_ids))))
         with self._database.read() as connection:
             found = {trial.id: trial for trial in fetch_records(connection, TrialRecord, query)}
-            return [found[trial_id] for trial_id in trial_ids if trial_id in found]
+            return [found[trial_id] for trial_id in dict.fromkeys(trial_ids) if trial_id in found]
 
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:
         ended = utc_now() if state.final else None

@@ -13,6 +13,7 @@ import pytest
 from det_core.errors import RecordExists, RecordInUse, RecordNotFound
 from det_core.interfaces.account_records import AccessTokenRecord, Role, TokenKind, TokenScope
 from det_core.interfaces.server_store import Action, ServerStore
+from det_core.tracking import _accounts
 
 HOUR = timedelta(hours=1)
 
@@ -188,6 +189,24 @@ def test_a_new_password_and_a_deactivation_end_all_sessions(store: ServerStore, 
     store.edit_user("bob", active=True)
     assert store.access_tokens("bob") == []
     assert store.access_token(digest("ada's")).user == "ada"
+
+
+@pytest.mark.parametrize("kind", [TokenKind.API, TokenKind.SESSION])
+def test_a_user_has_a_limited_number_of_tokens(
+    store: ServerStore, monkeypatch: pytest.MonkeyPatch, kind: TokenKind
+) -> None:
+    """Those of runs, which a search may have by the thousand, do not count. Neither do expired ones."""
+    monkeypatch.setattr(_accounts, "_MOST_TOKENS", 2)
+    store.create_user("bob", role=Role.USER, password="")
+    for number in range(3):
+        add_token(store, f"run {number}", kind=TokenKind.RUN, trial_id=1, run_id=number)
+    add_token(store, "expired", kind=kind, expires=datetime.now(timezone.utc) - HOUR)
+    first, _ = (add_token(store, name, kind=kind) for name in ("first", "second"))
+    with pytest.raises(RecordInUse, match="'ada' has 2 (access tokens|sessions); expected at most 2"):
+        add_token(store, "third", kind=kind)
+    add_token(store, "bob's", user="bob", kind=kind)
+    store.delete_access_token(first.id)
+    add_token(store, "third", kind=kind)
 
 
 def test_inactive_users_get_no_tokens(store: ServerStore) -> None:

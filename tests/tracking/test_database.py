@@ -413,8 +413,9 @@ class Refusal(Exception):
         (Refusal("42601", "syntax error"), TrackingError, "PostgreSQL says: syntax error"),
         (Refusal(None, "Connection refused"), Unavailable, "Connection refused"),
         (Refusal(None, "password authentication failed"), TrackingError, "authentication failed"),
+        (Refusal(None, "number of parameters must be between 0 and 65535"), TrackingError, "number of parameters"),
     ],
-    ids=["locked", "restarted", "full disk", "wrong", "unreachable", "refused"],
+    ids=["locked", "restarted", "full disk", "wrong", "unreachable", "refused", "too many values"],
 )
 def test_an_error_of_postgresql_says_whether_a_repetition_may_help(
     refusal: Refusal, kind: type[TrackingError], message: str

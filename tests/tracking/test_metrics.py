@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from det_core.errors import CallTooLarge, MetricsConflict
 from det_core.interfaces.records import LARGEST_RECORD, LONGEST_NAME, MAX_METRICS, MetricsReport, Run, TrialRecord
@@ -93,6 +94,50 @@ def test_a_call_has_a_maximum_number_of_groups(store: TrackingStore, report: Rep
         store.report_metrics(reports)
     store.report_metrics(reports[1:])
     assert len(list(store.metrics(reports[0].trial_id))) == 100
+
+
+def test_a_call_has_a_maximum_number_of_steps(report: Report) -> None:
+    """Others wait to write in the meantime."""
+    reports = [report(step, x=1) for step in range(10_001)]
+    with pytest.raises(CallTooLarge, match="10001 steps"):
+        merge_reports(reports)
+    assert len(merge_reports(reports[1:])) == 10_000
+
+
+def test_a_report_reads_no_reports_of_other_steps(store: TrackingStore, report: Report) -> None:
+    """Others wait to write in the meantime."""
+    store.report_metrics([report(step, x=1) for step in range(1, 5000)])
+    tracemalloc.start()
+    try:
+        store.report_metrics([report(0, y=1), report(1, y=1), report(5000, y=1)])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20, "5000 rows take more"
+    assert [len(found.metrics) for found in store.metrics(report(0).trial_id)] == [1, 2, *[1] * 4999]
+
+
+def test_reports_of_the_same_steps_are_read_together(store: TrackingStore, report: Report) -> None:
+    """Others wait to write in the meantime."""
+    steps = range(100)
+    store.report_metrics([report(step, x=step) for step in steps])
+    statements: list[str] = []
+    engine = store._database._writers  # type: ignore[attr-defined]
+    sa.event.listen(engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    store.report_metrics([report(step, y=step) for step in steps])
+    assert len(statements) < 20
+    assert [found.metrics for found in store.metrics(report(0).trial_id)] == [{"x": step, "y": step} for step in steps]
+
+
+def test_earlier_reports_that_are_large_are_not_in_memory_together(
+    store: TrackingStore, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_metrics, "_PAGE_CHARACTERS", 1000)
+    store.report_metrics([report(step, text="x" * 2000) for step in (1, 2)])
+    with pytest.raises(CallTooLarge, match="report fewer at once"):
+        store.report_metrics([report(1, y=1), report(2, y=1)])
+    store.report_metrics([report(1, y=1)])
+    assert [len(found.metrics) for found in store.metrics(report(1).trial_id)] == [2, 1]
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])

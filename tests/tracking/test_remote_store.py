@@ -101,6 +101,7 @@ def test_values_are_decoded_as_they_were(hint: Any, value: Any) -> None:
     [
         (Sequence[str], ("a",), ["a"]),
         (Collection[int], {5}, [5]),
+        (Sequence[State], [State.ACTIVE, State.PAUSED, State.ACTIVE], [State.ACTIVE, State.PAUSED]),
         (Mapping[str, Any], DeferredJson('{"a": [1]}'), {"a": [1]}),
         (Mapping[str, Any], {"a": (1, 2)}, {"a": [1, 2]}),
         (State, "ACTIVE", State.ACTIVE),

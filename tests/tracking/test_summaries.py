@@ -199,6 +199,7 @@ def test_trials_of_any_experiments_are_returned_in_the_requested_order(store: Tr
     asked = [ids[2], ids[0], ids[3]]
     assert store.trials_by_id(asked) == [store.trial(trial_id) for trial_id in asked]
     assert store.trials_by_id([]) == []
+    assert store.trials_by_id([ids[0]] * 3) == [store.trial(ids[0])], "an answer has a record once"
     assert store.trials_by_id([ids[3] + 1, ids[0]]) == [store.trial(ids[0])], "unknown ones are left out"
 
 

@@ -45,7 +45,7 @@ class TrialStore(ABC):
     @reads
     @abstractmethod
     def trials_by_id(self, trial_ids: Collection[int]) -> list[TrialRecord]:
-        """Return those of the trials that exist, in the requested order."""
+        """Return those of the trials that exist, each once, in the requested order."""
 
     @reads
     @abstractmethod

@@ -227,12 +227,18 @@ def load_record(record: type[_T], content: object, *, is_exact: bool = False) ->
 def _sequence_maker(collect: Callable[[Iterable[Any]], Any]) -> Callable[[Any], Codec]:
     def make(item: Any) -> Codec:
         codec = _SCALARS[int]._replace(load=_load_hashed_int) if item is int else codec_of(item)
+        # Databases limit the number of values, such as states, which are few unless they are repeated.
+        load_items = _load_each_once if isinstance(item, type) and issubclass(item, Enum) else map
         return Codec(
             lambda value: "[" + ",".join(_dump_items(codec, _converted(iter, value, "a list"))) + "]",
-            lambda value: collect(map(codec.load, _load_list(value))),
+            lambda value: collect(load_items(codec.load, _load_list(value))),
         )
 
     return make
+
+
+def _load_each_once(load: Callable[[Any], Any], values: Iterable[Any]) -> Iterable[Any]:
+    return dict.fromkeys(map(load, values))
 
 
 def _dump_items(codec: Codec, items: Iterator[Any]) -> Iterator[str]:

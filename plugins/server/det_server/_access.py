@@ -167,13 +167,18 @@ class AccountAccess(Access):
 
     def __init__(self, store: ServerStore) -> None:
         super().__init__(store)
+        self._owner_of = lru_cache(maxsize=10_000)(
+            lambda trial_id: store.experiment(self._experiment_of(trial_id)).owner
+        )
         self.login = Login(store)
         """Check of user names and passwords."""
 
     def admit_bearer(self, secret: str) -> Principal | None:
         """Return the user or run of a token. That of a browser's session is for its cookie only."""
         token = self._find_token(secret)
-        return self._principal(token) if token and token.kind is not TokenKind.SESSION else None
+        if token is None or token.kind is TokenKind.SESSION or self._has_lost_run(token):
+            return None
+        return self._principal(token)
 
     def admit_cookie(self, value: str, *, renew: bool = True) -> Admission | None:
         """Return the user of a session. Other tokens are no cookies."""
@@ -212,6 +217,12 @@ class AccountAccess(Access):
         return self._add_token(
             user=user, kind=TokenKind.API, scope=scope, label=label, expires=expires, password=password
         )
+
+    def _has_lost_run(self, token: AccessTokenRecord) -> bool:
+        """Return whether a token is for the run of somebody else, and its user is no admin any more."""
+        if token.trial_id is None or not token.user or token.role.includes(Role.ADMIN):
+            return False
+        return self._owner_of(token.trial_id) not in ("", token.user)
 
     def _renew(self, token: AccessTokenRecord) -> None:
         assert token.expires is not None

@@ -77,6 +77,7 @@ def make_application(
     app.state.threads = threads = Threads()
     app.state.downloads = Shares()
     app.state.download_log = DownloadLog()
+    app.state.exports = Shares()
     app.state.deletions = Deletions(threads)
     app.add_exception_handler(HTTPException, _explain_status)
     app.add_exception_handler(RefusedError, _explain_refusal)

@@ -8,12 +8,19 @@ from datetime import datetime
 from enum import Enum
 from io import StringIO
 
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from det_core.text import escape_csv_cell, mask_references
 from det_server._admitted_sending import send_while_admitted
+from det_server._shares import Shares
+from det_server._site import principal_of
 
+MAX_EXPORTS = 16
+"""Maximum number of tables that are read and sent at a time. Each has many of its rows in memory."""
+MAX_EXPORTS_PER_PERSON = 4
+"""Maximum number of tables that are read and sent to one person at a time."""
 _ROWS_AT_ONCE = 500
 
 
@@ -21,7 +28,12 @@ class _Export(StreamingResponse):
     """Table that is read while it is sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_while_admitted(super().__call__, scope, receive, send)
+        request = Request(scope)
+        exports: Shares = request.app.state.exports
+        person = principal_of(request).name
+        refusal = f"{exports.of(person)} exports of {person} and {exports.total} in all are under way; try again soon"
+        with exports.reserve(person, each=MAX_EXPORTS_PER_PERSON, total=MAX_EXPORTS, refusal=refusal):
+            await send_while_admitted(super().__call__, scope, receive, send)
 
 
 def csv_response(file_name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Response:

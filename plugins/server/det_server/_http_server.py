@@ -21,6 +21,8 @@ HEADER_SECONDS = 10.0
 """Maximum time from the first byte of a request, or the start of a connection, to the end of the headers."""
 HEADER_BYTES = 32 << 10
 """Maximum size of the line and the headers of a request."""
+STALL_SECONDS = 60.0
+"""Maximum time for which the buffers of a connection stay full, because its client does not read the answer."""
 CERTIFICATE_SECONDS = 60.0
 """Time between two looks at the files of the certificate."""
 _KEEP_ALIVE_SECONDS = 60
@@ -30,9 +32,10 @@ _log = logging.getLogger("det.server")
 
 
 class LimitedProtocol(H11Protocol):
-    """Protocol of one connection, with a limit on the time for headers."""
+    """Protocol of one connection, with limits on the time for headers and for reading answers."""
 
     _header_timer: asyncio.TimerHandle | None = None
+    _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -45,22 +48,38 @@ class LimitedProtocol(H11Protocol):
         """Process data, and wait for the rest of the headers if they are incomplete."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._stop_timer()
+            self._stop_header_timer()
         elif self._header_timer is None and self.conn.trailing_data[0]:
             self._await_headers()
 
+    def pause_writing(self) -> None:
+        """Wait for the client to read what is in the buffers."""
+        super().pause_writing()
+        self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Continue to send the answer."""
+        self._stop_stall_timer()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self._stop_timer()
+        self._stop_header_timer()
+        self._stop_stall_timer()
         super().connection_lost(exc)
 
     def _await_headers(self) -> None:
         self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
-    def _stop_timer(self) -> None:
+    def _stop_header_timer(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
 
 class AnnouncingServer(uvicorn.Server):

@@ -240,6 +240,19 @@ def test_a_token_for_a_run_of_somebody_else_needs_an_admin(team: ServedSite) -> 
     assert answer.status == 403 and "trial 1 belongs to root" in answer.json["error"]
 
 
+def test_a_token_for_a_run_of_somebody_else_ends_with_the_role_of_an_admin(team: ServedSite) -> None:
+    store = team.store
+    trial = store.create_trial(store.create_experiment(config={}, owner="ann").id, hparams={}, seed=0)
+    store.start_run(trial.id, allocation_id="a")
+    store.edit_user("vic", role=Role.ADMIN)
+    run = {"trial_id": trial.id, "run_id": 1}
+    tokens = [team.program(user).call("/api/run_tokens", run).json["token"] for user in ("ann", "vic")]
+    workers = [team.client.with_headers(Authorization=f"Bearer {token}") for token in tokens]
+    for role, statuses in ((Role.ADMIN, [200, 200]), (Role.USER, [200, 401])):
+        store.edit_user("vic", role=role)
+        assert [worker.get("/api/info").status for worker in workers] == statuses
+
+
 def test_a_user_deletes_nothing_of_others(team: ServedSite) -> None:
     store, ann = team.store, team.program("ann")
     experiment = store.create_experiment(config={}, owner="root")

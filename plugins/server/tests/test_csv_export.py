@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import datetime, timezone
 
 import pytest
-from det_server import _admitted_sending
-from det_server._csv_export import csv_response
+from det_server import _admitted_sending, _http_server
+from det_server._csv_export import MAX_EXPORTS_PER_PERSON, csv_response
 from starlette.responses import StreamingResponse
 
 from det_core.interfaces.records import MetricsReport, State
 
-from .serving import ServedSite
+from .serving import ServedSite, wait_for
 
 
 async def _text(*rows: list[object], columns: tuple[str, ...] = ("a", "b")) -> str:
@@ -119,3 +121,38 @@ def test_an_export_ends_with_the_rights_of_its_person(team: ServedSite, monkeypa
     vic = team.program("vic")
     monkeypatch.setattr(team.store, "metrics", read_reports)
     assert _rows(vic.get(f"/trials/{trial}/metrics.csv").text)[-1][1] == "999"
+
+
+@pytest.fixture
+def endless_export(served_team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the path of an export without an end."""
+    trial = served_team.store.create_trial(served_team.store.create_experiment(config={}).id, hparams={}, seed=1).id
+    report = MetricsReport(trial_id=trial, run_id=1, group="training", steps_completed=1, metrics={"x": "y" * 10_000})
+    monkeypatch.setattr(served_team.store, "metrics", lambda trial_id: itertools.repeat(report))
+    return f"/trials/{trial}/metrics.csv"
+
+
+@pytest.mark.integration
+def test_one_person_has_a_few_exports_at_a_time(served_team: ServedSite, endless_export: str) -> None:
+    """Each has a part of its table in memory, and clients read as slowly as they like."""
+    vic, ann = served_team.program("vic"), served_team.program("ann")
+    with ExitStack() as unread:
+        for _ in range(MAX_EXPORTS_PER_PERSON):
+            unread.enter_context(vic.stream(endless_export))
+        refused = vic.get("/models.csv")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert ann.get("/models.csv").status == 200
+    assert wait_for(lambda: vic.get("/models.csv").status == 200)
+
+
+@pytest.mark.integration
+def test_clients_that_do_not_read_their_answers_are_dropped(
+    served_team: ServedSite, endless_export: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then, the answers are in memory, also if a person has lost access."""
+    monkeypatch.setattr(_http_server, "STALL_SECONDS", 0.5)
+    vic = served_team.program("vic")
+    with ExitStack() as unread:
+        for _ in range(MAX_EXPORTS_PER_PERSON):
+            unread.enter_context(vic.stream(endless_export))
+        assert wait_for(lambda: vic.get("/models.csv").status == 200)

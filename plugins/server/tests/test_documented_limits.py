@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from det_server import (
     _credentials,
+    _csv_export,
     _download_log,
     _forms,
     _http_server,
@@ -34,6 +35,7 @@ from det_core.interfaces.records import (
     SEARCHED,
 )
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
+from det_core.tracking import _accounts
 
 MIB, KIB = 1 << 20, 1 << 10
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
@@ -42,6 +44,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
 LIMITS = {
     "connections": [_listener.MAX_CONNECTIONS, _listener.MAX_CONNECTIONS_PER_NETWORK, 64],
     "headers of a request": [_http_server.HEADER_SECONDS, _http_server.HEADER_BYTES // KIB],
+    "answer whose client does not read": [_http_server.STALL_SECONDS],
     "body of a request": [_request_bodies._IDLE_SECONDS, _request_bodies._BYTES_PER_SECOND // KIB],
     "body of a request without valid credentials": [_request_bodies._DRAIN_SECONDS],
     "bodies in memory together": [
@@ -72,6 +75,9 @@ LIMITS = {
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
+    "tables that are sent as CSV": [_csv_export.MAX_EXPORTS, _csv_export.MAX_EXPORTS_PER_PERSON],
+    "sessions of a person": [_accounts._MOST_TOKENS],
+    "tokens of a person, without those of runs": [_accounts._MOST_TOKENS],
     "deletions under way": [_deletions.MAX_DELETIONS_PER_PERSON],
     "work at a time": list(_threads.THREADS.values()),
     "entries of one person in the audit log": [
