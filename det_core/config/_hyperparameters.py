@@ -134,7 +134,7 @@ class Int(_Range):
 
     def scale(self, value: Any, factor: float) -> int:
         """Return the product, rounded up if ``factor`` > 1 and down otherwise, and clipped to the range."""
-        scaled = math.ceil(value * factor) if factor > 1 else math.floor(value * factor)
+        scaled: int = math.ceil(value * factor) if factor > 1 else math.floor(value * factor)
         return min(max(scaled, self.minval), self.maxval)
 
     def points(self) -> Sequence[int]:
