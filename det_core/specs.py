@@ -52,6 +52,8 @@ class FrameworkSpec(Spec):
         prepare: modules that its workers import, such as that of ``target``, and that may be imported before a fork,
             because they start no threads, open no files and use no GPU when they are imported. On this machine, a
             process imports them once and is copied for each worker.
+        adapters: names of backends mapped to ``"module:adapter"``, for backends that do not know this framework. An
+            adapter that the backend itself has (`BackendSpec.adapters`) takes precedence.
     """
 
     loading: str = ""
@@ -60,6 +62,7 @@ class FrameworkSpec(Spec):
     starter: str = ""
     needs_adapter: bool = True
     prepare: Sequence[str] = ()
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
     def loading_lines(self, path: str) -> str:
         """Return `loading` for the checkpoint in the directory ``path``."""

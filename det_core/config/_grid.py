@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
-from det_core.config._hyperparameters import Categorical, contains_choices, space_of
+from det_core.config._hyperparameters import Categorical, Const, Double, Int, Log, contains_choices, space_of
 
 
 def grid_points(hyperparameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def _combinations(space: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
 
 def _leaf_points(choice: Any, name: str) -> Sequence[Any]:
     """Return the points of a range or a constant, or a plain value itself."""
-    if not isinstance(choice, BaseModel):
+    if not isinstance(choice, Const | Int | Double | Log):
         return [choice]
     try:
         return _distinct(choice.points())

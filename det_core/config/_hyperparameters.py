@@ -105,7 +105,7 @@ class _Range(Block):
         slack = 1e-9 * max(abs(low), abs(high))
         return type(value) in (int, float) and low - slack <= value <= high + slack
 
-    def scale(self, value: float, factor: float) -> float:
+    def scale(self, value: Any, factor: float) -> Any:
         """Return the product, clipped to the limits."""
         low, high = self.limits
         return min(max(value * factor, low), high)
@@ -132,9 +132,9 @@ class Int(_Range):
         """Return a random integer of the range."""
         return rng.randint(self.minval, self.maxval)
 
-    def scale(self, value: int, factor: float) -> int:
+    def scale(self, value: Any, factor: float) -> int:
         """Return the product, rounded up if ``factor`` > 1 and down otherwise, and clipped to the range."""
-        scaled = math.ceil(value * factor) if factor > 1 else math.floor(value * factor)
+        scaled: int = math.ceil(value * factor) if factor > 1 else math.floor(value * factor)
         return min(max(scaled, self.minval), self.maxval)
 
     def points(self) -> Sequence[int]:
@@ -300,6 +300,7 @@ else:
             | Annotated[dict[HyperparameterName, "Option"], Tag("nested")]
             | Annotated[Any, Tag("value")],
             Discriminator(_option_form),
+            WithJsonSchema({}),
         ],
     )
 
@@ -364,18 +365,23 @@ def match_hyperparameters(hyperparameters: Mapping[str, Any], values: Mapping[st
 def _match(choice: Any, value: Any, path: Path) -> dict[Path, Any] | None:
     if isinstance(choice, Categorical):
         for index, option in enumerate(choice.vals):
-            found = _match(option, value, (*path, index))
-            if found is not None:
-                return {path: index, **found}
+            within = _match(option, value, (*path, index))
+            if within is not None:
+                return {path: index, **within}
         return None
-    if isinstance(choice, Block):
+    if isinstance(choice, Const | _Range):
         return {path: value} if choice.fits(value) else None
     if not contains_choices(choice):
         return {} if choice == value else None
     if not isinstance(value, Mapping) or choice.keys() != value.keys():
         return None
-    parts = [_match(choice[name], value[name], (*path, name)) for name in choice]
-    return None if None in parts else {key: one for part in parts for key, one in part.items()}
+    found: dict[Path, Any] = {}
+    for name in choice:
+        part = _match(choice[name], value[name], (*path, name))
+        if part is None:
+            return None
+        found |= part
+    return found
 
 
 def space_of(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:

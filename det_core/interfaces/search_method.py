@@ -54,6 +54,9 @@ class Train:
 class Close:
     """Close a trial that has nothing more to do. A trial that exited by itself is closed already.
 
+    A trial that trains or waits to train saves a checkpoint and stops. Then the method gets `on_exit` with the reason
+    ``stopped``, also if the trial has finished its order in the meantime.
+
     Args:
         request_id: id of the trial.
     """
@@ -109,6 +112,9 @@ class SearchMethod(ABC):
                 return self.try_one(request_id + 1)
     """
 
+    takes_reports: bool = False
+    """Whether the method gets `on_report`."""
+
     def open(self, context_dir: Path) -> None:
         """Prepare the method. Called once before anything else.
 
@@ -133,13 +139,27 @@ class SearchMethod(ABC):
             metric: value of the searcher's metric. It is finite, and smaller is better.
         """
 
+    def on_report(self, request_id: int, batches: int, metrics: Mapping[str, Any], time: float) -> Sequence[Action]:
+        """Return actions after a trial has reported validation metrics, at an ordered length or before it.
+
+        Called only if `takes_reports` is true, up to some seconds after the report, once per number of batches of a
+        trial, and before `on_validation` of the same length.
+
+        Args:
+            request_id: id of the trial.
+            batches: number of batches trained.
+            metrics: all metrics of the report by name, as the trial reported them, JSON-compatible. They may be NaN.
+            time: time of the report in seconds since 1970.
+        """
+        return ()
+
     @abstractmethod
     def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:
         """Return actions after a trial has ended by itself.
 
         Args:
             request_id: id of the trial.
-            reason: ``invalid_hp``, ``error``, or ``stopped`` if the trial requested to stop.
+            reason: ``invalid_hp``, ``error``, or ``stopped`` if the trial requested to stop or was closed.
         """
 
     def replay(self, event: str, arguments: Sequence[Any], actions: Sequence[Action]) -> Sequence[Action]:
@@ -150,7 +170,7 @@ class SearchMethod(ABC):
         overrides this: it takes over the event and the recorded actions, and returns them.
 
         Args:
-            event: ``start``, ``on_validation`` or ``on_exit``.
+            event: ``start``, ``on_report``, ``on_validation`` or ``on_exit``.
             arguments: arguments of the event.
             actions: recorded actions.
         """

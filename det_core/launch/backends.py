@@ -60,7 +60,7 @@ def choose_backend(config: ExperimentConfig, framework: str | None, environ: Map
         return _find(named)
     if slots <= 1 or is_command(config.entrypoint):
         return None
-    suitable = {spec.name: spec for spec in _installed() if framework is None or framework in spec.adapters}
+    suitable = {spec.name: spec for spec in _installed() if framework is None or _adapts(spec, framework)}
     if not suitable:
         raise InvalidExperimentException(_none_installed(slots, framework))
     if len(suitable) == 1:
@@ -141,7 +141,7 @@ def load_adapter(framework: str) -> Any:
     """Load the framework's adapter of the backend that started this process.
 
     Args:
-        framework: name of the framework, a key of `BackendSpec.adapters`.
+        framework: name of the framework.
 
     Raises:
         LaunchError: no backend started this process.
@@ -150,7 +150,7 @@ def load_adapter(framework: str) -> Any:
     """
     spec = _find(_started_by())
     _require_adapter(framework, [spec])
-    return plugin_registry().adapter(spec, framework)
+    return plugin_registry().adapter(*plugin_registry().adapters(spec)[framework])
 
 
 def check_slots(framework: FrameworkSpec, slots: int, backend: str | None) -> None:
@@ -201,13 +201,17 @@ def distributed_block() -> Mapping[str, Any]:
 
 
 def _require_adapter(framework: str, backends: Sequence[BackendSpec]) -> None:
-    if backends and not any(framework in spec.adapters for spec in backends):
-        suitable = [f"distributed: {{backend: {spec.name}}}" for spec in _installed() if framework in spec.adapters]
+    if backends and not any(_adapts(spec, framework) for spec in backends):
+        suitable = [f"distributed: {{backend: {spec.name}}}" for spec in _installed() if _adapts(spec, framework)]
         remedies = [*suitable, "resources: {slots_per_trial: 1} without distributed.backend"]
         raise InvalidExperimentException(
             f"the trial's framework {framework!r} can train on several slots only with a distributed backend that "
             f"adapts it, unlike {', '.join(spec.name for spec in backends)}; set {' or '.join(remedies)}"
         )
+
+
+def _adapts(backend: BackendSpec, framework: str) -> bool:
+    return framework in plugin_registry().adapters(backend)
 
 
 def _installed() -> list[BackendSpec]:

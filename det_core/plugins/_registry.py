@@ -197,17 +197,23 @@ class Registry:
         """
         return self._import_callable(spec, spec.load) if spec.load else None
 
-    def adapter(self, spec: BackendSpec, framework: str) -> Any:
-        """Import a backend's adapter to a framework.
+    def adapters(self, backend: BackendSpec) -> dict[str, tuple[BackendSpec | FrameworkSpec, str]]:
+        """Return the arguments of `adapter` for each framework for which the backend has an adapter, by its name."""
+        frameworks = [cast("FrameworkSpec", spec) for spec in self.specs("framework")]
+        brought = {one.name: (one, backend.name) for one in frameworks if backend.name in one.adapters}
+        return {**brought, **{name: (backend, name) for name in backend.adapters}}
+
+    def adapter(self, spec: BackendSpec | FrameworkSpec, name: str) -> Any:
+        """Import an adapter between a backend and a framework.
 
         Args:
-            spec: spec of the backend.
-            framework: a key of its adapters.
+            spec: the backend or the framework that brings the adapter.
+            name: a key of its adapters, which is the name of the other one.
 
         Raises:
             PluginError: it cannot be imported or called.
         """
-        return self._import_callable(spec, spec.adapters[framework])
+        return self._import_callable(spec, spec.adapters[name])
 
     def config_model(self, spec: Spec) -> type[BaseModel] | None:
         """Import the pydantic model of the plugin's config block. Return None if it has no options.

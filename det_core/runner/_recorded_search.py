@@ -24,6 +24,8 @@ from det_core.json_values import copy_as_json
 
 _SNAPSHOT_EVERY = 1000
 """Number of events between two snapshots of the search method."""
+CLOSING = State.STOPPING_CANCELED
+"""State of a trial that its search has closed while it trained or waited to train, until it has stopped."""
 _OUTCOMES = (State.COMPLETED, State.ERROR, State.CANCELED)
 """Possible outcomes of a search. The first one that is the state of any trial counts."""
 
@@ -78,6 +80,8 @@ class RecordedSearch:
         self._events = 0
         self._trials: dict[int, TrialRecord] = {}
         self._lengths: dict[int, float] = {}
+        self._heard: dict[int, int] = {}
+        """Number of batches of the last report of each trial that the method got, by request id."""
         self._progress = 0.0
 
     def begin(self) -> None:
@@ -97,6 +101,9 @@ class RecordedSearch:
             self._method.restore(state)
         for recorded in self._store.search_events(self._experiment_id, start=self._events):
             self._replay(recorded)
+        if self._method.takes_reports:  # those before a snapshot were not replayed
+            events = (recorded.event for recorded in self._store.search_events(self._experiment_id))
+            self._heard = {event[1]: event[2] for event in events if event[0] == "on_report"}
         if not self._events:
             self._step([("start",)], {})
             return
@@ -126,6 +133,24 @@ class RecordedSearch:
             updates[key] = TrialUpdate(request_id=key, state=one.state)
             self._lengths[key] = max(self._lengths[key], float(one.trial.searcher_length or 0))
         self._step([(one.event[0], one.trial.request_id, *one.event[1:]) for one in happened], updates)
+
+    def hear(self, trials: Iterable[TrialRecord]) -> None:
+        """Report the latest validation metrics of trials to the method, if it takes them.
+
+        Raises:
+            DetError: the method asks for an impossible action.
+        """
+        for trial in trials if self._method.takes_reports else ():
+            key = trial.request_id
+            for report in self._store.metrics(trial.id, group="validation", after=self._heard.get(key, -1)):
+                if report.time is None or self.is_closing(trial):
+                    break
+                self._step([("on_report", key, report.steps_completed, report.metrics, report.time.timestamp())], {})
+                self._heard[key] = report.steps_completed
+
+    def is_closing(self, trial: TrialRecord) -> bool:
+        """Return whether the method has closed a trial that has not stopped yet."""
+        return self._trials[trial.request_id].state is CLOSING
 
     def dequeue(self, trial_ids: Container[int]) -> None:
         """Remove trials from the queue."""
@@ -232,10 +257,10 @@ class RecordedSearch:
             return "that trial exists already" if now else ""
         if now is None:
             return "it has not created that trial"
+        if isinstance(action, Close):
+            return "it has closed the trial already" if now.state is CLOSING else ""
         if now.ordered is not None:
             return "the trial has not finished its previous order"
-        if isinstance(action, Close):
-            return ""
         if now.state.final:
             return "the trial has ended"
         reached = self._lengths.get(action.request_id, 0)
@@ -247,6 +272,8 @@ class RecordedSearch:
             return TrialUpdate(request_id=action.request_id, state=State.PAUSED, new=self._new(action, event))
         if isinstance(action, Train):
             return replace(now, state=State.QUEUED, ordered=self._events, length=action.length)
+        if now.ordered is not None:
+            return replace(now, state=CLOSING)
         return now if now.state.final else replace(now, state=State.COMPLETED)
 
     def _new(self, action: Create, event: tuple[Any, ...]) -> NewTrial:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from det_core.interfaces.records import ENDINGS, REQUESTS, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._failed_launches import FailedLaunches
-from det_core.runner._recorded_search import RecordedSearch, TrialReport
+from det_core.runner._recorded_search import CLOSING, RecordedSearch, TrialReport
 from det_core.runner._restart_policy import LIMITS, End, TrainingOutcome, decide, has_stalled
 from det_core.runner._stop_requests import StopRequests
 from det_core.runner._trial_history import repeatable_cause
@@ -130,6 +130,7 @@ class SearchLoop:
         return bool(self._launches.trials) and time.monotonic() < self._start_at
 
     def _settle(self, ended: list[tuple[TrialRecord, TrainingResult]]) -> None:
+        self._search.hear(trial for trial, _ in ended)
         reports = []
         for trial, result in ended:
             end = self._judge(trial, result)
@@ -149,20 +150,22 @@ class SearchLoop:
 
     def _settle_one(self, trial: TrialRecord, end: TrainingResult) -> TrialReport | None:
         """Return a report to the search, or record that the trial waits."""
+        if self._search.is_closing(trial) and end.outcome is not TrainingOutcome.FAILED:
+            return _ended_report(trial, CLOSING)
         if end.outcome is TrainingOutcome.COMPLETED:
             metric = normalize_searcher_metric(end.metric, smaller_is_better=self._smaller_is_better)
             return TrialReport(trial, ("on_validation", trial.searcher_length, metric), State.PAUSED)
         if end.outcome in _EXITS:
             return TrialReport(trial, ("on_exit", end.outcome.value), _EXITS[end.outcome])
         if trial.id in self._trials.asked:
-            return _canceled_report(trial)
+            return _ended_report(trial)
         if self._requests.current:
             self._store.set_trial_state(trial.id, REQUESTS[self._requests.current], lease=self._lease)
             if (after := self._store.trial(trial.id)).state.final:
                 self._ended(after)
             return None
         if end.outcome is TrainingOutcome.INTERRUPTED:  # its end was requested after the last poll
-            return _canceled_report(trial)
+            return _ended_report(trial)
         self._pauses[trial.id] = end.error or ""
         self._store.set_trial_state(trial.id, State.PAUSED, lease=self._lease)
         if end.outcome is TrainingOutcome.POSTPONED:
@@ -196,8 +199,12 @@ class SearchLoop:
             self._search.dequeue(self._trials.asked)
             for trial in asked:
                 self._pauses.pop(trial.id, None)
-            self._report([_canceled_report(trial) for trial in asked if trial not in self._trials])
+            self._report([_ended_report(trial, trial.state) for trial in asked if trial not in self._trials])
+        self._search.hear(self._trials.training)
 
 
-def _canceled_report(trial: TrialRecord) -> TrialReport:
+def _ended_report(trial: TrialRecord, request: State = State.STOPPING_KILLED) -> TrialReport:
+    """Return the report of a trial that was requested to end by its search or by a user."""
+    if request is CLOSING:
+        return TrialReport(trial, ("on_exit", TrainingOutcome.STOPPED.value), State.COMPLETED)
     return TrialReport(trial, ("on_exit", TrainingOutcome.FAILED.value), State.CANCELED)

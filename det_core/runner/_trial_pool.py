@@ -66,6 +66,11 @@ class TrialPool:
         return len(self._training)
 
     @property
+    def training(self) -> tuple[TrialRecord, ...]:
+        """The trials that train, as they were when they were started."""
+        return tuple(self._training.values())
+
+    @property
     def full(self) -> bool:
         """Whether no further trial can start now."""
         return len(self._training) >= self._places

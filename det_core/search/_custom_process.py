@@ -56,7 +56,7 @@ class _Answers:
     def __call__(self, name: str, arguments: list[Any]) -> Any:
         if self._method is None:
             self._method = _load(self._target)(*arguments)
-            return None
+            return bool(self._method.takes_reports)
         if name == "progress":
             return self._method.progress({int(key): length for key, length in arguments[0].items()})
         if name == "replay":

@@ -45,7 +45,7 @@ class CustomSearch(SearchMethod):
 
     def open(self, context_dir: Path) -> None:
         self._child = _Child(self._config.method, context_dir)
-        self._ask("construct", *self._arguments)
+        self.takes_reports = self._ask("construct", *self._arguments)
 
     def close(self) -> None:
         if self._child:
@@ -56,6 +56,9 @@ class CustomSearch(SearchMethod):
 
     def on_validation(self, request_id: int, length: int | None, metric: float) -> Sequence[Action]:
         return self._event("on_validation", request_id, length, metric)
+
+    def on_report(self, request_id: int, batches: int, metrics: Mapping[str, Any], time: float) -> Sequence[Action]:
+        return self._event("on_report", request_id, batches, metrics, time)
 
     def on_exit(self, request_id: int, reason: str) -> Sequence[Action]:
         return self._event("on_exit", request_id, reason)

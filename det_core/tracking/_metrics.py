@@ -36,7 +36,6 @@ from det_core.tracking._rows import (
     StoreMixin,
     fence_run,
     fetch_large_rows,
-    fetch_record,
     fetch_records,
     get_experiment,
     get_trial,

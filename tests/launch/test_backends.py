@@ -18,7 +18,7 @@ from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, W
 from det_core.launch import backends
 from det_core.package_commands import package_command
 from det_core.plugins import hookimpl, plugin_registry
-from det_core.specs import BackendSpec
+from det_core.specs import BackendSpec, FrameworkSpec
 
 Install = Callable[..., None]
 
@@ -39,12 +39,16 @@ class Recorder(Backend):
 class Plugin:
     """Plugin in a distribution of its own."""
 
-    def __init__(self, *specs: BackendSpec, answer: str | None = None) -> None:
+    def __init__(self, *specs: BackendSpec | FrameworkSpec, answer: str | None = None) -> None:
         self._specs, self._answer = specs, answer
 
     @hookimpl
     def det_backends(self) -> Iterator[BackendSpec]:
-        yield from self._specs
+        yield from (spec for spec in self._specs if isinstance(spec, BackendSpec))
+
+    @hookimpl
+    def det_frameworks(self) -> Iterator[FrameworkSpec]:
+        yield from (spec for spec in self._specs if isinstance(spec, FrameworkSpec))
 
     @hookimpl
     def det_choose_backend(self, framework: str, environ: dict[str, str]) -> str | None:
@@ -57,7 +61,7 @@ def backend(name: str, **adapters: str) -> BackendSpec:
 
 @pytest.fixture
 def install(only_det_core: None, monkeypatch: pytest.MonkeyPatch) -> Install:
-    def install(*specs: BackendSpec, answer: str | None = None) -> None:
+    def install(*specs: BackendSpec | FrameworkSpec, answer: str | None = None) -> None:
         ours = importlib_metadata.entry_points(group="det")
         plugin = importlib_metadata.EntryPoint("theirs", "theirs", "det")
         monkeypatch.setattr(importlib_metadata.EntryPoint, "load", _load(Plugin(*specs, answer=answer)))
@@ -80,6 +84,10 @@ def config(slots: int = 2, **changes: Any) -> Any:
 def chosen(settings: Any, framework: str | None = None, **environ: str) -> str | None:
     spec = backends.choose_backend(settings, framework, environ)
     return spec and spec.name
+
+
+def framework(name: str, **adapters: str) -> FrameworkSpec:
+    return FrameworkSpec(name=name, target=f"{__name__}:framework", adapters=adapters)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +116,25 @@ def test_the_only_installed_backend_is_chosen(install: Install) -> None:
 def test_the_only_backend_that_adapts_the_framework_is_chosen(install: Install) -> None:
     install(backend("one", toy="m:A"), backend("two", keras="m:A"))
     assert chosen(config(), "keras") == "two"
+
+
+def test_a_framework_brings_an_adapter_for_a_backend(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(
+        backend("one", known="os.path:join"),
+        backend("two"),
+        framework("new", one="os.path:split"),
+        framework("known", one="os.path:split"),
+        framework("broken", one="no.such:module"),
+    )
+    assert chosen(config(), "new") == "one"
+    backends.check_slots(framework("new"), 2, None)
+    with pytest.raises(InvalidExperimentException, match=r"unlike two; set distributed: \{backend: one\} or"):
+        backends.check_slots(framework("new"), 2, "two")
+    monkeypatch.setenv(backends.BACKEND_VARIABLE, "one")
+    assert backends.load_adapter("new").__name__ == "split"
+    assert backends.load_adapter("known").__name__ == "join"
+    with pytest.raises(PluginError, match="failed to load 'broken' from 'no.such:module'"):
+        backends.load_adapter("broken")
 
 
 def test_several_backends_require_a_choice(install: Install) -> None:

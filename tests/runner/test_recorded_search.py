@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from det_core.errors import DetError, StaleRun, TrackingError
-from det_core.interfaces.records import SearchEvent, State, TrialRecord
+from det_core.interfaces.records import MetricsReport, SearchEvent, State, TrialRecord
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._recorded_search import RecordedSearch, TrialReport
@@ -47,6 +48,22 @@ class Scripted(SearchMethod):
 
     def restore(self, state: Any) -> None:
         self.events = [("restored",)] * state
+
+
+class Reporting(Scripted):
+    """Search method that also gets the reports of its trials."""
+
+    takes_reports = True
+
+    def on_report(self, request_id: int, batches: int, metrics: Any, time: float) -> Sequence[Action]:
+        assert time > 1e9
+        return self._next("on_report", request_id, batches, metrics)
+
+
+def report_validation(store: TrackingStore, trial: TrialRecord, batches: int, **metrics: float) -> None:
+    run = store.trial(trial.id).run_id or store.start_run(trial.id, allocation_id=str(trial.id)).run_id
+    report = MetricsReport(trial_id=trial.id, run_id=run, group="validation", steps_completed=batches, metrics=metrics)
+    store.report_metrics([report])
 
 
 @pytest.fixture
@@ -171,13 +188,44 @@ def test_a_snapshot_shortens_the_replay(
     assert store.search_snapshot(experiment_id) == (4, 4)
 
 
+@pytest.mark.parametrize("snapshot_every", [1, 1000])
+def test_each_report_is_heard_once(
+    store: TrackingStore, experiment_id: int, monkeypatch: pytest.MonkeyPatch, snapshot_every: int
+) -> None:
+    monkeypatch.setattr("det_core.runner._recorded_search._SNAPSHOT_EVERY", snapshot_every)
+    answers = (FIRST, [], [], [Close(1)], [])
+
+    def begin() -> RecordedSearch:
+        search = RecordedSearch(store, experiment_id, Reporting(*answers), seed=7)
+        search.begin()
+        return search
+
+    begun = begin()
+    first, second = begun.queue
+    begun.hear([first, second])
+    report_validation(store, first, 1, loss=0.5, cost=3.0)
+    begun.hear([first, second])
+    begun.hear([first, second])
+    again = begin()
+    again.hear([first, second])
+    report_validation(store, first, 2, loss=math.nan)
+    report_validation(store, second, 2, loss=2.0)
+    report_validation(store, second, 3, loss=3.0)
+    again.hear([first, second])
+    heard = [event.event[:3] for event in store.search_events(experiment_id)]
+    assert heard == [["start"], ["on_report", 0, 1], ["on_report", 0, 2], ["on_report", 1, 2]]  # it is closed
+    assert store.search_events(experiment_id)[1].event[3] == {"loss": 0.5, "cost": 3.0}
+    assert (again.is_closing(first), again.is_closing(second)) == (False, True)
+    assert begin().is_closing(second)
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
         ([Create(0, {})], "that trial exists already"),
         ([Train(5, 4)], "it has not created that trial"),
         ([Train(1, 8)], "has not finished its previous order"),
-        ([Close(1)], "has not finished its previous order"),
+        ([Close(1), Close(1)], "it has closed the trial already"),
         ([Close(0), Train(0, 8)], "the trial has ended"),
         ([Train(0, 4)], "the trial has already trained 4"),
         ([Create(2, {}, source=0)], "its source trial has not saved any checkpoint"),

@@ -22,7 +22,7 @@ from det_core.runner._trial_pool import TrialPool
 from det_core.runner._trial_runner import TrainingResult
 
 from ..waiting import wait_for
-from .test_recorded_search import Scripted
+from .test_recorded_search import Reporting, Scripted, report_validation
 
 COMPLETED = TrainingResult(TrainingOutcome.COMPLETED, metric=0.5)
 BROKEN = TrainingResult(TrainingOutcome.FAILED, error="broken", trained=False)
@@ -61,6 +61,10 @@ class PlayedPool:
     def full(self) -> bool:
         return len(self) >= self._places
 
+    @property
+    def training(self) -> list[TrialRecord]:
+        return list(self._training)
+
     def start(self, trial: TrialRecord) -> None:
         self.started.append(trial.request_id)
         self._training.append(trial)
@@ -92,6 +96,7 @@ class Search:
         *,
         answers: Sequence[Sequence[Action]] | None = None,
         smaller_is_better: bool = True,
+        method: type[Scripted] = Scripted,
         **ends: TrainingResult | list[End],
     ) -> None:
         self.store = store
@@ -100,7 +105,7 @@ class Search:
         if answers is None:
             first = [action for number in range(trials) for action in (Create(number, {}), Train(number, 4))]
             answers = [first, *[[] for _ in range(trials)]]
-        self.method = Scripted(*answers)
+        self.method = method(*answers)
         self.ended: list[TrialRecord] = []
         recorded = RecordedSearch(store, self.id, self.method, seed=7, lease="test", ended=self.ended.append)
         recorded.begin()
@@ -385,6 +390,35 @@ def test_a_trial_that_is_killed_while_it_trains_is_canceled(store: TrackingStore
     search.run()
     assert search.method.events[1:] == [("on_exit", 0, "error"), ("on_validation", 1, 4, 0.5)]
     assert search.states[0] is State.CANCELED
+
+
+@pytest.mark.parametrize("outcome", [TrainingOutcome.INTERRUPTED, TrainingOutcome.COMPLETED, TrainingOutcome.FAILED])
+def test_a_search_closes_a_trial_that_trains(store: TrackingStore, outcome: TrainingOutcome) -> None:
+    end = TrainingResult(outcome, metric=0.5, error="broken" if outcome is TrainingOutcome.FAILED else None)
+    first = [action for number in range(3) for action in (Create(number, {}), Train(number, 4))]
+    answers = [first, [Close(0), Close(2)], [], [], []]
+    search = Search(
+        store, places=2, method=Reporting, answers=answers, trial_0=[None, None, end], trial_1=[None, COMPLETED]
+    )
+    requests: list[State | None] = []
+
+    def wait() -> None:
+        if search.pool.started == [0, 1] and not search.trials[0].run_id:
+            report_validation(store, search.trials[0], 2, loss=0.9, cost=3.0)
+        requests.append(search.pool.asked.get(search.trials[0].id))
+
+    search.pool.before_wait = wait
+    search.run()
+    failed = outcome is TrainingOutcome.FAILED
+    assert search.method.events[1] == ("on_report", 0, 2, {"loss": 0.9, "cost": 3.0})
+    assert sorted(search.method.events[2:]) == [
+        ("on_exit", 0, "error" if failed else "stopped"),
+        ("on_exit", 2, "stopped"),
+        ("on_validation", 1, 4, 0.5),
+    ]
+    assert State.STOPPING_CANCELED in requests
+    assert search.states == [State.ERROR if failed else State.COMPLETED, State.PAUSED, State.COMPLETED]
+    assert search.pool.started == [0, 1]
 
 
 def test_the_progress_is_recorded(store: TrackingStore) -> None:

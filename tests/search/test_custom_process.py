@@ -48,7 +48,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
 
 
 def test_each_call_is_answered_with_its_result(ask: Ask) -> None:
-    assert ask("open", {"first": 3}, {"depth": {"maxval": 8}}, 5) == {"result": None}
+    assert ask("open", {"first": 3}, {"depth": {"maxval": 8}}, 5) == {"result": False}
     create, train = ask("start")["result"]
     assert (create[:2], create[2]["depth"], train) == (["Create", 0], 8, ["Train", 0, 3])
     assert ask("on_validation", 0, 3, 0.9) == {"result": [["Close", 0]]}

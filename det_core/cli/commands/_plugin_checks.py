@@ -95,8 +95,8 @@ def _uses(registry: Registry, kind: str, spec: Spec) -> Iterator[Callable[[], ob
     if isinstance(spec, FrameworkSpec):
         yield partial(registry.loader, spec)
         yield partial(_check_preparation, registry, spec)
-    if isinstance(spec, BackendSpec):
-        yield from (partial(registry.adapter, spec, framework) for framework in spec.adapters)
+    if isinstance(spec, BackendSpec | FrameworkSpec):
+        yield from (partial(registry.adapter, spec, name) for name in spec.adapters)
     if isinstance(spec, ObserverSpec):
         yield partial(_check_methods, registry, spec)
     if isinstance(spec, BackendSpec | LauncherSpec | ObserverSpec | StorageSpec):

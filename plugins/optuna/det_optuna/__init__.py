@@ -1,4 +1,4 @@
-"""Plugin for searches with Optuna's samplers. Users import nothing. A config selects it by ``searcher: {name: optuna}``."""
+"""Plugin for searches with Optuna's samplers. A config selects it as ``searcher: {name: optuna}``."""
 
 from __future__ import annotations
 

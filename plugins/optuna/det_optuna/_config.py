@@ -21,7 +21,6 @@ RUNGS = "adaptive_asha"
 
 _RungsConfig: Any = plugin_registry().config_model(plugin_registry().find("search_method", RUNGS))
 
-
 _NOT_USABLE = ("BaseSampler", "BaseGASampler", "PartialFixedSampler", "BruteForceSampler", "GridSampler")
 """Classes that no config can make, and samplers that stop the study themselves after their last point."""
 _NEEDED = {"CmaEsSampler": ("cmaes",), "GPSampler": ("scipy", "torch"), "QMCSampler": ("scipy",)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from det_core.config import Block, ExperimentConfig
+from det_core.config import ExperimentConfig
 from det_core.interfaces.search_method import action_to_json
 from det_core.search.method_selection import normalize_searcher_metric
 from det_testing.search_method._search_method_suite import NewMethod, Play, SearchMethodSuite
@@ -101,5 +101,5 @@ def _misfits(space: Mapping[str, Any], values: Mapping[str, Any], prefix: str = 
         choice, value = space[name], values[name]
         if isinstance(choice, Mapping) and isinstance(value, Mapping):
             yield from _misfits(choice, value, f"{prefix}{name}.")
-        elif not (_FITS[choice.type](choice, value) if isinstance(choice, Block) else choice == value):
+        elif not (_FITS[choice.type](choice, value) if hasattr(choice, "type") else choice == value):
             yield f"{prefix}{name}"

@@ -6,7 +6,7 @@ import json
 import random
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,12 @@ class SearchPlayer:
         ordered: ordered lengths of the trials that train, by request id.
         trained: lengths of the orders that the trials have finished.
         closed: trials that were closed or have exited.
+        stopping: trials that were closed while they trained, and have not exited yet.
         events: everything that was reported to the method.
         actions: the actions with which it answered each event.
         problems: actions that break a rule, by the field or aspect that is wrong. They are not carried out.
         progress: last progress of the search.
+        batches: number of batches after which each trial has reported validation metrics.
     """
 
     def __init__(self, method: SearchMethod) -> None:
@@ -54,20 +56,23 @@ class SearchPlayer:
         self.ordered: dict[int, int | None] = {}
         self.trained: dict[int, int] = {}
         self.closed: set[int] = set()
+        self.stopping: set[int] = set()
         self.events: list[tuple[Any, ...]] = []
         self.actions: list[list[Action]] = []
         self.problems: dict[str, list[str]] = defaultdict(list)
         self.progress = 0.0
+        self.batches: Counter[int] = Counter()
         self._lengths: dict[int, float] = {}
         self.report("start")
 
     def report(self, event: str, *arguments: Any) -> None:
         """Report an event to the method, and carry out its actions."""
-        if arguments:
+        if arguments and event != "on_report":
             request_id = arguments[0]
             length = self.ordered.pop(request_id)
             if event == "on_exit":
                 self.closed.add(request_id)
+                self.stopping.discard(request_id)
             else:
                 self.trained[request_id] = length or 0
         self.events.append((event, *arguments))
@@ -85,6 +90,14 @@ class SearchPlayer:
             metrics: metrics to choose from. By default random ones, some of which are equal or ``WORST``.
         """
         request_id = rng.choice(list(self.ordered))
+        if self.method.takes_reports and request_id not in self.stopping:
+            self.batches[request_id] += 1
+            self.report(
+                "on_report", request_id, self.batches[request_id], {"loss": rng.random()}, 1e9 + len(self.events)
+            )
+        if request_id in self.stopping:
+            self.report("on_exit", request_id, "stopped")
+            return
         [reason] = rng.choices(["", *exits], [1 - sum(exits.values()), *exits.values()])
         if reason:
             self.report("on_exit", request_id, reason)
@@ -125,7 +138,7 @@ class SearchPlayer:
         if isinstance(action, Create):
             self.created[action.request_id] = action
         elif isinstance(action, Close):
-            self.closed.add(action.request_id)
+            (self.stopping if action.request_id in self.ordered else self.closed).add(action.request_id)
         else:
             self.ordered[action.request_id] = action.length
 
@@ -145,9 +158,9 @@ class SearchPlayer:
             return "order", "the source does not exist" if unknown else ""
         if trial not in self.created:
             return "order", "the trial was not created"
-        if trial in self.closed:
-            return "order", "the trial has ended"
-        if trial in self.ordered:
+        if trial in self.closed | self.stopping:
+            return "order", "the trial has ended or was closed"
+        if trial in self.ordered and not isinstance(action, Close):
             return "order", "the trial has not finished its previous order"
         if isinstance(action, Close) or action.length is None:
             return "", ""
