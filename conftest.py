@@ -43,6 +43,7 @@ BUDGETS = {
     "plugins/storage_gcs/tests": 10,
     "plugins/mlflow/tests": 12,
     "plugins/trackio/tests": 12,
+    "plugins/wandb/tests": 20,
     "plugins/ray/tests": 20,
     "plugins/server/tests": 65,
     "plugins/compat/tests": 10,
