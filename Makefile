@@ -154,6 +154,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/slurm_start.py
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/reports.py
+	$(BIN)/python benchmarks/observers.py
 	$(BIN)/python benchmarks/remote_store.py
 	$(BIN)/python benchmarks/many_reporters.py
 	$(BIN)/python benchmarks/checkpoint.py

@@ -29,18 +29,15 @@ class Observation:
     def __init__(self, directory: Path, stored: Sequence[MetricsReport], searcher: str, **options: Any) -> None:
         from det_wandb._observer import WandbObserver
 
-        config = {"mode": "offline", "dir": str(directory), **options}
-        self.observer = WandbObserver(WandbConfig.model_validate(config))
+        self.observer = WandbObserver(WandbConfig.model_validate({"mode": "offline", "dir": directory, **options}))
+        by = {"name": searcher, "metric": "accuracy", "smaller_is_better": False}
         self.observer.open(
             ObserverContext(
                 place="worker",
                 cluster_id="cluster",
                 experiment_id=7,
                 trial_id=3,
-                config={
-                    "name": "digits",
-                    "searcher": {"name": searcher, "metric": "accuracy", "smaller_is_better": False},
-                },
+                config={"name": "digits", "searcher": by},
                 fetch_files=lambda *_: None,
                 fetch_metrics=lambda: stored,
             )
