@@ -14,14 +14,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow trackio optuna ray server transformers compat
+PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow trackio wandb optuna ray server transformers compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
 PARTS := cli comm runner tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
-	ray horovod core cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed keras estimator storage_s3 transformers mlflow trackio optuna compat tensorflow)
+	ray horovod core cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed keras estimator storage_s3 transformers mlflow trackio wandb optuna compat tensorflow)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
@@ -67,7 +67,7 @@ more-%:
 # share a process. Those of Ray and Slurm cannot, because they have modules of the same name. The suites whose tests take less
 # time than the start of TensorFlow are left out.
 UNITS := core half testing+cluster+comm torch+torch_distributed+deepspeed+horovod server cli runner tracking \
-	storage_gcs+storage_s3+ray compat+mlflow+trackio+optuna+slurm
+	storage_gcs+storage_s3+ray compat+mlflow+trackio+wandb+optuna+slurm
 HALF := $(addprefix tests/,core documents experimental test_nasty_values.py test_public_api.py)
 unit_tests_in = $(if $(filter half,$(1)),$(HALF),$(call tests_in,$(1)) $(if $(filter core,$(1)),$(HALF:%=--ignore=%)))
 unit: $(VENV)/.dev
@@ -158,6 +158,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/slurm_start.py
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/reports.py
+	$(BIN)/python benchmarks/observers.py
 	$(BIN)/python benchmarks/remote_store.py
 	$(BIN)/python benchmarks/many_reporters.py
 	$(BIN)/python benchmarks/checkpoint.py

@@ -45,6 +45,7 @@ BUDGETS = {
     "plugins/mlflow/tests": 12,
     "plugins/optuna/tests": 15,
     "plugins/trackio/tests": 12,
+    "plugins/wandb/tests": 20,
     "plugins/ray/tests": 20,
     "plugins/server/tests": 65,
     "plugins/transformers/tests": 20,

@@ -12,7 +12,7 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
     "storage": {"s3": "det-storage-s3", "gcs": "det-storage-gcs"},
     "search_method": {"optuna": "det-optuna"},
     "launcher": {"slurm": "det-slurm", "ray": "det-ray"},
-    "observer": {"mlflow": "det-mlflow", "trackio": "det-trackio"},
+    "observer": {"mlflow": "det-mlflow", "trackio": "det-trackio", "wandb": "det-wandb"},
     "command": {"server": "det-server", "user": "det-server"},
 }
 """Kinds of plugins mapped to names, and names to the distribution that offers them."""

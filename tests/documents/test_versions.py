@@ -24,6 +24,7 @@ NAMED = (
     "google-cloud-storage",
     "ray",
     "trackio",
+    "wandb",
 )
 
 
