@@ -24,6 +24,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import node_agent
 from det_core.launch._prepared_command import WORKER_MODULES
 from det_core.launch._reaped_command import ReapedCommand
+from det_core.launch._worker_environment import lasting_environment
 from det_core.launch._worker_environment.search_path import make_search_path
 from det_core.plugins import plugin_registry
 from det_core.runner import submit_experiment
@@ -119,7 +120,7 @@ def _quick_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         return ReapedCommand(argv, *args, **options)
 
     monkeypatch.setattr(node_agent, "ReapedCommand", start)
-    monkeypatch.setattr(node_agent, "make_search_path", lambda: f"{path}{os.pathsep}{make_search_path()}")
+    monkeypatch.setattr(lasting_environment, "make_search_path", lambda: f"{path}{os.pathsep}{make_search_path()}")
 
 
 @pytest.fixture
