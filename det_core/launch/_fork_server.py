@@ -27,7 +27,7 @@ import struct
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -49,6 +49,12 @@ MOST_PRINTED = 1 << 20
 _MOST_DESCRIPTORS = 253
 """Maximum number of descriptors in a message (SCM_MAX_FD)."""
 _STREAMS = 3
+_HUGE_PAGE = 1 << 21
+"""Size of a huge page in bytes."""
+_MADV_COLLAPSE = 25
+"""Advice of madvise(2) to move memory to huge pages, since Linux 6.1."""
+_FEWEST_FORKS = 2
+"""Number of forks after which more are expected, so that huge pages are worth their 0.3 s of CPU time."""
 
 
 def main(owner: int, printed: int, modules: Sequence[str]) -> None:
@@ -159,7 +165,10 @@ def _read_available(printed: int) -> bytes:
 def _serve(agent: socket.socket) -> int | None:
     """Fork for each connection, and return the connection in the fork. Return None once the agent is gone."""
     signal.signal(signal.SIGCHLD, _bury_forks)
+    forks, moved = 0, _move_to_huge_pages()
     while True:
+        if forks >= _FEWEST_FORKS:
+            any(select.select([agent], [], [], 0)[0] for _ in moved)  # until a connection arrives
         mark, (*connections,), *_ = socket.recv_fds(agent, 1, 1)
         if not mark:
             return None
@@ -168,6 +177,23 @@ def _serve(agent: socket.socket) -> int | None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return connection
         os.close(connection)
+        forks += 1
+
+
+def _move_to_huge_pages() -> Iterator[None]:
+    """Move the memory of this process to huge pages, one at a time, if the kernel can.
+
+    A fork copies a table with an entry per page, and therefore takes a quarter of the time then. Memory that a fork
+    writes to is still copied in small pages.
+    """
+    madvise = ctypes.CDLL(None).madvise
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        addresses, rights, _, _, file, *name = line.split()
+        if rights == "rw-p" and file == "0" and name in ([], ["[heap]"]):
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            for page in range(-(-start // _HUGE_PAGE) * _HUGE_PAGE, end - _HUGE_PAGE + 1, _HUGE_PAGE):
+                madvise(ctypes.c_void_p(page), ctypes.c_size_t(_HUGE_PAGE), _MADV_COLLAPSE)
+                yield
 
 
 def _bury_forks(number: int, frame: FrameType | None) -> None:

@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 from det_core.errors import DetError, LaunchError
 from det_core.launch._framework_lookup import find_framework
 from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
 from det_core.launch._reaper import ENGINE_VARIABLE
-from det_core.launch.prepared_process import prepared_processes
+from det_core.launch.prepared_process import PreparedProcess, prepared_processes
 
 WORKER_MODULES = (
     "det_core.comm._ranks",
@@ -43,17 +42,31 @@ _LASTING_VARIABLES = ("DET_DISABLE_PLUGINS", ENGINE_VARIABLE)
 """Variables of det that a process reads before it has a trial."""
 
 
-def find_worker_modules(info: Mapping[str, Mapping[str, Any]], code: Path) -> list[str]:
+def find_worker_modules(entrypoint: str, code: Path) -> list[str]:
     """Return the modules of det and of the trial's framework that its worker imports and that may be imported early.
 
     Args:
-        info: the info files of the launch.
+        entrypoint: the trial class as MODULE:CLASS.
         code: directory with the user's code, which is read, but not run.
     """
     framework = None
     with suppress(DetError):  # such as two plugins that claim the trial, which the worker reports
-        framework = find_framework(str(info["trial.json"]["config"]["entrypoint"]), code)
+        framework = find_framework(entrypoint, code)
     return [*WORKER_MODULES, *(framework.prepare if framework else ())]
+
+
+def find_prepared_process(modules: Sequence[str], env: Mapping[str, str]) -> PreparedProcess:
+    """Return the process from which commands are forked, which is started if there is none.
+
+    Args:
+        modules: modules that it imports.
+        env: environment of such a command. Variables of a single launch have no effect.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    lasting = {name: value for name, value in env.items() if not _belongs_to_launch(name)}
+    return prepared_processes().get(modules, lasting)
 
 
 class PreparedCommand:
@@ -87,8 +100,7 @@ class PreparedCommand:
         explain: Callable[[str], None],
     ) -> None:
         self._argv, self._env, self._cwd, self._explain = argv, env, cwd, explain
-        lasting = {name: value for name, value in env.items() if not _belongs_to_launch(name)}
-        self._prepared = prepared_processes().get(modules, lasting)
+        self._prepared = find_prepared_process(modules, env)
         self._command: GuardedCommand | None = None
         self._killed = False
         with ExitStack() as undo:

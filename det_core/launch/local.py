@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -12,9 +15,10 @@ from det_core.config import Block, Positive
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
+from det_core.launch.machine_slots import list_slots
 from det_core.launch.node_agent import AllocatedNode, NodeAgent
 from det_core.launch.queued_launch import QueuedLaunch
-from det_core.launch.worker_environment import thread_limit_variables
+from det_core.launch.worker_environment import make_lasting_environment, thread_limit_variables
 
 
 class LocalConfig(Block):
@@ -33,7 +37,8 @@ class LocalLauncher(Launcher):
     """Launcher that starts workers as children of the calling process."""
 
     def __init__(self, config: LocalConfig) -> None:
-        self._prepare = None if config.prepare is False else config.prepare
+        can_fork = sys.platform == "linux"  # system libraries of macOS fail after a fork
+        self._prepare = config.prepare if can_fork and config.prepare is not False else None
         self._has_gpus = count_gpus() > 0
         self._names = local_slot_names(config.slots)
         self.slots: int = len(self._names)
@@ -41,9 +46,26 @@ class LocalLauncher(Launcher):
     def device(self) -> Literal["cpu", "cuda"]:
         return "cuda" if self._has_gpus else "cpu"
 
+    def prepare(self, entrypoint: str, code: Path, env: Mapping[str, str]) -> None:
+        """Start the process from which workers are forked before the first of them is launched.
+
+        Nothing is started if all slots are in use, because the process would take memory as long as the launch waits.
+
+        Args:
+            entrypoint: the trial class as MODULE:CLASS.
+            code: directory with the user's code, which is read, but not run.
+            env: variables that the launches add to the environment, as in `LaunchRequest`.
+        """
+        if self._prepare is None or all(slot.in_use for slot in list_slots(self._names)[0]):
+            return
+        from det_core.launch._prepared_command import find_prepared_process, find_worker_modules
+
+        modules = [*find_worker_modules(entrypoint, code), *self._prepare]
+        with suppress(OSError):  # the launch will say why
+            find_prepared_process(modules, make_lasting_environment({**self._variables(self._names), **env}))
+
     def start(self, request: LaunchRequest) -> Allocation:
         request = replace(request, secrets={})  # these workers read the user's own files
-        threads = thread_limit_variables(self.slots) if self.slots > 1 else {}
         present = set(local_slot_names(self.slots)) if self._has_gpus else self._names  # a GPU may have vanished
         names = [name for name in self._names if name in present]
 
@@ -52,7 +74,7 @@ class LocalLauncher(Launcher):
             return NodeAgent(
                 request,
                 AllocatedNode(name="local", slot_ids=[self._names.index(name) for name in chosen]),
-                env={**(gpu_variables(chosen) if self._has_gpus else {}), **threads},
+                env=self._variables(chosen),
                 inherit=descriptors,
                 parent=private_directory("runs"),
                 prepare=self._prepare,
@@ -60,3 +82,8 @@ class LocalLauncher(Launcher):
 
         hint = "" if self._has_gpus else ", or add --config launcher.slots={slots}"
         return QueuedLaunch(request, names, start_agent, hint=hint)
+
+    def _variables(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the variables of the workers of a launch that has slots of these names."""
+        gpus = gpu_variables(names) if self._has_gpus else {}
+        return {**gpus, **(thread_limit_variables(self.slots) if self.slots > 1 else {})}

@@ -31,8 +31,11 @@ from det_core.launch._stream_threads import StreamThread, end_streams
 from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.network import LOOPBACK
-from det_core.launch.output_lines import RANK_TEMPLATE
-from det_core.launch.worker_environment import find_oversized_variables, make_info_variables, make_search_path
+from det_core.launch.worker_environment import (
+    find_oversized_variables,
+    make_info_variables,
+    make_lasting_environment,
+)
 from det_core.processes import count_memory_kills
 from det_core.scratch import scratch_directory
 from det_core.tracking.secret_files import SECRETS_DIRECTORY_VARIABLE
@@ -173,12 +176,11 @@ class NodeAgent(Allocation):
     def _start_processes(
         self, request: LaunchRequest, env: Mapping[str, str], prepare: Sequence[str] | None, **keep: Any
     ) -> GuardedCommand | PreparedCommand:
-        can_fork = sys.platform == "linux"  # system libraries of macOS fail after a fork
-        if prepare is None or not can_fork or tuple(request.argv) != (PYTHON, "-m", _WORKER):
+        if prepare is None or tuple(request.argv) != (PYTHON, "-m", _WORKER):
             return ReapedCommand([sys.executable if word == PYTHON else word for word in request.argv], env, **keep)
         from det_core.launch._prepared_command import PreparedCommand, find_worker_modules  # others need not import it
 
-        modules = find_worker_modules(request.info, keep["cwd"])
+        modules = find_worker_modules(request.info["trial.json"]["config"]["entrypoint"], keep["cwd"])
         explain = partial(self._log, None, "det")
         return PreparedCommand([*modules, *prepare], [_WORKER], env, **keep, explain=explain)
 
@@ -194,11 +196,7 @@ class NodeAgent(Allocation):
             del described[name]
             self._log(None, "det", f"{name} is too long for an environment variable; use det.get_cluster_info()")
         return {
-            **os.environ,
-            "PATH": make_search_path(),
-            "PYTHONUNBUFFERED": "1",
-            "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": RANK_TEMPLATE,
-            **env,
+            **make_lasting_environment(env),
             **described,
             "DET_CHIEF_IP": info["rendezvous.json"]["container_addrs"][0],
             INFO_DIR: str(self._directory),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.home import MASTER_VARIABLES
+from det_core.launch.output_lines import RANK_TEMPLATE
 from det_core.tracking import AGENT_URL
 from det_core.tracking.access_tokens import TOKEN_VARIABLE
 
@@ -44,6 +45,23 @@ _VARIABLES = {
     },
 }
 """Key of each variable in its info file, by file and variable."""
+
+
+def make_lasting_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of workers without the variables that describe a single launch.
+
+    All workers of an experiment on a machine share it.
+
+    Args:
+        env: the variables that the launcher and the config set.
+    """
+    return {
+        **os.environ,
+        "PATH": make_search_path(),
+        "PYTHONUNBUFFERED": "1",
+        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": RANK_TEMPLATE,
+        **env,
+    }
 
 
 def make_info_variables(info: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -50,7 +50,7 @@ OWN_TESTS = {
     "plugins/torch/README.md": "plugins/torch/tests/test_readme.py",
 }
 """Pages whose blocks need more than the runner of pages, and the tests that run all blocks of these languages."""
-SLOW = ("plugins/estimator/README.md", "plugins/optuna/README.md", "plugins/trackio/README.md", "plugins/wandb/README.md")
+SLOW = tuple(f"plugins/{name}/README.md" for name in ("estimator", "optuna", "trackio", "wandb"))
 """Pages that take more than a second. They are tested in ``make test-more`` only."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -55,6 +56,7 @@ def forked():
 os.register_at_fork(after_in_child=forked)
 """,
 }
+_KERNEL = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 AT_EXIT = "at exit\n"
 """Last output of a process with the first of the modules."""
 DESCRIBE = """
@@ -403,6 +405,16 @@ if __name__ == "__main__":
 """.replace("METHOD", repr(method))
     code, output, errors = run(program).end()
     assert (code, output.splitlines()[0]) == (0, "[0, 1, 4]"), errors
+
+
+@pytest.mark.skipif(_KERNEL < (6, 1), reason="this kernel moves no memory to huge pages on request")
+def test_a_process_that_forks_often_has_huge_pages(run: Run) -> None:
+    for _ in range(2):
+        running = run("")
+        assert running.end()[0] == 0
+    pages = Path(f"/proc/{running.command._prepared._process.pid}/smaps_rollup")
+    wait_for(lambda: not re.search(r"^AnonHugePages: +0 kB", pages.read_text(), re.MULTILINE))
+    assert run("print('fork')").end()[:2] == (0, f"fork\n{AT_EXIT}")
 
 
 @pytest.mark.campaign

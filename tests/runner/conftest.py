@@ -23,7 +23,7 @@ from det_core.core import open_storage_block
 from det_core.home import default_storage
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch import node_agent
+from det_core.launch import node_agent, worker_environment
 from det_core.launch._prepared_command import WORKER_MODULES
 from det_core.launch._reaped_command import ReapedCommand
 from det_core.launch.worker_environment import make_search_path
@@ -119,7 +119,7 @@ def _quick_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         return ReapedCommand(argv, *args, **options)
 
     monkeypatch.setattr(node_agent, "ReapedCommand", start)
-    monkeypatch.setattr(node_agent, "make_search_path", lambda: f"{path}{os.pathsep}{make_search_path()}")
+    monkeypatch.setattr(worker_environment, "make_search_path", lambda: f"{path}{os.pathsep}{make_search_path()}")
 
 
 @pytest.fixture

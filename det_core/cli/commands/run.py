@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import CHANGES, HUNG_UP, INTERRUPTED, JSON, TERMINATED, make_argument, set_up_command
-from det_core.cli.commands._states import exit_code
-from det_core.cli.render.experiment_summary import summarize_experiment, summary_lines
-from det_core.cli.render.printing import print_json
-from det_core.interfaces.records import ExperimentRecord, State
-from det_core.interfaces.tracking import TrackingStore
 
 if TYPE_CHECKING:
     from det_core.config import ExperimentConfig
+    from det_core.interfaces.records import ExperimentRecord
+    from det_core.interfaces.tracking import TrackingStore
 
 _ARGUMENTS = (
     make_argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
@@ -41,16 +38,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from det_core.tracking import is_server_url, open_store
+    from det_core.launch.early_start import prepare_first_launch
 
     config = read_config(args.config, args.changes)
+    directory = args.directory or args.config.parent
+    prepare_first_launch(config, directory)
+    from det_core.tracking import is_server_url, open_store  # late, as all that this process can import meanwhile
+
     with open_store() as store:
         if is_server_url(store.url):
             from det_core.runner import explain_storage, use_server_storage
 
             config = use_server_storage(config, store.url)
             print(explain_storage(config, store.url), file=sys.stderr if args.json else sys.stdout, flush=True)
-        experiment = submit_config_file(store, config, args.config, args.directory or args.config.parent, args.changes)
+        experiment = submit_config_file(store, config, args.config, directory, args.changes)
         if not args.json:
             print(f"Created experiment {experiment.id}", flush=True)
         code = train_in_foreground(store, experiment.id, quiet=args.json)
@@ -124,7 +125,9 @@ def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool
         experiment_id: the experiment.
         quiet: whether to show no progress.
     """
+    from det_core.cli.commands._states import exit_code
     from det_core.cli.render.experiment_progress import create_watcher, show_progress
+    from det_core.interfaces.records import State
     from det_core.runner import ExperimentRunner
 
     runner = ExperimentRunner(store, experiment_id)
@@ -144,6 +147,8 @@ def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool
 
 def print_summary(store: TrackingStore, experiment_id: int, *, as_json: bool) -> None:
     """Print the outcome of an experiment."""
+    from det_core.cli.render.experiment_summary import summarize_experiment, summary_lines
+    from det_core.cli.render.printing import print_json
     from det_core.tracking import det_command
 
     result = summarize_experiment(store, experiment_id)
