@@ -58,7 +58,7 @@ def test_architecture_names_every_package() -> None:
 
 
 def test_architecture_has_the_layers_that_are_checked() -> None:
-    block = re.search(r"```text\n(testing > .*?)```", ARCHITECTURE, re.DOTALL)
+    block = re.search(r"```text\n(cli > .*?)```", ARCHITECTURE, re.DOTALL)
     assert block
     layers = next(one["layers"] for one in PROJECT["tool"]["importlinter"]["contracts"] if one["type"] == "layers")
     assert block[1].split() == " > ".join(layers).split()

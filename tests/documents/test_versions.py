@@ -23,6 +23,7 @@ NAMED = (
     "boto3",
     "google-cloud-storage",
     "ray",
+    "optuna",
     "trackio",
     "wandb",
 )
