@@ -25,8 +25,8 @@ def main(core_context: det.core.Context) -> None:
         max_steps=300,  # of a run without a config, whose searcher.max_length takes precedence
         logging_steps=20,
         eval_strategy="steps",
-        eval_steps=100,
-        save_steps=100,
+        eval_steps=50,
+        save_steps=50,
         save_total_limit=1,  # on this disk; the config says how many checkpoints det keeps
         disable_tqdm=True,
         seed=core_context.trial.trial_seed,
