@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_training import STEPS_PER_EPOCH, Killed, Training
-from transformers import AutoModelForCausalLM, EarlyStoppingCallback
+from tiny_training import MODEL, STEPS_PER_EPOCH, Killed, Training, records
+from transformers import AutoModelForCausalLM, EarlyStoppingCallback, GPT2LMHeadModel
 
 from conftest import Trial
-from det_core import core
+from det_core import core, get_cluster_info
 from det_core.core import SearcherOperation
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
 from det_core.testing.comparison import bitwise_form
 
 LAST = 2 * STEPS_PER_EPOCH
@@ -120,3 +124,15 @@ def test_a_trainer_that_does_not_resume_is_an_error(make_trial: Callable[..., Tr
         trial.run(Training(kill_at=1))
     with pytest.raises(RuntimeError, match=r"begins at step 0, .* checkpoint of step 1; call trainer.train\(resume"):
         trial.run(Training(resumes=False))
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
+def test_the_script_of_the_page_trains_by_itself(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DET_INFO_DIR")
+    get_cluster_info.cache_clear()
+    rows = [{**row, "input_ids": row["input_ids"][:3], "labels": row["labels"][:3]} for row in records(8)]
+    page = Path(__file__).parents[1] / "README.md"
+    (script,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exec(script, {"model": GPT2LMHeadModel(MODEL), "training": rows, "validation": rows})
+    assert [row.steps_completed for row in store.checkpoints(trial_id=1)] == [3]
+    assert store.experiment(1).state is State.COMPLETED

@@ -15,7 +15,7 @@ from det_core import core
 from det_core.testing.comparison import bitwise_form
 
 STEPS_PER_EPOCH = 4
-_MODEL = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+MODEL = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
 
 
 ARGUMENTS = {
@@ -108,7 +108,7 @@ class Training:
         callbacks += [StopAt(self._stop_at, core_context)] if self._stop_at is not None else []
         torch.manual_seed(3)
         data = {"train_dataset": records(4 * STEPS_PER_EPOCH), "eval_dataset": records(8), "data_collator": pad}
-        self.trainer = Trainer(GPT2LMHeadModel(_MODEL), args, callbacks=callbacks, **data)
+        self.trainer = Trainer(GPT2LMHeadModel(MODEL), args, callbacks=callbacks, **data)
         self.trainer.train(resume_from_checkpoint=args.resume_from_checkpoint if self._resumes else None)
 
     @property
