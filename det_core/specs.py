@@ -43,6 +43,9 @@ class FrameworkSpec(Spec):
             directory. They are shown for checkpoints whose metadata names this framework under ``trial_framework``.
         load: ``"module:attribute"`` of the function that ``Checkpoint.load`` calls for such checkpoints as ``load(path,
             tags=tags, **kwargs)``, with their directory and the arguments of its caller.
+        exports: formats of ``det checkpoint export`` mapped to ``"module:attribute"`` of a function ``export(path,
+            target)``, which writes the weights of the checkpoint in the directory ``path`` into the empty directory
+            ``target``.
         old_names: names by which this framework recognizes checkpoints of the original: a ``trial_type`` (in
             ``load_data.json``), a ``format``, or a ``framework`` without its version (in ``metadata.json``).
         starter: ``"package:directory"`` with the files of a small trial, or an empty string. ``det init`` copies its
@@ -58,6 +61,7 @@ class FrameworkSpec(Spec):
 
     loading: str = ""
     load: str | None = None
+    exports: Mapping[str, str] = field(default_factory=dict)
     old_names: Sequence[str] = ()
     starter: str = ""
     needs_adapter: bool = True

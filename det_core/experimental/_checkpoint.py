@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from det_core import storage
-from det_core.errors import CheckpointNotFound, DetError, InvalidTrial
+from det_core.errors import DetError
+from det_core.experimental._checkpoint_framework import framework_at
 from det_core.experimental._downloads import download_checkpoint
+from det_core.experimental._exports import default_export_path, export_checkpoint
 from det_core.experimental._recorded_code import recorded_code
 from det_core.experimental._shared_store import StoredObject
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
-from det_core.specs import FrameworkSpec
 from det_core.trial.trial_description import loading_as
 
 
@@ -143,6 +143,33 @@ class Checkpoint(StoredObject):
         with loading_as("checkpoint.load(trial_class=MyTrial)", self.experiment_config.get("entrypoint"), code):
             return _load(directory, tags, kwargs)
 
+    def export(self, format: str, path: str | None = None) -> str:
+        """Write the weights in a format of other libraries.
+
+        Example:
+            >>> checkpoint = Determined().get_experiment(1).top_checkpoint()
+            >>> checkpoint.export("safetensors", "for_others")
+            'for_others'
+
+        Args:
+            format: PyTorch: ``safetensors``, ``state_dict`` (for ``torch.load``) or ``dcp`` (for
+                ``torch.distributed.checkpoint``). A file or directory of the format is named ``model``, or ``model_0``,
+                ``model_1`` and so on if there are several models.
+            path: new or empty directory. By default ``exports/<uuid>`` below the working directory.
+
+        Returns:
+            The path of the directory.
+
+        Raises:
+            DetError: the directory contains something, or the checkpoint is not complete or has no such format. The
+                message says what to do.
+            StorageError: the storage cannot be read, or the library of the format is not installed.
+            UntrustedCheckpoint: reading the checkpoint could run code that it contains.
+        """
+        target = Path(path) if path is not None else default_export_path(self.uuid)
+        export_checkpoint(self._store, self._store.checkpoint(self.uuid), format, target)
+        return str(target)
+
     def add_metadata(self, metadata: dict[str, Any]) -> None:
         """Add keys to the metadata in the tracking store, or replace their values.
 
@@ -251,7 +278,7 @@ class Checkpoint(StoredObject):
 
 
 def _load(path: str, tags: list[str] | None, kwargs: Mapping[str, Any]) -> Any:
-    loader = plugin_registry().loader(_framework_of(Path(path)))
+    loader = plugin_registry().loader(framework_at(Path(path)))
     try:
         inspect.signature(loader).bind(path, tags=tags, **kwargs)
     except TypeError as error:
@@ -260,34 +287,3 @@ def _load(path: str, tags: list[str] | None, kwargs: Mapping[str, Any]) -> Any:
             f"the checkpoint's framework does not take these arguments: {error}; it takes {known}"
         ) from None
     return loader(path, tags=tags, **kwargs)
-
-
-def _framework_of(path: Path) -> FrameworkSpec:
-    """Return the framework that loads the checkpoint at ``path``."""
-    file = path / storage.METADATA_FILE
-    if not file.is_file():
-        raise CheckpointNotFound(
-            f"{path} is not the directory of a checkpoint: it has no {file.name}; to get one: det checkpoint download "
-            "UUID"
-        )
-    frameworks = [
-        spec for spec in plugin_registry().specs("framework") if isinstance(spec, FrameworkSpec) and spec.load
-    ]
-    metadata = storage.read_object(file)
-    names = [metadata["trial_framework"]] if "trial_framework" in metadata else _old_names(path, metadata)
-    for name in names:
-        for spec in frameworks:
-            if name in (spec.name, *spec.old_names):
-                return spec
-    installed = ", ".join(spec.name for spec in frameworks) or f"none, try: {package_command('install', 'det-torch')}"
-    raise InvalidTrial(
-        f"no installed framework loads {path}, a checkpoint of {names[0] if names else None!r} (installed: {installed})"
-    )
-
-
-def _old_names(path: Path, metadata: Mapping[str, Any]) -> list[str]:
-    """Return the names of the framework in a checkpoint of the original, the most specific first."""
-    described = path / "load_data.json"
-    trial_type = storage.read_object(described).get("trial_type") if described.is_file() else None
-    names = (trial_type, metadata.get("format"), str(metadata.get("framework") or "").partition("-")[0])
-    return [name for name in names if name]

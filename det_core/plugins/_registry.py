@@ -197,6 +197,18 @@ class Registry:
         """
         return self._import_callable(spec, spec.load) if spec.load else None
 
+    def exporter(self, spec: FrameworkSpec, format: str) -> Any:
+        """Import the function that exports checkpoints of a framework.
+
+        Args:
+            spec: spec of the framework.
+            format: a key of its exports.
+
+        Raises:
+            PluginError: it cannot be imported or called.
+        """
+        return self._import_callable(spec, spec.exports[format])
+
     def adapters(self, backend: BackendSpec) -> dict[str, tuple[BackendSpec | FrameworkSpec, str]]:
         """Return the arguments of `adapter` for each framework for which the backend has an adapter, by its name."""
         frameworks = [cast("FrameworkSpec", spec) for spec in self.specs("framework")]

@@ -48,6 +48,7 @@ OWN_TESTS = {
     "docs/guides/train.md": "tests/documents/test_guides.py",
     "plugins/keras/README.md": "plugins/keras/tests/test_trial.py",
     "plugins/torch/README.md": "plugins/torch/tests/test_readme.py",
+    "plugins/transformers/README.md": "plugins/transformers/tests/test_callback.py",
 }
 """Pages whose blocks need more than the runner of pages, and the tests that run all blocks of these languages."""
 SLOW = tuple(f"plugins/{name}/README.md" for name in ("estimator", "optuna", "trackio", "wandb"))

@@ -94,6 +94,7 @@ def _uses(registry: Registry, kind: str, spec: Spec) -> Iterator[Callable[[], ob
     yield partial(registry.config_model, spec)
     if isinstance(spec, FrameworkSpec):
         yield partial(registry.loader, spec)
+        yield from (partial(registry.exporter, spec, format) for format in spec.exports)
         yield partial(_check_preparation, registry, spec)
     if isinstance(spec, BackendSpec | FrameworkSpec):
         yield from (partial(registry.adapter, spec, name) for name in spec.adapters)

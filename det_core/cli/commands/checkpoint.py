@@ -101,6 +101,12 @@ def _rm(args: argparse.Namespace) -> int:
     return run_rm(args)
 
 
+def _export(args: argparse.Namespace) -> int:
+    from det_core.cli.commands._checkpoint_export import run_export
+
+    return run_export(args)
+
+
 _UUID_HELP = "id of a checkpoint, see det checkpoint list"
 _UUID = make_argument("uuid", metavar="UUID", help=_UUID_HELP)
 _COMMANDS = (
@@ -186,5 +192,22 @@ _COMMANDS = (
             JSON,
         ),
         example="UUID -o best",
+    ),
+    Command(
+        "export",
+        _export,
+        "write the weights of a checkpoint in a format of other libraries",
+        (
+            _UUID,
+            make_argument(
+                "--format",
+                required=True,
+                metavar="FORMAT",
+                help="of PyTorch: safetensors, state_dict (for torch.load) or dcp (for torch.distributed.checkpoint)",
+            ),
+            make_argument("-o", "--output", type=Path, metavar="DIR", help="target; default: exports/UUID"),
+            JSON,
+        ),
+        example="UUID --format safetensors -o houses",
     ),
 )

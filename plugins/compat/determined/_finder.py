@@ -16,7 +16,7 @@ from det_core.package_commands import package_command
 from determined import _old_names
 from determined._old_names import OLD_MODULES, PREPARATIONS, explain_missing
 
-_DISTRIBUTIONS = {"det_estimator", "det_keras", "det_torch"}
+_DISTRIBUTIONS = {"det_estimator", "det_keras", "det_torch", "det_transformers"}
 """Packages with names that det-compat offers, but does not require."""
 
 

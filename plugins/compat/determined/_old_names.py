@@ -118,6 +118,8 @@ _PUBLIC = {
     "determined.tensorboard": OldModule(""),
     "determined.tensorboard.metric_writers": OldModule(""),
     "determined.tensorboard.metric_writers.pytorch": OldModule("", {"TorchWriter": "det_torch:TorchWriter"}),
+    "determined.transformers": OldModule("det_transformers"),
+    "determined.transformers.experimental": OldModule("det_transformers"),
     "determined.util": OldModule("determined._utilities"),
 }
 
@@ -135,6 +137,7 @@ _PRIVATE = {
         "_callback _data _experimental _load _lr_scheduler _pytorch_context _pytorch_trial _reducer _trainer"
     ),
     "determined.pytorch.experimental": "_torch_batch_process",
+    "determined.transformers": "_hf_callback",
 }
 """Package -> private modules in it that documents and pickles name. Each has the names of the package."""
 
@@ -182,7 +185,6 @@ PLANNED_NAMES: Final = {
     "determined.pytorch.deepspeed": "write a PyTorchTrial and set distributed: {backend: deepspeed}",
     "determined.pytorch.lightning": f"write a PyTorchTrial around the module's steps, or {_CORE_API}",
     "determined.searcher": "set searcher: {name: custom} to use your own search method, see docs/searching.md",
-    "determined.transformers": _CORE_API,
 }
 """Old module, or name in one, that det does not have yet -> advice on what to use until then."""
 

@@ -21,6 +21,7 @@ NEEDS = {
     "det_torch": "torch",
     "det_keras": "tensorflow",
     "det_estimator": "tensorflow_estimator",
+    "det_transformers": "transformers",
 }
 
 DOCUMENTED = {

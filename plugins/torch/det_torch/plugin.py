@@ -21,6 +21,11 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         install="pip install torch, then pip install det-torch",
         loading=_LOADING,
         load="det_torch._checkpoints._trial_loading:load_checkpoint",
+        exports={
+            "safetensors": "det_torch._checkpoints._exports:write_safetensors",
+            "state_dict": "det_torch._checkpoints._exports:write_state_dict",
+            "dcp": "det_torch._checkpoints._exports:write_dcp",
+        },
         old_names=("PyTorchTrial", "torch"),
         starter="det_torch:_starter",
         needs_adapter=True,

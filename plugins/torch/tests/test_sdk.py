@@ -173,6 +173,7 @@ def test_the_code_in_the_document_runs(work: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 def test_the_guide_to_exports_runs(work: Path) -> None:
     data, module, _ = snippets_of("start.md")
     exec(data, {})
@@ -188,7 +189,7 @@ def test_the_guide_to_exports_runs(work: Path) -> None:
         if has_onnx or "onnx" not in snippet:
             exec(compile(snippet, "docs/guides/export.md", "exec"), names)
     trained = trial.context.get_model().state_dict()
-    for exported in (names["weights"], torch.load("weights.pth"), load_file("model.safetensors")):
+    for exported in (names["weights"], torch.load("houses_torch/model.pth"), load_file("houses/model.safetensors")):
         assert exported.keys() == trained.keys() and all(torch.equal(exported[name], trained[name]) for name in trained)
     if has_onnx:
         expected = names["model"](names["houses"][:1]).detach().numpy()

@@ -185,7 +185,7 @@ class DetCallback(TrainerCallback):
         self._lengths.report_progress(state)
         if self._lengths.is_reached(state):
             control.should_log = control.should_save = True
-            control.should_evaluate = self._lengths.needs_evaluation(state)
+            control.should_evaluate |= self._lengths.needs_evaluation(state)
         if self._core.preempt.should_preempt():
             self._is_stopping = control.should_save = control.should_training_stop = True
         # The Trainer does not save the losses that it has not logged.

@@ -22,8 +22,7 @@ from tiny_training import Training
 
 CONFIG = {
     "entrypoint": "python train.py",
-    "searcher": {"name": "single", "metric": "eval_loss", "max_length": {"epochs": 3}},
-    "min_validation_period": {"batches": 0},
+    "searcher": {"name": "single", "metric": "eval_loss", "max_length": {"epochs": 2}},
 }
 
 
@@ -51,12 +50,19 @@ class Trial:
         parsed = parse_config({**CONFIG, **config}).dump()
         self.store, self._directory = store, directory
         self.id = store.create_trial(store.create_experiment(config=parsed).id, hparams={}, seed=5).id
+        self.output = directory / f"output-{self.id}"
+        (length,) = parsed["searcher"]["max_length"].values()
+        self.request(length)
+
+    def request(self, length: int) -> None:
+        """Ask the trial to train for a length, as a search method does."""
+        self.store.set_searcher_operation(self.id, length)
 
     def run(self, training: Training) -> None:
         begin_run(self.store, self.id, self._directory)
         get_cluster_info.cache_clear()
         with core.init() as core_context:
-            training.run(core_context, self._directory / f"trial-{self.id}")
+            training.run(core_context, self.output)
 
     def metrics(self, group: str) -> list[tuple[int, dict[str, object]]]:
         return [(row.steps_completed, dict(row.metrics)) for row in self.store.metrics(self.id) if row.group == group]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,31 @@ from det_transformers import DetCallback
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from det_core import core
+from det_core.testing.comparison import bitwise_form
 
-STEPS_PER_EPOCH = 5
-_MODEL = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+STEPS_PER_EPOCH = 4
+MODEL = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+
+
+ARGUMENTS = {
+    "per_device_train_batch_size": 4,
+    "learning_rate": 0.01,
+    "lr_scheduler_type": "cosine",
+    "eval_strategy": "epoch",
+    "logging_steps": 2,
+    "save_steps": 1,
+    "save_total_limit": 1,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "seed": 3,
+}
 
 
 class Killed(Exception):
     """End of a process, after which only the stored checkpoints are left."""
 
 
-def records(count: int = 20) -> list[dict[str, torch.Tensor]]:
+def records(count: int) -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
     rows = torch.randint(11, (count, 6), generator=generator)
     return [{"input_ids": row[: 3 + number % 4], "labels": row[: 3 + number % 4]} for number, row in enumerate(rows)]
@@ -57,7 +71,6 @@ class StopAt(TrainerCallback):
             self.core.preempt._request("test")
 
 
-@dataclass
 class Training:
     """One process that trains.
 
@@ -65,52 +78,43 @@ class Training:
         arguments: arguments of the ``Trainer`` that differ.
         kill_at: step after which it is killed.
         stop_at: step during which it is asked to stop.
+        resumes: whether the ``Trainer`` gets the directory of the latest checkpoint.
+        callback: arguments of the callback.
+        more: further callbacks.
     """
 
-    arguments: dict[str, Any] = field(default_factory=dict)
-    kill_at: int | None = None
-    stop_at: int | None = None
-    callback: dict[str, Any] = field(default_factory=dict)
-    more: Callable[[core.Context], list[TrainerCallback]] = lambda _: []
-    trainer: Trainer | None = None
+    trainer: Trainer
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        kill_at: int | None = None,
+        stop_at: int | None = None,
+        resumes: bool = True,
+        callback: Mapping[str, Any] | None = None,
+        more: Sequence[TrainerCallback] = (),
+    ) -> None:
+        self._arguments = {**ARGUMENTS, **(arguments or {})}
+        self._kill_at, self._stop_at, self._resumes = kill_at, stop_at, resumes
+        self._callback, self._more = callback or {}, more
 
     def run(self, core_context: core.Context, directory: Path) -> None:
         random.seed()  # whatever happens before must not matter
         torch.seed()
-        args = TrainingArguments(
-            **{
-                "output_dir": str(directory),
-                "per_device_train_batch_size": 4,
-                "learning_rate": 0.01,
-                "lr_scheduler_type": "cosine",
-                "eval_strategy": "epoch",
-                "logging_steps": 2,
-                "save_steps": 1,
-                "save_total_limit": 1,
-                "use_cpu": True,
-                "disable_tqdm": True,
-                "seed": 3,
-                **self.arguments,
-            }
-        )
-        callbacks: list[TrainerCallback] = [DetCallback(core_context, args, **self.callback)]
-        callbacks += [KillAt(self.kill_at)] if self.kill_at is not None else []
-        callbacks += [StopAt(self.stop_at, core_context)] if self.stop_at else []
+        args = TrainingArguments(output_dir=str(directory), **self._arguments)
+        callbacks: list[TrainerCallback] = [DetCallback(core_context, args, **self._callback), *self._more]
+        callbacks += [KillAt(self._kill_at)] if self._kill_at is not None else []
+        callbacks += [StopAt(self._stop_at, core_context)] if self._stop_at is not None else []
         torch.manual_seed(3)
-        data = {"train_dataset": records(), "eval_dataset": records(8), "data_collator": pad}
-        self.trainer = Trainer(GPT2LMHeadModel(_MODEL), args, callbacks=callbacks + self.more(core_context), **data)
-        self.trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+        data = {"train_dataset": records(4 * STEPS_PER_EPOCH), "eval_dataset": records(8), "data_collator": pad}
+        self.trainer = Trainer(GPT2LMHeadModel(MODEL), args, callbacks=callbacks, **data)
+        self.trainer.train(resume_from_checkpoint=args.resume_from_checkpoint if self._resumes else None)
 
     @property
-    def result(self) -> dict[str, Any]:
-        """Everything that must not differ."""
-        assert self.trainer
-        return {
-            "model": self.trainer.model.state_dict(),
-            "optimizer": self.trainer.optimizer.state_dict(),
-            "schedule": self.trainer.lr_scheduler.state_dict(),
-            "log": [
-                {name: value for name, value in entry.items() if not name.endswith(("_runtime", "_per_second"))}
-                for entry in self.trainer.state.log_history[:-1]
-            ],
-        }
+    def weights(self) -> Any:
+        return bitwise_form(self.trainer.model.state_dict())
+
+    @property
+    def optimizer(self) -> Any:
+        return bitwise_form([self.trainer.optimizer.state_dict(), self.trainer.lr_scheduler.state_dict()])
