@@ -30,6 +30,7 @@ pytestmark = pytest.mark.integration  # it calls everything public of several di
 
 PACKAGES = {
     "det_core": ("", "config", "core", "experimental", "experimental.client", "tracking", "trial"),
+    "det_cluster": (),
     "det_torch": ("",),
 }
 """Packages, with the modules whose functions users call."""
