@@ -44,7 +44,7 @@ TRUE = [
     "`count`, `size`, `buffer`, `poll` and `LIMIT`",
     "`load`, `Reader.poll`, `pack.code`, `code.Base.poll()` and `json.dumps`",
     "``count``, ``path``, ``--best``, ``det list`` and ``any 'other' text``",
-    "Read.\n\n        Raises:\n            OSError, ValueError: x.\n            Base: a\n                line of: text.",
+    "Read.\n\n        Raises:\n            OSError, IOError: x.\n            Base: a\n                line of: text.",
 ]
 UNTRUE = {
     "`look`": "look",
