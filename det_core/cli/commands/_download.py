@@ -15,6 +15,10 @@ from det_core.cli.render.sanitized_streams import unwrap_stream
 from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.tracking import TrackingStore
 
+_UPDATE_SECONDS = 0.1
+"""Minimum seconds between two updates of the line."""
+_CLEAR = "\r\x1b[K"
+
 
 def download_to(store: TrackingStore, checkpoint: CheckpointRecord, output: Path | None, *, as_json: bool) -> int:
     """Download a checkpoint, show the progress, print the path, and return the exit code.
@@ -36,11 +40,6 @@ def download_to(store: TrackingStore, checkpoint: CheckpointRecord, output: Path
     else:
         print(f"Checkpoint {checkpoint.uuid} is in {target}")
     return 0
-
-
-_UPDATE_SECONDS = 0.1
-"""Minimum seconds between two updates of the line."""
-_CLEAR = "\r\x1b[K"
 
 
 @contextmanager
