@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from weakref import WeakSet
 
+from det_core.home import home_directory
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.remote import answer_call
 from det_core.version import __version__
@@ -160,3 +161,9 @@ def served(behaviour: Behaviour, *, port: int = 0, tls: ssl.SSLContext | None = 
         server.shutdown()
         server.disconnect()
         thread.join(10)
+
+
+def saved_servers() -> list[str]:
+    """Return the URLs of the servers for which a token is saved, sorted."""
+    file = home_directory() / "tokens.json"
+    return sorted(json.loads(file.read_text())) if file.exists() else []

@@ -44,7 +44,7 @@ TRUE = [
     "`count`, `size`, `buffer`, `poll` and `LIMIT`",
     "`load`, `Reader.poll`, `pack.code`, `code.Base.poll()` and `json.dumps`",
     "``count``, ``path``, ``--best``, ``det list`` and ``any 'other' text``",
-    "Read.\n\n        Raises:\n            OSError: broken.\n            Base: another\n                line of: text.",
+    "Read.\n\n        Raises:\n            OSError, IOError: x.\n            Base: a\n                line of: text.",
 ]
 UNTRUE = {
     "`look`": "look",
@@ -55,7 +55,7 @@ UNTRUE = {
     "``Reader.Transient``": "Reader.Transient",
     "``--worst``": "--worst",
     "``det show``": "det show",
-    "Read.\n\n        Raises:\n            Transient: it is broken.": "Transient",
+    "Read.\n\n        Raises:\n            OSError, Transient: it is broken.": "Transient",
 }
 
 

@@ -55,7 +55,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _COMMAND = re.compile(r"det( [a-z][a-z-]*)+")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _RAISED = re.compile(r"^ *Raises:\n((?:^ {4,}.*\n?)+)", re.MULTILINE)
-_ENTRY = re.compile(r"^ *([A-Za-z_][\w.]*):", re.MULTILINE)
+_ENTRY = re.compile(r"^ *((?:[A-Za-z_][\w.]*(?:, )?)+):", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _STANDARD = {*dir(builtins), *sys.stdlib_module_names}
@@ -142,8 +142,9 @@ def unknown_names(code: Code, text: str, owners: Sequence[ast.AST]) -> Iterator[
             yield match.start(), name
     for section in _RAISED.finditer(text):
         for entry in _ENTRY.finditer(section[1]):
-            if not code.resolves(entry[1], owners):
-                yield section.start(1) + entry.start(), entry[1]
+            for name in entry[1].split(", "):
+                if not code.resolves(name, owners):
+                    yield section.start(1) + entry.start(), name
 
 
 def _closure(names: set[str], following: Mapping[str, set[str]]) -> set[str]:

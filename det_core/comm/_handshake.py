@@ -14,8 +14,7 @@ from dataclasses import astuple
 from typing import Any, Final, Protocol
 
 from det_core.comm._connection_plan import PeerRole
-from det_core.comm._fork_safety import close_in_children
-from det_core.comm._link import Link
+from det_core.comm._link import Link, close_in_children
 from det_core.comm._ranks import Peer
 from det_core.errors import CommError
 

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import select
 import socket
 import ssl
 import time
+import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from det_core.comm._fork_safety import close_in_children
 from det_core.comm._message import FAIL, HEADER, MOST_FILES, Message
 from det_core.comm._payload import CAN_SHARE, SMALL, Buffer, Payload, SharedPayload
 from det_core.comm._ranks import Peer
 from det_core.errors import CommError, OutOfStep, PeerLate, PeerLost
+
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def close_in_children(sock: socket.socket) -> None:
+    """Close the copy of ``sock`` in all children that are forked from now on.
+
+    An open copy would hide the death of this process from its peers.
+    """
+    _sockets.add(sock)
+
+
+def _close_copies() -> None:
+    for sock in list(_sockets):
+        if sock.fileno() >= 0:
+            os.close(sock.detach())
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
 
 TICK: Final = 1.0
 """Seconds of waiting for a peer between two checks of everything else."""

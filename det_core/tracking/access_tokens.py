@@ -100,11 +100,6 @@ def delete_token(url: str) -> bool:
         return tokens.pop(remember_token(url), None) is not None
 
 
-def saved_servers() -> list[str]:
-    """Return the URLs of the servers for which a token is saved."""
-    return sorted(_read(_file()))
-
-
 def is_meant(url: str) -> bool:
     """Return whether ``DET_TOKEN`` is meant for a server. Other servers must not receive it.
 

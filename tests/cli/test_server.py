@@ -13,9 +13,9 @@ import pytest
 from det_core.cli._program import parser_for
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
-from det_core.tracking.access_tokens import find_token, save_token, saved_servers
+from det_core.tracking.access_tokens import find_token, save_token
 
-from ..answering_server import Behaviour, served
+from ..answering_server import Behaviour, saved_servers, served
 from .conftest import Det
 
 

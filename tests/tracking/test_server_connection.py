@@ -33,7 +33,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _answered_calls, is_server_url, open_store
 from det_core.tracking._database import Database
 from det_core.tracking._schema import answered_calls
-from det_core.tracking.access_tokens import delete_token, find_token, save_token, saved_servers
+from det_core.tracking.access_tokens import delete_token, find_token, save_token
 from det_core.tracking.remote import (
     Caller,
     RunAccess,
@@ -48,7 +48,7 @@ from det_core.tracking.remote._calls import METHODS, add_call_id
 from det_core.tracking.remote._server_address import parse_server_url
 from det_core.version import __version__
 
-from ..answering_server import Behaviour, served
+from ..answering_server import Behaviour, saved_servers, served
 from ..comm.job import free_port
 from ..waiting import wait_for
 

@@ -16,6 +16,10 @@ from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.text import format_size
 
+_UPDATE_SECONDS = 0.1
+"""Minimum seconds between two updates of the line."""
+_CLEAR = "\r\x1b[K"
+
 
 def download_to(store: TrackingStore, checkpoint: CheckpointRecord, output: Path | None, *, as_json: bool) -> int:
     """Download a checkpoint, show the progress, print the path, and return the exit code.
@@ -37,11 +41,6 @@ def download_to(store: TrackingStore, checkpoint: CheckpointRecord, output: Path
     else:
         print(f"Checkpoint {checkpoint.uuid} is in {target}")
     return 0
-
-
-_UPDATE_SECONDS = 0.1
-"""Minimum seconds between two updates of the line."""
-_CLEAR = "\r\x1b[K"
 
 
 @contextmanager
