@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from det_core.config._grid import grid_axes as grid_axes
     from det_core.config._grid import grid_points as grid_points
     from det_core.config._hyperparameters import Hyperparameter as Hyperparameter
+    from det_core.config._hyperparameters import HyperparameterPath as HyperparameterPath
     from det_core.config._hyperparameters import choose_hyperparameters as choose_hyperparameters
     from det_core.config._hyperparameters import explore_hyperparameters as explore_hyperparameters
     from det_core.config._hyperparameters import match_hyperparameters as match_hyperparameters
@@ -53,6 +54,7 @@ _EXPORTS = {
     "ExperimentConfig": "det_core.config._experiment",
     "Flag": "det_core.config._block",
     "Hyperparameter": "det_core.config._hyperparameters",
+    "HyperparameterPath": "det_core.config._hyperparameters",
     "LauncherConfig": "det_core.config._plugin_blocks",
     "Length": "det_core.config._length",
     "MASK": "det_core.interfaces.secrets",

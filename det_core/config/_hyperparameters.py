@@ -233,7 +233,7 @@ def _divide(number: int, by: int) -> int:
 
 
 Choice = Const | Categorical | Int | Double | Log
-Path = tuple[str | int, ...]
+HyperparameterPath = tuple[str | int, ...]
 """Names that lead to a hyperparameter, and the index of the item of each categorical that contains it."""
 
 _KINDS = ("const", "categorical", "int", "double", "log")
@@ -318,7 +318,9 @@ def sample_hyperparameters(hyperparameters: Mapping[str, Any], rng: random.Rando
     return choose_hyperparameters(hyperparameters, lambda _, choice: choice.sample(rng))
 
 
-def choose_hyperparameters(hyperparameters: Mapping[str, Any], choose: Callable[[Path, Any], Any]) -> dict[str, Any]:
+def choose_hyperparameters(
+    hyperparameters: Mapping[str, Any], choose: Callable[[HyperparameterPath, Any], Any]
+) -> dict[str, Any]:
     """Return the values of a trial, each of which a function chooses.
 
     Args:
@@ -328,7 +330,7 @@ def choose_hyperparameters(hyperparameters: Mapping[str, Any], choose: Callable[
             of the nested mappings, and the index of each such item. Calls are in the order of the names.
     """
 
-    def fill(choice: Any, path: Path) -> Any:
+    def fill(choice: Any, path: HyperparameterPath) -> Any:
         if isinstance(choice, Categorical):
             index = choose(path, choice)
             return fill(choice.vals[index], (*path, index))
@@ -336,7 +338,7 @@ def choose_hyperparameters(hyperparameters: Mapping[str, Any], choose: Callable[
             return choose(path, choice)
         return fill_all(choice, path) if contains_choices(choice) else choice
 
-    def fill_all(space: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    def fill_all(space: Mapping[str, Any], path: HyperparameterPath) -> dict[str, Any]:
         # In order of name, because the order in which a database returns the keys must not change the trial.
         chosen = {name: fill(space[name], (*path, name)) for name in sorted(space)}
         return {name: chosen[name] for name in space}
@@ -344,7 +346,9 @@ def choose_hyperparameters(hyperparameters: Mapping[str, Any], choose: Callable[
     return fill_all(space_of(hyperparameters), ())
 
 
-def match_hyperparameters(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[Path, Any]:
+def match_hyperparameters(
+    hyperparameters: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[HyperparameterPath, Any]:
     """Return the value of each hyperparameter of a trial by its path, the inverse of `choose_hyperparameters`.
 
     The value of a categorical is the index of its item.
@@ -362,7 +366,7 @@ def match_hyperparameters(hyperparameters: Mapping[str, Any], values: Mapping[st
     return found
 
 
-def _match(choice: Any, value: Any, path: Path) -> dict[Path, Any] | None:
+def _match(choice: Any, value: Any, path: HyperparameterPath) -> dict[HyperparameterPath, Any] | None:
     if isinstance(choice, Categorical):
         for index, option in enumerate(choice.vals):
             within = _match(option, value, (*path, index))
@@ -375,7 +379,7 @@ def _match(choice: Any, value: Any, path: Path) -> dict[Path, Any] | None:
         return {} if choice == value else None
     if not isinstance(value, Mapping) or choice.keys() != value.keys():
         return None
-    found: dict[Path, Any] = {}
+    found: dict[HyperparameterPath, Any] = {}
     for name in choice:
         part = _match(choice[name], value[name], (*path, name))
         if part is None:
@@ -436,7 +440,7 @@ def explore_hyperparameters(
     factors = (1 - perturb_factor, 1 + perturb_factor)
     before = match_hyperparameters(hyperparameters, chosen)
 
-    def change(path: Path, choice: Any) -> Any:
+    def change(path: HyperparameterPath, choice: Any) -> Any:
         if rng.random() < resample_probability or path not in before:
             return choice.sample(rng)
         return choice.scale(before[path], rng.choice(factors))

@@ -22,6 +22,7 @@ NAMED = (
     "deepspeed",
     "boto3",
     "google-cloud-storage",
+    "optuna",
     "ray",
     "optuna",
     "trackio",

@@ -10,20 +10,17 @@ from typing import Any, cast
 import optuna
 from optuna.trial import TrialState
 
-from det_core.config import choose_hyperparameters, match_hyperparameters
+from det_core.config import HyperparameterPath, choose_hyperparameters, match_hyperparameters
 from det_core.interfaces.search_method import WORST, Action, Close, Create, SearchMethod
 from det_core.plugins import plugin_registry
 from det_optuna._config import RUNGS, OptunaConfig
-
-Path = tuple[str | int, ...]
 
 
 class OptunaSearch(SearchMethod):
     """Search in which adaptive_asha creates, promotes and stops trials, and Optuna proposes their hyperparameters.
 
-    Optuna's study is in memory. It learns each result of a rung when the trial reports it. A resumed search repeats all
-    events, so the sampler proposes what it has proposed before. If another release of Optuna proposes something else,
-    the study gets what was recorded instead.
+    Optuna's study is in memory. A resumed search repeats all events, so the sampler proposes what it has proposed
+    before. If another release of Optuna proposes something else, the study gets what was recorded instead.
     """
 
     def __init__(self, config: OptunaConfig, hyperparameters: Mapping[str, Any], seed: int) -> None:
@@ -100,7 +97,7 @@ def _new_study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
         optuna.logging.set_verbosity(verbosity)
 
 
-def _suggest(trial: optuna.Trial, path: Path, choice: Any) -> Any:
+def _suggest(trial: optuna.Trial, path: HyperparameterPath, choice: Any) -> Any:
     """Return the sampler's choice for a hyperparameter."""
     name = _name(path)
     if choice.type == "const":
@@ -112,6 +109,6 @@ def _suggest(trial: optuna.Trial, path: Path, choice: Any) -> Any:
     return trial.suggest_float(name, *choice.limits, log=choice.type == "log")
 
 
-def _name(path: Path) -> str:
+def _name(path: HyperparameterPath) -> str:
     """Return the name of a hyperparameter in the study. Items of categoricals are numbers, as in ``optimizer.0.lr``."""
     return ".".join(str(part).replace(".", r"\.") for part in path)
