@@ -17,7 +17,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
-    exists,
+    func,
     select,
     true,
     tuple_,
@@ -202,16 +202,16 @@ def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list
     first: dict[str, int] = {}
     for report in reports:
         first.setdefault(report.group, report.steps_completed)
-    own = metrics.alias("own").c
+    is_older = (_c.run_id < run_id).label("is_older")
+    # One query for all groups, because it may read all reports of the trial.
+    steps = select(_c.group, is_older, func.max(_c.steps_completed).label("last")).group_by(_c.group, is_older)
+    steps = steps.where(
+        _c.trial_id == trial_id, live, _c.steps_completed >= min(first.values()), _c.group.in_(list(first))
+    )
+    last = {(row.group, row.is_older): row.last for row in connection.execute(steps)}
     for group, step in first.items():
-        begun = exists().where(
-            own.trial_id == trial_id,
-            ~own.archived,
-            own.group == group,
-            own.steps_completed >= step,
-            own.run_id == run_id,
-        )
-        _archive(connection, trial_id, _c.group == group, _c.steps_completed >= step, _c.run_id < run_id, ~begun)
+        if last.get((group, True), -1) >= step > last.get((group, False), -1):
+            _archive(connection, trial_id, _c.group == group, _c.steps_completed >= step, _c.run_id < run_id)
 
 
 def _rows_with_keys(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[ReportKey, Row[Any]]:
