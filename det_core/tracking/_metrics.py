@@ -53,9 +53,8 @@ _PAGE_CHARACTERS = 8 << 20
 _c = metrics.c
 _insert = metrics.insert()
 _keyed = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(_c.trial_id == bindparam("trial"), live)
-_look: Select[Any] = _keyed.where(_c.steps_completed.between(bindparam("first"), bindparam("last"))).limit(
-    bindparam("most")
-)
+_between = _keyed.where(_c.steps_completed.between(bindparam("first"), bindparam("last")))
+_look: Select[Any] = _between.order_by(_c.steps_completed).limit(bindparam("most"))  # the order is that of the index
 _look_for_keys: Select[Any] = _keyed.where(
     _c.steps_completed.in_(id_list("steps")),  # SQLite looks for these in the index, and not for pairs
     tuple_(_c.steps_completed, _c.group).in_(bindparam("keys", expanding=True)),
