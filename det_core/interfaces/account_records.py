@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+MAX_TOKENS = 1000
+"""Maximum number of sessions of a user, and of tokens for programs. Pages list them."""
+
 
 class Role(str, Enum):
     """Roles of users, most powerful first."""

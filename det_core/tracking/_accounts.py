@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, delete, exists, fu
 
 from det_core.errors import RecordExists, RecordInUse, RecordNotFound
 from det_core.interfaces.account_records import (
+    MAX_TOKENS,
     AccessTokenRecord,
     ActionRecord,
     Role,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 _USER_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LONGEST_TEXT = 200
-_MOST_TOKENS = 1000
-"""Maximum number of sessions of a user, and of tokens for programs. Pages list them."""
 _c = access_tokens.c
 
 
@@ -185,10 +184,10 @@ def _lock_active_user(connection: Connection, name: str, password: str | None) -
 def _require_few_tokens(connection: Connection, user: str, user_id: int, kind: TokenKind) -> None:
     """Raise RecordInUse if a user has too many tokens. Those of runs end with the runs, of which there may be many."""
     count = select(func.count()).select_from(access_tokens).where(_c.user_id == user_id, _c.kind == kind)
-    if kind is not TokenKind.RUN and connection.execute(count).scalar_one() >= _MOST_TOKENS:
+    if kind is not TokenKind.RUN and connection.execute(count).scalar_one() >= MAX_TOKENS:
         what = "sessions" if kind is TokenKind.SESSION else "access tokens"
         raise RecordInUse(
-            f"{user!r} has {_MOST_TOKENS} {what}; expected at most {_MOST_TOKENS}: delete some on the page Account, or "
+            f"{user!r} has {MAX_TOKENS} {what}; expected at most {MAX_TOKENS}: delete some on the page Account, or "
             "change the password, which ends all"
         )
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
-    exists,
+    func,
     select,
     true,
     tuple_,
@@ -58,9 +58,8 @@ _c = metrics.c
 _system = system_metrics.c
 _insert = metrics.insert()
 _keyed = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(_c.trial_id == bindparam("trial"), live)
-_look: Select[Any] = _keyed.where(_c.steps_completed.between(bindparam("first"), bindparam("last"))).limit(
-    bindparam("most")
-)
+_between = _keyed.where(_c.steps_completed.between(bindparam("first"), bindparam("last")))
+_look: Select[Any] = _between.order_by(_c.steps_completed).limit(bindparam("most"))  # the order is that of the index
 _look_for_keys: Select[Any] = _keyed.where(
     _c.steps_completed.in_(id_list("steps")),  # SQLite looks for these in the index, and not for pairs
     tuple_(_c.steps_completed, _c.group).in_(bindparam("keys", expanding=True)),
@@ -229,16 +228,16 @@ def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list
     first: dict[str, int] = {}
     for report in reports:
         first.setdefault(report.group, report.steps_completed)
-    own = metrics.alias("own").c
+    is_older = (_c.run_id < run_id).label("is_older")
+    # One query for all groups, because it may read all reports of the trial.
+    steps = select(_c.group, is_older, func.max(_c.steps_completed).label("last")).group_by(_c.group, is_older)
+    steps = steps.where(
+        _c.trial_id == trial_id, live, _c.steps_completed >= min(first.values()), _c.group.in_(list(first))
+    )
+    last = {(row.group, row.is_older): row.last for row in connection.execute(steps)}
     for group, step in first.items():
-        begun = exists().where(
-            own.trial_id == trial_id,
-            ~own.archived,
-            own.group == group,
-            own.steps_completed >= step,
-            own.run_id == run_id,
-        )
-        _archive(connection, trial_id, _c.group == group, _c.steps_completed >= step, _c.run_id < run_id, ~begun)
+        if last.get((group, True), -1) >= step > last.get((group, False), -1):
+            _archive(connection, trial_id, _c.group == group, _c.steps_completed >= step, _c.run_id < run_id)
 
 
 def _rows_with_keys(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[ReportKey, Row[Any]]:

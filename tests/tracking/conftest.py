@@ -54,10 +54,10 @@ NOT_REMOTE: Mapping[str, str] = {
     "test_a_read_transaction_sees_one_snapshot": "opens a transaction of the database",
     "test_an_older_database_is_upgraded_once": "opens a transaction of the database",
     "test_the_error_names_the_newer_release_to_install": "opens a transaction of the database",
+    "test_a_call_with_many_reports_has_few_statements": "counts the statements of the database",
     "test_a_report_reads_no_reports_of_other_steps": "measures memory, which the client needs as well",
     "test_earlier_reports_that_are_large_are_not_in_memory_together": "lowers a limit",
     "test_large_reports_are_not_in_memory_together": "measures memory, which the client needs as well",
-    "test_reports_of_the_same_steps_are_read_together": "counts the statements of the database",
     "test_trials_without_new_lines_are_not_queried": "counts the statements of the database",
 }
 """Tests that cannot run with a remote store, with the reasons."""

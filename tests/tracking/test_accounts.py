@@ -196,7 +196,7 @@ def test_a_user_has_a_limited_number_of_tokens(
     store: ServerStore, monkeypatch: pytest.MonkeyPatch, kind: TokenKind
 ) -> None:
     """Those of runs, which a search may have by the thousand, do not count. Neither do expired ones."""
-    monkeypatch.setattr(_accounts, "_MOST_TOKENS", 2)
+    monkeypatch.setattr(_accounts, "MAX_TOKENS", 2)
     store.create_user("bob", role=Role.USER, password="")
     for number in range(3):
         add_token(store, f"run {number}", kind=TokenKind.RUN, trial_id=1, run_id=number)

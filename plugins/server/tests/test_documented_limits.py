@@ -22,6 +22,7 @@ from det_server import (
 from det_server.api import _checkpoint_files, _deletions
 from det_server.pages import _series
 
+from det_core.interfaces.account_records import MAX_TOKENS
 from det_core.interfaces.records import (
     LARGEST_RECORD,
     LARGEST_SAMPLE,
@@ -35,7 +36,6 @@ from det_core.interfaces.records import (
     SEARCHED,
 )
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
-from det_core.tracking import _accounts
 
 MIB, KIB = 1 << 20, 1 << 10
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
@@ -76,8 +76,8 @@ LIMITS = {
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
     "tables that are sent as CSV": [_csv_export.MAX_EXPORTS, _csv_export.MAX_EXPORTS_PER_PERSON],
-    "sessions of a person": [_accounts._MOST_TOKENS],
-    "tokens of a person, without those of runs": [_accounts._MOST_TOKENS],
+    "sessions of a person": [MAX_TOKENS],
+    "tokens of a person, without those of runs": [MAX_TOKENS],
     "deletions under way": [_deletions.MAX_DELETIONS_PER_PERSON],
     "work at a time": list(_threads.THREADS.values()),
     "entries of one person in the audit log": [
