@@ -9,7 +9,12 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
         "horovod": "det-horovod",
         "deepspeed": "det-deepspeed",
     },
-    "storage": {"s3": "det-storage-s3", "gcs": "det-storage-gcs"},
+    "storage": {
+        "s3": "det-storage-s3",
+        "gcs": "det-storage-gcs",
+        "azure": "det-storage-azure",
+        "fsspec": "det-storage-fsspec",
+    },
     "launcher": {"slurm": "det-slurm", "ray": "det-ray"},
     "observer": {"mlflow": "det-mlflow", "trackio": "det-trackio", "wandb": "det-wandb"},
     "command": {"server": "det-server", "user": "det-server"},

@@ -23,6 +23,8 @@ NAMED = (
     "boto3",
     "google-cloud-storage",
     "ray",
+    "azure-storage-blob",
+    "fsspec",
     "trackio",
     "wandb",
 )

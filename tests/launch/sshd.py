@@ -39,6 +39,7 @@ UsePAM no
 StrictModes no
 PidFile none
 MaxStartups 100
+Subsystem sftp internal-sftp
 SetEnv DET_HOME={home} PYTHONPATH={site}
 """
 _CLIENT = """\
