@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MLFLOW := .cache/mlflow
+AZURITE := .cache/azurite
 AXE := .cache/axe/axe.min.js
 AXE_SHA256 := 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
 PACKAGING := .cache/packaging
@@ -52,6 +53,7 @@ set-up:
 # Builds in its recipe, so that the other suites do not wait for it; the first suite that starts.
 more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
 test-mlflow more-mlflow soak-mlflow: build = +$(MAKE) --no-print-directory $(MLFLOW)/.installed
+test-storage_azure more-storage_azure soak-storage_azure: build = +$(MAKE) --no-print-directory $(AZURITE)/.installed
 test-server more-server soak-server: build = +$(MAKE) --no-print-directory $(AXE)
 
 test-%:
@@ -89,7 +91,7 @@ gpu: $(VENV)/.dev
 
 # The share of small changes of the code that tests notice, and what each test costs: hours. ARGS=run resumes after a kill.
 mutants: export OMP_NUM_THREADS := 1
-mutants: set-up $(VENV)/.horovod $(MLFLOW)/.installed $(AXE)
+mutants: set-up $(VENV)/.horovod $(MLFLOW)/.installed $(AZURITE)/.installed $(AXE)
 	set -e; for command in $(or $(ARGS),trace run); do $(BIN)/python tools/mutants $$command $(foreach suite,$(filter-out packaging,$(SUITES)),"$(call tests_in,$(suite))"); done
 
 # The same campaigns as in the tests, with their full count of seeds.
@@ -241,6 +243,11 @@ $(PACKAGING)/.installed:
 $(MLFLOW)/.installed: plugins/mlflow/tests/server.txt
 	$(PYTHON) -m venv $(MLFLOW) && $(MLFLOW)/bin/pip install -q -r $< && touch $@ || \
 		{ [ -z "$$CI" ] && echo "the MLflow server cannot be installed here: its tests will skip"; }
+
+# The emulator that det-storage-azure is tested with. Without npm those tests skip and say so; never in CI.
+$(AZURITE)/.installed:
+	mkdir -p $(@D) && npm install --silent --no-save --prefix $(@D) azurite@3 && touch $@ || \
+		{ [ -z "$$CI" ] && echo "Azurite cannot be installed here: its tests will skip"; }
 
 # The checks of accessibility in the browser tests of det-server. Without npm those tests skip and say so; never in CI.
 $(AXE):

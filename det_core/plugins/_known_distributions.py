@@ -23,8 +23,6 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
 
 SUBSTITUTES: dict[str, dict[str, str]] = {
     "storage": {
-        "azure": "det has no store for Azure Blob Storage; mount the container on all hosts and set type: shared_fs, "
-        "or copy the checkpoints to a bucket, with their directories, and set type: s3 or gcs",
         "hdfs": "det has no store for HDFS; mount it on all hosts and set type: shared_fs, "
         "or copy the checkpoints to a bucket, with their directories, and set type: s3 or gcs",
     },

@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from datetime import datetime, timezone
 from typing import Any, Final
 
 from azure.core import MatchConditions
@@ -57,9 +58,9 @@ class AzureContainer(ObjectStore):
                 text = config.connection_string.get_secret_value()
                 self._client = ContainerClient.from_connection_string(text, config.container, **options)
             else:
-                credential = config.credential and config.credential.get_secret_value()
+                credential = config.credential.get_secret_value() if config.credential else None
                 self._client = ContainerClient(config.account_url or "", config.container, credential, **options)
-        self.url = f"{self._client.primary_endpoint.partition('?')[0]}"
+        self.url = self._client.primary_endpoint.partition("?")[0]  # without a SAS token
 
     def put(self, key: str, data: bytes, crc32c: int) -> None:
         with self._translate_errors():
@@ -108,20 +109,18 @@ class AzureContainer(ObjectStore):
         """
         blob = self._blob(key)
         with self._translate_errors(), suppress(ResourceExistsError, ResourceModifiedError, ResourceNotFoundError):
-            if not self._is_uncommitted(key):
-                return
-            stored = blob.upload_blob(b"", overwrite=False)
-            blob.delete_blob(etag=stored["etag"], match_condition=MatchConditions.IfNotModified)
+            _, blocks = blob.get_block_list("uncommitted")
+            if blocks:
+                stored = blob.commit_block_list([], match_condition=MatchConditions.IfMissing)
+                blob.delete_blob(etag=str(stored["etag"]), match_condition=MatchConditions.IfNotModified)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
         with self._translate_errors():
-            for blob in self._client.list_blobs(name_starts_with=_to_name(prefix), include=["uncommittedblobs"]):
-                if _is_unfinished(blob):
-                    yield UnfinishedUpload(_to_key(blob.name), "", blob.last_modified)
-
-    def _is_uncommitted(self, key: str) -> bool:
-        blobs = self._client.list_blobs(name_starts_with=_to_name(key), include=["uncommittedblobs"])
-        return any(_to_key(blob.name) == key and _is_unfinished(blob) for blob in blobs)
+            blobs = list(self._client.list_blobs(name_starts_with=_to_name(prefix), include=["uncommittedblobs"]))
+        stored = {each.key for each in self.list(prefix)} if blobs else set()
+        for blob in blobs:
+            if (key := _to_key(blob.name)) not in stored:
+                yield UnfinishedUpload(key, "", blob.last_modified or datetime.now(timezone.utc))
 
     def _blob(self, key: str) -> BlobClient:
         return self._client.get_blob_client(_to_name(key))
@@ -138,8 +137,3 @@ def _to_name(key: str) -> str:
 def _to_key(name: str) -> str:
     """Return the key of a blob, as `_to_name` has changed it."""
     return re.sub(r"%5C|%25(?=(?:25)*5C)", lambda match: "\\" if match[0] == "%5C" else "%", name)
-
-
-def _is_unfinished(blob: Any) -> bool:
-    """Return whether a listed blob has blocks only, so that it has no ETag."""
-    return not blob.etag

@@ -11,7 +11,10 @@ from azure.core import exceptions as azure
 from det_core.errors import StorageError
 from det_core.interfaces.object_store import TransientError
 
-_ALLOW: Final = "the SAS token and the firewall of the account must allow this host to read, write, list and delete"
+_ALLOW: Final = (
+    "correct the credential; a SAS token and the firewall of the account must allow this host to read, write, list and "
+    "delete"
+)
 _MESSAGES: Final = {
     "ContainerNotFound": "there is no container {container!r}; create it with `az storage container create --name "
     "{container}`, or correct checkpoint_storage.container",
@@ -54,7 +57,10 @@ def translate_errors(url: str, container: str, key: str | None = None) -> Iterat
 
 
 def _from_answer(error: azure.HttpResponseError, url: str, container: str, key: str | None) -> Exception:
-    status, code = error.status_code or 0, str(getattr(error, "error_code", None) or "no reason given")
+    status, code = error.status_code, getattr(error, "error_code", None) or "no reason given"
+    code = str(getattr(code, "value", code))
+    if not status:
+        return StorageError(f"{url}: the credential is malformed; copy it whole")
     if status == 404 and key is not None and code != "ContainerNotFound":
         return FileNotFoundError(key)
     if code in _MESSAGES:
@@ -67,5 +73,5 @@ def _from_answer(error: azure.HttpResponseError, url: str, container: str, key: 
 
 def _retry_after(error: azure.HttpResponseError) -> float | None:
     """Return the number of seconds that the server asks to wait, or None if it does not say."""
-    value = error.response.headers.get("Retry-After", "") if error.response is not None else ""
+    value = getattr(error.response, "headers", {}).get("Retry-After", "")
     return float(value) if value.isdecimal() else None

@@ -28,7 +28,7 @@ WRITES: Final[dict[str, Writes]] = {
     "ssh": "rename",
     **dict.fromkeys(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"), "direct"),
 }
-"""What stores a file whole or not at all, by protocol."""
+"""Protocols of which det knows how they store a file whole or not at all."""
 
 
 class FsspecConfig(BaseModel):
@@ -43,8 +43,8 @@ class FsspecConfig(BaseModel):
     )
     """Arguments of the file system's class. Every text is kept as a secret."""
     writes: Writes | None = Field(default=None, examples=["rename"])
-    """What stores a file whole or not at all: a new file that is renamed and replaces an earlier one in one step
-    (``rename``), or each write (``direct``). Needed for protocols of which det does not know it."""
+    """Way to store a file whole or not at all. ``rename`` writes a new file and then renames it, which must replace an
+    earlier one in one step. ``direct`` writes to the final place. Needed for protocols that det does not know."""
     timeout: float = Field(default=60.0, gt=0, le=3600, examples=[120], json_schema_extra={"unit": "seconds"})
     """For SFTP, the number of seconds without an answer of the server after which a connection is given up."""
 
@@ -55,13 +55,13 @@ class FsspecConfig(BaseModel):
 
     @property
     def way(self) -> Writes:
-        """What stores a file whole or not at all."""
+        """Way to store a file whole or not at all."""
         return self.writes or WRITES[self.protocol]
 
     @property
     def options(self) -> dict[str, Any]:
         """Arguments of the file system's class, with their secrets."""
-        return _reveal(self.storage_options)
+        return {name: _reveal(value) for name, value in self.storage_options.items()}
 
     @field_validator("url")
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any
 import paramiko
 
 
-class KnownHosts(paramiko.MissingHostKeyPolicy):
+class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # it has no types
     """Policy that accepts the keys in ``~/.ssh/known_hosts`` only, as `paramiko.SSHClient` knows no keys by itself."""
 
     def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
