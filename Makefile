@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MLFLOW := .cache/mlflow
+AZURITE := .cache/azurite
 AXE := .cache/axe/axe.min.js
 AXE_SHA256 := 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
 PACKAGING := .cache/packaging
@@ -14,14 +15,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow trackio wandb optuna ray server transformers compat
+PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs storage_azure storage_fsspec mlflow trackio wandb optuna ray server transformers compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
 PARTS := cli comm runner tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
-	ray horovod core cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed keras estimator storage_s3 transformers mlflow trackio wandb optuna compat tensorflow)
+	ray horovod core cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed keras estimator storage_s3 storage_fsspec storage_azure transformers mlflow trackio wandb optuna compat tensorflow)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
@@ -52,6 +53,7 @@ set-up:
 # Builds in its recipe, so that the other suites do not wait for it; the first suite that starts.
 more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
 test-mlflow more-mlflow soak-mlflow: build = +$(MAKE) --no-print-directory $(MLFLOW)/.installed
+test-storage_azure more-storage_azure soak-storage_azure: build = +$(MAKE) --no-print-directory $(AZURITE)/.installed
 test-server more-server soak-server: build = +$(MAKE) --no-print-directory $(AXE)
 
 test-%:
@@ -67,7 +69,7 @@ more-%:
 # share a process. Those of Ray and Slurm cannot, because they have modules of the same name. The suites whose tests take less
 # time than the start of TensorFlow are left out.
 UNITS := core half testing+cluster+comm torch+torch_distributed+deepspeed+horovod server cli runner tracking \
-	storage_gcs+storage_s3+ray compat+mlflow+trackio+wandb+optuna+slurm
+	storage_gcs+storage_s3+storage_azure+storage_fsspec+ray compat+mlflow+trackio+wandb+optuna+slurm
 HALF := $(addprefix tests/,core documents experimental test_nasty_values.py test_public_api.py)
 unit_tests_in = $(if $(filter half,$(1)),$(HALF),$(call tests_in,$(1)) $(if $(filter core,$(1)),$(HALF:%=--ignore=%)))
 unit: $(VENV)/.dev
@@ -92,7 +94,7 @@ gpu: $(VENV)/.dev
 
 # The share of small changes of the code that tests notice, and what each test costs: hours. ARGS=run resumes after a kill.
 mutants: export OMP_NUM_THREADS := 1
-mutants: set-up $(VENV)/.horovod $(MLFLOW)/.installed $(AXE)
+mutants: set-up $(VENV)/.horovod $(MLFLOW)/.installed $(AZURITE)/.installed $(AXE)
 	set -e; for command in $(or $(ARGS),trace run); do $(BIN)/python tools/mutants $$command $(foreach suite,$(filter-out packaging,$(SUITES)),"$(call tests_in,$(suite))"); done
 
 # The same campaigns as in the tests, with their full count of seeds.
@@ -245,6 +247,11 @@ $(PACKAGING)/.installed:
 $(MLFLOW)/.installed: plugins/mlflow/tests/server.txt
 	$(PYTHON) -m venv $(MLFLOW) && $(MLFLOW)/bin/pip install -q -r $< && touch $@ || \
 		{ [ -z "$$CI" ] && echo "the MLflow server cannot be installed here: its tests will skip"; }
+
+# The emulator that det-storage-azure is tested with. Without npm those tests skip and say so; never in CI.
+$(AZURITE)/.installed:
+	mkdir -p $(@D) && npm install --silent --no-save --prefix $(@D) azurite@3 && touch $@ || \
+		{ [ -z "$$CI" ] && echo "Azurite cannot be installed here: its tests will skip"; }
 
 # The checks of accessibility in the browser tests of det-server. Without npm those tests skip and say so; never in CI.
 $(AXE):

@@ -42,6 +42,8 @@ BUDGETS = {
     "plugins/keras/tests": 28,
     "plugins/storage_s3/tests": 22,
     "plugins/storage_gcs/tests": 10,
+    "plugins/storage_azure/tests": 20,
+    "plugins/storage_fsspec/tests": 30,
     "plugins/mlflow/tests": 12,
     "plugins/optuna/tests": 15,
     "plugins/trackio/tests": 12,

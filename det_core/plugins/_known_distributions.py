@@ -9,7 +9,12 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
         "horovod": "det-horovod",
         "deepspeed": "det-deepspeed",
     },
-    "storage": {"s3": "det-storage-s3", "gcs": "det-storage-gcs"},
+    "storage": {
+        "s3": "det-storage-s3",
+        "gcs": "det-storage-gcs",
+        "azure": "det-storage-azure",
+        "fsspec": "det-storage-fsspec",
+    },
     "search_method": {"optuna": "det-optuna"},
     "launcher": {"slurm": "det-slurm", "ray": "det-ray"},
     "observer": {"mlflow": "det-mlflow", "trackio": "det-trackio", "wandb": "det-wandb"},
@@ -19,8 +24,6 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
 
 SUBSTITUTES: dict[str, dict[str, str]] = {
     "storage": {
-        "azure": "det has no store for Azure Blob Storage; mount the container on all hosts and set type: shared_fs, "
-        "or copy the checkpoints to a bucket, with their directories, and set type: s3 or gcs",
         "hdfs": "det has no store for HDFS; mount it on all hosts and set type: shared_fs, "
         "or copy the checkpoints to a bucket, with their directories, and set type: s3 or gcs",
     },

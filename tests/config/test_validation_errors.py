@@ -96,12 +96,6 @@ WRONG = [
         "did you mean 'save_trial_best'?",
     ),
     ("launcher: {slots: -1}", 2, "launcher.slots", "got -1"),
-    (
-        "checkpoint_storage: {type: azure, container: c}",
-        2,
-        "checkpoint_storage.type",
-        "mount the container on all hosts and set type: shared_fs",
-    ),
     ("checkpoint_storage: {type: hdfs}", 2, "checkpoint_storage.type", "mount it on all hosts and set type: shared_fs"),
     ("launcher: {type: slurm}", 2, "launcher.type", package_command("install", "det-slurm")),
     ("distributed: {backend: horovod}", 2, "distributed.backend", package_command("install", "det-horovod")),

@@ -24,7 +24,8 @@ NAMED = (
     "google-cloud-storage",
     "optuna",
     "ray",
-    "optuna",
+    "azure-storage-blob",
+    "fsspec",
     "trackio",
     "wandb",
 )

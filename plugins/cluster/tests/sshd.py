@@ -38,6 +38,7 @@ UsePAM no
 StrictModes no
 PidFile none
 MaxStartups 100
+Subsystem sftp internal-sftp
 SetEnv DET_HOME={home} PYTHONPATH={site}
 """
 _CLIENT = """\

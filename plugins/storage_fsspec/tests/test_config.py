@@ -1,0 +1,54 @@
+"""Validation of the config block, and the cost of the plugin's import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from det_storage_fsspec._config import FsspecConfig
+from det_storage_fsspec._storage import FsspecStorage
+from pydantic import ValidationError
+
+from det_core.errors import StorageError
+from det_core.plugins import plugin_registry
+
+
+def test_the_plugin_is_light_and_registered() -> None:
+    code = "import sys, det_storage_fsspec.plugin; print([m for m in ('fsspec', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+    assert plugin_registry().load(plugin_registry().find("storage", "fsspec")) is FsspecStorage
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"url": "/data"}, "is not the URL of a directory"),
+        ({"url": "simplecache::s3://bucket"}, "is not the URL of a directory"),
+        ({"url": "memory://data"}, "lost with each process"),
+        ({"url": "file://data"}, "does not name an absolute path"),
+        ({"url": "sftp://ada:very-secret@host/data"}, "contains a password.*storage_options"),
+        ({"url": "webdav://host/data"}, "does not know whether webdav.*writes: rename"),
+        ({"writes": "append"}, "writes"),
+        ({"timeout": 0}, "timeout"),
+    ],
+)
+def test_an_invalid_config_is_refused(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words) as refused:
+        FsspecConfig.model_validate({"url": "sftp://host/data", **keys})
+    assert "very-secret" not in refused.value.errors(include_input=False)[0]["msg"]
+
+
+def test_all_texts_in_the_options_are_secrets() -> None:
+    options = {"username": "ada", "port": 22, "client_kwargs": {"token": "abc", "deep": True}, "empty": None}
+    config = FsspecConfig.model_validate({"url": "sftp://host/data/", "storage_options": options})
+    assert (config.url, config.options, config.way) == ("sftp://host/data", options, "rename")
+    assert "ada" not in repr(config)
+    assert "abc" not in repr(config)
+
+
+def test_a_protocol_without_its_library_is_an_error() -> None:
+    with pytest.raises(StorageError, match="library for webhdfs3|Protocol not known: webhdfs3"):
+        FsspecStorage(FsspecConfig(url="webhdfs3://host/data", writes="rename"))
