@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import gc
 import io
 import itertools
 from collections.abc import Iterator
@@ -124,12 +125,22 @@ def test_an_export_ends_with_the_rights_of_its_person(team: ServedSite, monkeypa
 
 
 @pytest.fixture
-def endless_export(served_team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the path of an export without an end."""
+def endless_export(served_team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the path of an export without an end. The server ends after all of them."""
     trial = served_team.store.create_trial(served_team.store.create_experiment(config={}).id, hparams={}, seed=1).id
     report = MetricsReport(trial_id=trial, run_id=1, group="training", steps_completed=1, metrics={"x": "y" * 10_000})
-    monkeypatch.setattr(served_team.store, "metrics", lambda trial_id: itertools.repeat(report))
-    return f"/trials/{trial}/metrics.csv"
+    under_way: list[int] = []
+
+    def read_reports(trial_id: int) -> Iterator[MetricsReport]:
+        under_way.append(trial_id)
+        try:
+            yield from itertools.repeat(report)
+        finally:
+            under_way.pop()
+
+    monkeypatch.setattr(served_team.store, "metrics", read_reports)
+    yield f"/trials/{trial}/metrics.csv"
+    assert wait_for(lambda: gc.collect() >= 0 and not under_way)  # they are parts of reference cycles
 
 
 @pytest.mark.integration
