@@ -52,7 +52,8 @@ FASTER = {
     "adaptive_asha, aggressive": 5.4,
     "adaptive_asha, conservative": 4.2,
 }
-"""Goals for 8 R / the median time until a method is as good as random search, from the first measurement of each with these seeds."""
+"""Goals for 8 R / the median time until a method is as good as random search, from the first measurement with these
+seeds."""
 
 # In the order of the surrogate's inputs.
 SPACE: dict[str, Any] = {

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from det_core.launch.prepared_process import PreparedProcess, prepared_processes
 
 from det_core.config import ExperimentConfig, parse_config
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.early_start import prepare_first_launch
 from det_core.launch.machine_slots import reserve_slots
+from det_core.launch.prepared_process import PreparedProcess, prepared_processes
 from det_core.runner import ExperimentRunner
 
 from .conftest import Submit, install_plugin
