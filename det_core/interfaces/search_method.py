@@ -54,7 +54,7 @@ class Train:
 class Close:
     """Close a trial that has nothing more to do. A trial that exited by itself is closed already.
 
-    A trial that trains or waits to train saves a checkpoint and stops. Then the method gets `on_exit` with the reason
+    A trial that trains or waits to train saves a checkpoint and stops. Then the method gets `SearchMethod.on_exit` with the reason
     ``stopped``, also if the trial has finished its order in the meantime.
 
     Args:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from det_core.cli.render.formats import print_json
-from det_core.cli.render.transfer_progress import show_transfer
+from det_core.cli.commands._download import show_transfer
+from det_core.cli.render.printing import print_json
 from det_core.tracking import open_store
 
 

@@ -41,9 +41,13 @@ class _ReportingStream(EventStream):
 
     reports: list[MetricsReport]
 
+    def __init__(self, *arguments: Any, trial: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(*arguments, trial=trial, **options)
+        self._ids = {name: trial[name] for name in ("trial_id", "run_id")} if trial else {}
+
     def emit(self, kind: type[events.Event], **fields: Any) -> None:
         if kind is events.MetricsReported:
-            self.reports.append(MetricsReport(trial_id=self._trial["trial_id"], run_id=self._trial["run_id"], **fields))
+            self.reports.append(MetricsReport(**self._ids, **fields))
         super().emit(kind, **fields)
 
 
