@@ -54,8 +54,8 @@ class Train:
 class Close:
     """Close a trial that has nothing more to do. A trial that exited by itself is closed already.
 
-    A trial that trains or waits to train saves a checkpoint and stops. Then the method gets `SearchMethod.on_exit` with the reason
-    ``stopped``, also if the trial has finished its order in the meantime.
+    A trial that trains or waits to train saves a checkpoint and stops. Then the method gets `SearchMethod.on_exit` with
+    the reason ``stopped``, also if the trial has finished its order in the meantime.
 
     Args:
         request_id: id of the trial.

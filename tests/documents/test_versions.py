@@ -27,6 +27,9 @@ NAMED = (
     "azure-storage-blob",
     "fsspec",
     "trackio",
+    "transformers",
+    "accelerate",
+    "paramiko",
     "wandb",
 )
 

@@ -37,7 +37,7 @@ class PluginTemplate:
 
     @property
     def requirements(self) -> str:
-        """``dependencies`` of the new distribution, in TOML without brackets."""
+        """Requirements of the new distribution, in TOML without brackets."""
         versions = compatible_versions(__version__)
         return ", ".join(f'"{name}{versions}"' for name in self.requires)
 
