@@ -61,8 +61,6 @@ The set-up comes on top.
 
 SLOW = {
     "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests"),
-    "plugins/estimator/": ("starter_trains",),
-    "plugins/keras/": ("TestFromDataset::test_the_starter_trains",),
     "plugins/slurm/tests/test_compliance.py": ("large_code",),
     "plugins/torch_distributed/": (
         "fails_the_job[last]",
@@ -123,7 +121,7 @@ SOAK = {
         "a_stop_that_one_slot_requests",
         "a_stuck_slot",
     ),
-    "plugins/keras/": (*_TENSORFLOW, "TestFromArrays::test_killed_is_as_if", "TestFromArrays::test_the_starter_trains"),
+    "plugins/keras/": (*_TENSORFLOW, "TestFromArrays::test_killed_is_as_if"),
     "plugins/torch_distributed/": (
         *_OTHER_RANKS,
         "rank_of_its_own",
