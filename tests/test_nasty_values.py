@@ -62,16 +62,9 @@ INTERNAL = ("object has no attribute", "NoneType", "codec can't", "too large to 
 NEED_PARTS = {
     *("AccessTokenRecord", "AgentGroup", "CheckpointContext", "CheckpointRecord", "Context", "LRScheduler"),
     *("ModelVersion", "NodeAgent", "ObjectStorage", "ObserverContext", "PreemptContext", "ProcessGroup"),
-    *(
-        "PyTorchExperimentalContext",
-        "PyTorchTrial",
-        "QueuedLaunch",
-        "ScoredCheckpoint",
-        "SearcherContext",
-        "ServedStorage",
-    ),
-    *("SlotReservation", "Status", "StoredCheckpoint", "TorchBatchProcessor", "TorchBatchProcessorContext"),
-    *("TrainContext", "Trainer", "TrialLoop", "TrialResult", "explain_block", "explore_hyperparameters"),
+    *("PyTorchExperimentalContext", "PyTorchTrial", "QueuedLaunch", "ScoredCheckpoint", "SearcherContext"),
+    *("SlotReservation", "Status", "TorchBatchProcessor", "TorchBatchProcessorContext"),
+    *("TrainContext", "Trainer", "TrialLoop", "TrialResult", "explore_hyperparameters"),
     *("reset_parameters", "sample_hyperparameters", "to_device"),
 }
 """Classes and functions that need objects which only det or a framework makes."""

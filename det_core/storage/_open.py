@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import StorageError
 from det_core.interfaces.storage import StorageManager
-from det_core.plugins import plugin_registry
 from det_core.scratch import scratch_directory
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ def open_storage(name: str, options: BaseModel | None) -> StorageManager:
     Raises:
         PluginError: no usable plugin has this name.
     """
+    from det_core.plugins import plugin_registry  # those who only save checkpoints need no plugins
+
     plugins = plugin_registry()
     return cast("StorageManager", plugins.call_target(plugins.find("storage", name), options))
 

@@ -17,6 +17,11 @@ from det_core.errors import InvalidTrial
 pytest.importorskip("tensorboard")
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", str(tmp_path_factory.mktemp("home")))
+
+
 def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
