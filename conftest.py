@@ -42,7 +42,7 @@ BUDGETS = {
     "plugins/storage_s3/tests": 22,
     "plugins/storage_gcs/tests": 10,
     "plugins/mlflow/tests": 12,
-    "plugins/optuna/tests": 15,
+    "plugins/optuna/tests": 18,
     "plugins/ray/tests": 20,
     "plugins/server/tests": 65,
     "plugins/compat/tests": 10,
