@@ -84,6 +84,10 @@ class Training:
     def full(self) -> bool:
         return len(self) >= 2
 
+    @property
+    def training(self) -> list[TrialRecord]:
+        return list(self.waiting.values())
+
     def start(self, trial: TrialRecord) -> None:
         self.waiting[trial.id] = trial
 
