@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROUNDS = 9
 RESTART = "restart of a killed worker"
-GOALS = {"det_torch.init()": 0.3, "det run": 0.8, RESTART: 0.7}
+GOALS = {"det_torch.init()": 0.3, "det run": 0.6, RESTART: 0.7}
 """Seconds above the plain script, except for restarts, which the plain script has no part in."""
 
 PLAIN = """

@@ -30,7 +30,7 @@ class OwnerProcess:
         Raises:
             RuntimeError: this is not the process.
         """
-        if not self.is_here:
+        if os.getpid() != self._pid:  # called for each batch
             raise RuntimeError(
                 f"{self._what} belongs to process {self._pid}; a forked child cannot use it, so call it in that process"
             )

@@ -39,7 +39,8 @@ class EventFile:
     def __init__(self, directory: Path) -> None:
         name = f"events.out.tfevents.{time.time_ns() / 1e9:020.9f}.{socket.gethostname()}.{os.getpid()}"
         self._file = (directory / name).open("xb")
-        self.write(_record(_WALL_TIME + _double(time.time()) + _FILE_VERSION + _sized(b"brain.Event:2")))
+        event = _WALL_TIME + _double(time.time()) + _FILE_VERSION + _sized(b"brain.Event:2")
+        self.write(_header(len(event)) + event + _masked_crc(event))
 
     def write(self, events: bytes) -> None:
         """Append events that `encode_scalars` encoded. Readers see them at once."""
@@ -60,11 +61,19 @@ def encode_scalars(wall_time: float, points: Iterable[tuple[int, Mapping[str, fl
             infinite.
     """
     start = _WALL_TIME + _double(wall_time) + _STEP
-    return b"".join([_record(start + _varint(step) + _SUMMARY + _sized(_summary(values))) for step, values in points])
+    records: list[bytes] = []
+    for step, values in points:  # few calls, because this takes time from the training loop
+        summary = b""
+        for tag, value in values.items():
+            summary += _up_to_value(tag) + _float32(value)
+        event = start + _varint(step) + _up_to_summary(len(summary)) + summary
+        records += (_header(len(event)), event, _masked_crc(event))
+    return b"".join(records)
 
 
-def _summary(values: Mapping[str, float]) -> bytes:
-    return b"".join([_up_to_value(tag) + _float32(value) for tag, value in values.items()])
+@lru_cache
+def _up_to_summary(size: int) -> bytes:
+    return _SUMMARY + _varint(size)
 
 
 @cache
@@ -96,12 +105,9 @@ def _sized(data: bytes) -> bytes:
     return _varint(len(data)) + data
 
 
-def _record(data: bytes) -> bytes:
-    return _header(len(data)) + data + _masked_crc(data)
-
-
 @lru_cache
 def _header(size: int) -> bytes:
+    """Return what comes before an event of this size in the file."""
     length = _length(size)
     return length + _masked_crc(length)
 

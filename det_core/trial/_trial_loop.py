@@ -121,6 +121,7 @@ class TrialLoop:
         self._left_out: set[str] = set()
         """Names of metrics that reports leave out."""
         self._is_training = False
+        self._is_alone = core.distributed.size == 1
         self._unreturned = 0
         """Number of batches trained whose metrics the adapter has not returned yet."""
         # Listed at the start: later the directory has what training wrote, too.
@@ -239,7 +240,7 @@ class TrialLoop:
         if not self._is_training:
             self._note_training()
         self._note_batches(self._unreturned + 1)
-        return self._asked_to_stop() or (self._core.distributed.size == 1 and self._timer.is_due())
+        return self._is_alone and (self._core.preempt.should_preempt(auto_ack=False) or self._timer.is_due())
 
     def _note_batches(self, unreturned: int) -> None:
         self._unreturned = unreturned
@@ -248,7 +249,7 @@ class TrialLoop:
     def _asked_to_stop(self) -> bool:
         # With several workers all must leave at the same batch, so there they ask at boundaries only.
         # The request is acknowledged once the trial stops early. A trial that is done by then has not stopped early.
-        return self._core.distributed.size == 1 and self._core.preempt.should_preempt(auto_ack=False)
+        return self._is_alone and self._core.preempt.should_preempt(auto_ack=False)
 
     def _note_training(self) -> None:
         """Report after the first batch that training works, because the runner restarts other trials less often."""

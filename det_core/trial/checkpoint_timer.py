@@ -20,17 +20,16 @@ class CheckpointTimer:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds or math.inf
-        self._stall = 0.0
-        self._since = monotonic()
+        self._due_at = monotonic() + self._seconds
 
     def is_due(self) -> bool:
         """Return whether the last checkpoint is old enough for another one."""
-        return monotonic() - self._since >= max(self._seconds, _STALLS * self._stall)
+        return monotonic() >= self._due_at
 
     @contextmanager
     def saving(self) -> Iterator[None]:
         """Restart the timer at the end of the block, in which training stands still for a checkpoint."""
         start = monotonic()
         yield
-        self._since = monotonic()
-        self._stall = self._since - start
+        end = monotonic()
+        self._due_at = end + max(self._seconds, _STALLS * (end - start))

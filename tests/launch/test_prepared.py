@@ -409,7 +409,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(_KERNEL < (6, 1), reason="this kernel moves no memory to huge pages on request")
 def test_a_process_that_forks_often_has_huge_pages(run: Run) -> None:
-    for _ in range(2):
+    for _ in range(12):
         running = run("")
         assert running.end()[0] == 0
     pages = Path(f"/proc/{running.command._prepared._process.pid}/smaps_rollup")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from det_core.config import ExperimentConfig
 from det_core.core import DistributedContext
 from det_core.errors import LaunchError, PeerLost
 from det_core.launch import backends
@@ -18,30 +17,29 @@ _FOREVER = 365 * 24 * 3600
 _SHUTDOWN_TIMEOUT = 5.0
 
 
-def horovod_environment(config: ExperimentConfig, timeout: float | None) -> Mapping[str, str]:
+def horovod_environment(optimizations: Mapping[str, Any], timeout: float | None) -> Mapping[str, str]:
     """Return the environment variables that configure Horovod.
 
     Args:
-        config: the experiment config, of which ``optimizations`` is used.
+        optimizations: the block of the complete experiment config.
         timeout: seconds to wait for a slot that does not answer, or None to wait forever.
     """
-    optimizations = config.optimizations
     values = {
-        "HOROVOD_FUSION_THRESHOLD": optimizations.tensor_fusion_threshold << 20,
-        "HOROVOD_CYCLE_TIME": optimizations.tensor_fusion_cycle_time,
+        "HOROVOD_FUSION_THRESHOLD": optimizations["tensor_fusion_threshold"] << 20,
+        "HOROVOD_CYCLE_TIME": optimizations["tensor_fusion_cycle_time"],
         "HOROVOD_DISABLE_GROUP_FUSION": 1,  # so that the order of sums within a group is fixed
-        "HOROVOD_AUTOTUNE": int(optimizations.auto_tune_tensor_fusion),
+        "HOROVOD_AUTOTUNE": int(optimizations["auto_tune_tensor_fusion"]),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": math.ceil(timeout) if timeout else _FOREVER,
     }
     return {name: str(value) for name, value in values.items()}
 
 
-def start_horovod(hvd: Any, config: ExperimentConfig, distributed: DistributedContext) -> bool:
+def start_horovod(hvd: Any, optimizations: Mapping[str, Any], distributed: DistributedContext) -> bool:
     """Initialize Horovod unless the script already has. Variables that are set in the environment take precedence.
 
     Args:
         hvd: the module, such as ``horovod.torch``.
-        config: the experiment config.
+        optimizations: the block of the complete experiment config.
         distributed: det's ranks.
 
     Returns:
@@ -52,7 +50,7 @@ def start_horovod(hvd: Any, config: ExperimentConfig, distributed: DistributedCo
     """
     begins = not hvd.is_initialized()
     if begins:
-        for name, value in horovod_environment(config, backends.distributed_block().get("timeout")).items():
+        for name, value in horovod_environment(optimizations, backends.distributed_block().get("timeout")).items():
             os.environ.setdefault(name, value)
         hvd.init()
     found, expected = (hvd.rank(), hvd.size()), (distributed.rank, distributed.size)

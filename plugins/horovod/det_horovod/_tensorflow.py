@@ -29,8 +29,9 @@ class HorovodTensorFlow(TensorFlowBackend):
     """
 
     def __init__(self, context: TensorFlowTrialContext, options: BaseModel) -> None:
-        self._owns = _lifecycle.start_horovod(hvd, context.config, context.distributed)
-        self._fused = context.config.optimizations.tensor_fusion_threshold << 20
+        optimizations = context.get_experiment_config()["optimizations"]
+        self._owns = _lifecycle.start_horovod(hvd, optimizations, context.distributed)
+        self._fused = optimizations["tensor_fusion_threshold"] << 20
 
     def average(self, gradients: Sequence[Gradient], *, name: str, fp16_compression: bool) -> list[Gradient]:
         compression = hvd.Compression.fp16 if fp16_compression else hvd.Compression.none

@@ -28,7 +28,8 @@ class HorovodTorch(TorchBackend):
     """Adapter that averages each optimizer's gradients in an `_Exchange`, without replacing models or optimizers."""
 
     def __init__(self, context: PyTorchTrialContext, options: BaseModel) -> None:
-        self._owns = _lifecycle.start_horovod(hvd, context.config, context.distributed)
+        optimizations = context.get_experiment_config()["optimizations"]
+        self._owns = _lifecycle.start_horovod(hvd, optimizations, context.distributed)
         self._models: list[torch.nn.Module] = []
         self._optimizers: list[tuple[torch.optim.Optimizer, Any]] = []
         """Optimizers and the compression of each."""

@@ -25,7 +25,7 @@ CONFIG = {
     "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
     "optimizations": {"tensor_fusion_threshold": 1},
 }
-TAKEN = SimpleNamespace(config=parse_config(CONFIG), distributed=backends.connect_workers())
+TAKEN = SimpleNamespace(get_experiment_config=parse_config(CONFIG).dump, distributed=backends.connect_workers())
 RANK = TAKEN.distributed.rank
 FINE = 1 + 2.0**-12
 """A number that float16 cannot represent."""

@@ -87,5 +87,6 @@ def test_without_horovod_the_error_says_how_to_build_it(place: NodePlacement, mo
     ],
 )
 def test_the_config_tunes_horovod(optimizations: Any, timeout: float | None, expected: dict[str, int]) -> None:
-    variables = horovod_environment(parse_config({**CONFIG, "optimizations": optimizations}), timeout)
+    config = parse_config({**CONFIG, "optimizations": optimizations}).dump()
+    variables = horovod_environment(config["optimizations"], timeout)
     assert {f"HOROVOD_{name}": str(value) for name, value in expected.items()}.items() <= variables.items()

@@ -150,11 +150,11 @@ class NumberedBatchSampler:
         parts = self._parts
         seed, sampler = derive_seed(self._seed, "epoch", epoch), self._loader.batch_sampler
         if sampler is None:
-            order = _order(parts, epoch, seed)
-            return lambda index: _as_list(order[index : index + 1])[0]
+            order, to_list = _order(parts, epoch, seed)
+            return lambda index: to_list(order[index : index + 1])[0]
         if type(sampler) is BatchSampler:
-            order, size = _order(parts[1:], epoch, seed), sampler.batch_size
-            return lambda index: _as_list(order[index * size : (index + 1) * size])
+            (order, to_list), size = _order(parts[1:], epoch, seed), sampler.batch_size
+            return lambda index: to_list(order[index * size : (index + 1) * size])
         drawn = _drawn_batches(parts, epoch, seed)
         if not self._foreign and len(self._ends) > 1 and len(drawn) != self._ends[1]:
             raise epoch_length_error(type(sampler).__name__, self._ends[1], len(drawn), epoch)
@@ -163,14 +163,15 @@ class NumberedBatchSampler:
         return drawn.__getitem__
 
 
-def _order(parts: Sequence[Any], epoch: int, seed: int) -> Any:
-    """Return everything that the first part, a sampler, yields in one epoch, as a sequence that supports slices."""
+def _order(parts: Sequence[Any], epoch: int, seed: int) -> tuple[Any, Callable[[Any], list[Any]]]:
+    """Return all that the first part, a sampler, yields in one epoch, and the function that lists a slice of it."""
     sampler = parts[0]
     if type(sampler) is SequentialSampler:
-        return range(len(sampler))
+        return range(len(sampler)), list
     if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source):
-        return torch.randperm(len(sampler), generator=torch.Generator().manual_seed(seed)).numpy()
-    return _drawn(parts, epoch, seed)
+        order = torch.randperm(len(sampler), generator=torch.Generator().manual_seed(seed))
+        return order.numpy(), np.ndarray.tolist
+    return _drawn(parts, epoch, seed), list
 
 
 def iterate_samplers(loader: DataLoader[Any]) -> Iterator[Any]:
@@ -247,10 +248,6 @@ def _draw(parts: Sequence[Any], epoch: int, seed: int, *, most: int) -> tuple[li
     endless = any(isinstance(part, RepeatSampler) for part in parts)
     with forked(seed):
         return list(islice(sampler, length if endless else most * length + 1)), length
-
-
-def _as_list(indices: Any) -> list[Any]:
-    return indices.tolist() if isinstance(indices, np.ndarray) else list(indices)
 
 
 class _ForWorker:

@@ -377,7 +377,10 @@ def to_device(data: Any, device: torch.device, warned_types: set[type] | None = 
             set after a warning about it. None means no warnings.
     """
     if type(data) is list:  # fast path for most batches, as the checks below take as long as the transfer
-        return [to_device(value, device, warned_types) for value in data]
+        return [
+            value if type(value) is torch.Tensor and value.device == device else to_device(value, device, warned_types)
+            for value in data
+        ]
     if isinstance(data, torch.Tensor) and data.device == device:
         return data
     if isinstance(data, (torch.Tensor, PackedSequence)):
