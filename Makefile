@@ -161,6 +161,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/large_payloads.py
 	$(BIN)/python benchmarks/object_store.py
 	$(BIN)/python benchmarks/trainers.py
+	$(BIN)/python benchmarks/hugging_face.py
 	$(BIN)/python benchmarks/checkpoint_stall.py
 	$(BIN)/python benchmarks/slots.py
 	$(BIN)/python benchmarks/tensorflow_trials.py
