@@ -169,6 +169,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/object_store.py
 	$(BIN)/python benchmarks/trainers.py
 	$(BIN)/python benchmarks/worker_loop.py
+	$(BIN)/python benchmarks/hugging_face.py
 	$(BIN)/python benchmarks/checkpoint_stall.py
 	$(BIN)/python benchmarks/slots.py
 	$(BIN)/python benchmarks/tensorflow_trials.py

@@ -46,6 +46,28 @@ class Stream(IterableDataset[Any]):
             yield augmented(index)
 
 
+class Continuing(Stream):
+    """Stream that continues at any record, with an order of its own in each epoch."""
+
+    def __init__(self) -> None:
+        self.left: list[int] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.left is None:
+            info = get_worker_info()
+            self.left = [*range(info.id, RECORDS, info.num_workers)] if info else [*range(RECORDS)]
+            random.shuffle(self.left)
+        while self.left:
+            yield augmented(self.left.pop())
+        self.left = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"left": None if self.left is None else [*self.left]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.left = state["left"]
+
+
 class Last(MetricReducer):
     """Reducer with values that a checkpoint between two reports must keep."""
 
@@ -113,6 +135,12 @@ class Campaign(PyTorchTrial):
 
     def build_training_data_loader(self) -> Any:
         workers = self.options["workers"]
+        if self.options["torchdata"]:
+            from torchdata.stateful_dataloader import StatefulDataLoader
+
+            if self.options["iterable"]:
+                return StatefulDataLoader(Continuing(), BATCH, num_workers=workers, drop_last=True)
+            return StatefulDataLoader(Records(), BATCH, shuffle=True, num_workers=workers, drop_last=True)
         if self.options["iterable"]:
             return DataLoader(Stream(), BATCH, num_workers=workers, drop_last=True)
         shuffle = self.options["shuffle"]

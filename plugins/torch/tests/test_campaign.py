@@ -30,8 +30,13 @@ PATIENCE = 120.0
 BATCHES = 34
 
 
-def draw(seed: int) -> tuple[str, dict[str, Any], list[int]]:
-    """Return a style, a config, and the batches after which the process is killed."""
+def draw(seed: int, *, torchdata: bool) -> tuple[str, dict[str, Any], list[int]]:
+    """Return a style, a config, and the batches after which the process is killed.
+
+    Args:
+        seed: seed of what is drawn.
+        torchdata: whether the data comes from a ``StatefulDataLoader`` with several workers.
+    """
     chance = random.Random(seed)
     style = ("framework", "user")[seed % 2]
     data = {
@@ -41,7 +46,10 @@ def draw(seed: int) -> tuple[str, dict[str, Any], list[int]]:
         "dropout": chance.choice([0.0, 0.3]),
         "lr": chance.choice(["STEP_EVERY_EPOCH", "STEP_EVERY_BATCH", "STEP_EVERY_OPTIMIZER_STEP"]),
         "mixed": chance.random() < 0.5,
+        "torchdata": torchdata,
     }
+    if torchdata:
+        data |= {"workers": 2, "iterable": seed % 2 == 0}
     if style == "user" and chance.random() < 0.25:
         data["lr"] = "MANUAL_STEP"
     kills = sorted(chance.sample(range(1, BATCHES), chance.randint(1, 3)))
@@ -124,11 +132,12 @@ class Life:
         return fingerprint([metrics, torch.load(file, weights_only=True)])
 
 
+@pytest.mark.parametrize("torchdata", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_trial_killed_at_random_equals_an_undisturbed_one(
-    seed: int, store: TrackingStore, tmp_path: Path, fingerprint: Any
+    seed: int, torchdata: bool, store: TrackingStore, tmp_path: Path, fingerprint: Any
 ) -> None:
-    style, config, kills = draw(seed)
+    style, config, kills = draw(seed, torchdata=torchdata)
     undisturbed, killed = (Life(store, tmp_path, style, config) for _ in range(2))
     undisturbed.start()
     try:

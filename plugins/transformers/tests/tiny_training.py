@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,12 @@ class KillAt(TrainerCallback):
 class StopAt(TrainerCallback):
     """Callback that requests the trial to stop during a step."""
 
-    def __init__(self, step: int, core_context: core.Context) -> None:
-        self.step, self.core = step, core_context
+    def __init__(self, step: int) -> None:
+        self.step = step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step + 1 == self.step:
-            self.core.preempt._request("test")
+            signal.raise_signal(signal.SIGTERM)
 
 
 class Training:
@@ -100,16 +101,23 @@ class Training:
         self._callback, self._more = callback or {}, more
 
     def run(self, core_context: core.Context, directory: Path) -> None:
+        args = self.prepare(directory)
+        callbacks: list[TrainerCallback] = [DetCallback(core_context, args, **self._callback)]
+        callbacks += [StopAt(self._stop_at)] if self._stop_at is not None else []
+        self.train(args, callbacks, args.resume_from_checkpoint if self._resumes else None)
+
+    def prepare(self, directory: Path) -> TrainingArguments:
         random.seed()  # whatever happens before must not matter
         torch.seed()
-        args = TrainingArguments(output_dir=str(directory), **self._arguments)
-        callbacks: list[TrainerCallback] = [DetCallback(core_context, args, **self._callback), *self._more]
-        callbacks += [KillAt(self._kill_at)] if self._kill_at is not None else []
-        callbacks += [StopAt(self._stop_at, core_context)] if self._stop_at is not None else []
+        return TrainingArguments(output_dir=str(directory), **self._arguments)
+
+    def train(self, args: TrainingArguments, callbacks: Sequence[TrainerCallback], checkpoint: str | None) -> None:
+        killers = [KillAt(self._kill_at)] if self._kill_at is not None else []
         torch.manual_seed(3)
         data = {"train_dataset": records(4 * STEPS_PER_EPOCH), "eval_dataset": records(8), "data_collator": pad}
-        self.trainer = Trainer(GPT2LMHeadModel(MODEL), args, callbacks=callbacks, **data)
-        self.trainer.train(resume_from_checkpoint=args.resume_from_checkpoint if self._resumes else None)
+        model = GPT2LMHeadModel(MODEL)
+        self.trainer = Trainer(model, args, callbacks=[*callbacks, *self._more, *killers], **data)
+        self.trainer.train(resume_from_checkpoint=checkpoint)
 
     @property
     def weights(self) -> Any:
