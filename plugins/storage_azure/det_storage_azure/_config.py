@@ -23,7 +23,9 @@ class AzureConfig(BaseModel):
     """Name of the container, which must exist: 3 to 63 lower-case letters, digits and single hyphens."""
     prefix: BucketPrefix = Field(default="", examples=["team/digits"])
     """Name prefix of all blobs. Superfluous slashes, and single dots between slashes, are removed."""
-    connection_string: SecretStr | None = Field(default=None, examples=["CONNECTION_STRING"])
+    connection_string: SecretStr | None = Field(
+        default=None, examples=["DefaultEndpointsProtocol=https;AccountName=ACCOUNT;AccountKey=KEY"]
+    )
     """Connection string of the account, as the Azure portal shows it. It excludes `account_url` and `credential`."""
     account_url: str | None = Field(default=None, examples=["https://myaccount.blob.core.windows.net"])
     """URL of the account's blob service, without a query."""

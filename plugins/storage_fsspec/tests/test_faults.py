@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from det_storage_fsspec._config import FsspecConfig
+from det_storage_fsspec._connections import Connections
 from det_storage_fsspec._storage import FsspecStorage
 
 from det_core.errors import StorageError
@@ -37,27 +38,27 @@ def frozen(sshd: SshHosts) -> Iterator[None]:
             process.send_signal(signal.SIGCONT)
 
 
-def test_transfers_survive_broken_connections(sshd: SshHosts, make_config: Make, tmp_path: Path) -> None:
-    storage, ended = FsspecStorage(make_config(), (0.1,) * 20), threading.Event()
+def test_transfers_survive_broken_connections(
+    sshd: SshHosts, make_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, count, take = FsspecStorage(make_config(), (0.1,) * 20), itertools.count(1), Connections._take
     files = {f"file-{number}": tmp_path / f"file-{number}" for number in range(30)}
     for name, file in files.items():
         file.write_text(name * 10_000)
 
-    def break_connections() -> None:
-        while not ended.wait(0.3):
+    def take_and_break(self: Connections) -> Any:
+        connection = take(self)
+        if next(count) % 10 == 0:  # also those that other threads use at the moment
             sshd.kill_connections("store")
+        return connection
 
-    breaker = threading.Thread(target=break_connections)
-    breaker.start()
-    try:
-        storage.put_files("one", files)
-        targets = {name: (tmp_path / f"got-{name}", file.stat().st_size) for name, file in files.items()}
-        storage.get_files("one", targets)
-    finally:
-        ended.set()
-        breaker.join()
+    monkeypatch.setattr(Connections, "_take", take_and_break)
+    storage.put_files("one", files)
+    targets = {name: (tmp_path / f"got-{name}", file.stat().st_size) for name, file in files.items()}
+    storage.get_files("one", targets)
     assert all(target.read_text() == name * 10_000 for name, (target, _) in targets.items())
     assert storage.list("one") == {name: file.stat().st_size for name, file in files.items()}
+    assert next(count) > 70
 
 
 def test_a_frozen_server_is_an_error_after_the_time_limit(sshd: SshHosts, make_config: Make, tmp_path: Path) -> None:
