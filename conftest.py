@@ -29,7 +29,7 @@ BUDGETS = {
     "tests/cli": 75,
     "tests/comm": 12,
     "tests/runner": 120,
-    "tests/testing": 70,
+    "tests/testing": 75,
     "tests/tracking": 50,
     "plugins/torch/tests": 80,
     "plugins/torch_distributed/tests": 65,
