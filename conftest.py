@@ -30,7 +30,7 @@ BUDGETS = {
     "tests/comm": 12,
     "tests/runner": 120,
     "tests/tracking": 50,
-    "plugins/testing/tests": 70,
+    "plugins/testing/tests": 75,
     "plugins/cluster/tests": 20,
     "plugins/torch/tests": 80,
     "plugins/torch_distributed/tests": 65,
