@@ -23,6 +23,8 @@ NAMED = (
     "boto3",
     "google-cloud-storage",
     "ray",
+    "transformers",
+    "accelerate",
 )
 
 
