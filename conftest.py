@@ -51,7 +51,7 @@ BUDGETS = {
     "plugins/ray/tests": 20,
     "plugins/server/tests": 65,
     "plugins/transformers/tests": 20,
-    "plugins/compat/tests": 10,
+    "plugins/compat/tests": 14,
 }
 """Maximum CPU seconds of each suite in ``make test``, including child processes.
 

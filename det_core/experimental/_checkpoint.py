@@ -146,11 +146,6 @@ class Checkpoint(StoredObject):
     def export(self, format: str, path: str | None = None) -> str:
         """Write the weights in a format of other libraries.
 
-        Example:
-            >>> checkpoint = Determined().get_experiment(1).top_checkpoint()
-            >>> checkpoint.export("safetensors", "for_others")
-            'for_others'
-
         Args:
             format: PyTorch: ``safetensors``, ``state_dict`` (for ``torch.load``) or ``dcp`` (for
                 ``torch.distributed.checkpoint``). A file or directory of the format is named ``model``, or ``model_0``,

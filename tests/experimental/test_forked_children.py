@@ -11,6 +11,7 @@ REFUSED = {
     *(f"experiment.{name}" for name in ("activate", "cancel", "kill", "pause")),
     *("trial.kill", "trial.select_checkpoint", "model.register_version"),
     *("client.create_experiment", "checkpoint.load", "version.load"),
+    *("checkpoint.export", "version.export"),
 }
 """Methods that refuse the arguments, or an experiment that has ended, in any process."""
 

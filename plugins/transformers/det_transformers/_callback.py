@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +14,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 from det_core import core
 from det_transformers import _epoch_random
 from det_transformers._search_lengths import SearchLengths, values_at
-
-_log = logging.getLogger("det.transformers")
 
 _CLOCK_TIMES = ("_runtime", "_per_second")
 """Ends of the names of metrics that measure time, which differ whenever the same step is trained again."""
@@ -65,8 +62,8 @@ class DetCallback(TrainerCallback):
         self._lengths = SearchLengths(core_context)
         self._restored = ExitStack()
         self._resumed: TrainerState | None = None
-        self._random: dict[str, Any] | None = None
-        """State of the random generators at the start of the epoch. None = not known."""
+        self._random = _epoch_random.capture()
+        """State of the random generators at the start of the epoch."""
         self._stored: dict[int, str] = {}
         """Storage ids of checkpoints by step."""
         self._reported: dict[str, tuple[int, set[str]]] = {}
@@ -93,7 +90,7 @@ class DetCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         """Draw the order of a resumed epoch from the same random numbers as before."""
-        if self._random and self._resumed:
+        if self._resumed:
             _epoch_random.restore(self._random)
         self._resumed, self._random = None, _epoch_random.capture()
         return control
@@ -145,7 +142,7 @@ class DetCallback(TrainerCallback):
         """Store the checkpoint that the ``Trainer`` has written, and end what the search asked for."""
         directory = _local_directory(args, state.global_step)
         random = _epoch_random.capture() if _ends_epoch(state) else self._random
-        _epoch_random.write(random or {}, directory, self._core.distributed.rank)
+        _epoch_random.write(random, directory, self._core.distributed.rank)
         if self._is_chief and self._user_data is not None:
             (directory / _USER_DATA).write_text(json.dumps(self._user_data), encoding="utf-8")
         metadata: dict[str, Any] = {"steps_completed": state.global_step}
@@ -168,11 +165,12 @@ class DetCallback(TrainerCallback):
 
     def _restore(self, storage_id: str, args: TrainingArguments) -> None:
         path = self._restored.enter_context(self._core.checkpoint.restore_path(storage_id))
-        directory = Path(get_last_checkpoint(str(path)) or path)  # type: ignore[no-untyped-call]  # the original stored the directory above
+        # The original stored the directory above that of the Trainer.
+        directory = Path(get_last_checkpoint(str(path)) or path)  # type: ignore[no-untyped-call]
         args.resume_from_checkpoint = str(directory)
         args.restore_callback_states_from_checkpoint = True
         self._resumed = state = TrainerState.load_from_json(str(directory / _STATE))
-        self._random = _epoch_random.read(directory, self._core.distributed.rank)
+        self._random = _epoch_random.read(directory, self._core.distributed.rank) or self._random
         self._reported["validation"] = state.global_step, set(values_at(state))
         if state.best_global_step and args.load_best_model_at_end:
             best = self._core.checkpoint.get_metadata(storage_id).get("best_checkpoint", storage_id)
