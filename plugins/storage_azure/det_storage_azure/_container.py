@@ -47,19 +47,22 @@ class AzureContainer(ObjectStore):
 
     def __init__(self, config: AzureConfig) -> None:
         self._name = config.container
-        self.url = ""
         options: dict[str, Any] = {
-            "retry_total": 0,
+            "retry_total": 0,  # det repeats requests
             "connection_timeout": min(config.timeout, _CONNECT),
             "read_timeout": config.timeout,
         }
-        with self._translate_errors():
+        try:
             if config.connection_string:
                 text = config.connection_string.get_secret_value()
                 self._client = ContainerClient.from_connection_string(text, config.container, **options)
             else:
                 credential = config.credential.get_secret_value() if config.credential else None
                 self._client = ContainerClient(config.account_url or "", config.container, credential, **options)
+        except ValueError:  # whose text might contain the secret
+            raise StorageError(
+                "checkpoint_storage: the connection_string or credential is malformed; copy it whole"
+            ) from None
         self.url = self._client.primary_endpoint.partition("?")[0]  # without a SAS token
 
     def put(self, key: str, data: bytes, crc32c: int) -> None:

@@ -52,8 +52,6 @@ def translate_errors(url: str, container: str, key: str | None = None) -> Iterat
         ) from None
     except azure.AzureError as error:
         raise StorageError(f"{url}: the client cannot send the request: {type(error).__name__}") from None
-    except ValueError as error:  # from the client's parsing of keys
-        raise StorageError(f"{url}: the credential is malformed ({type(error).__name__}); copy it whole") from None
 
 
 def _from_answer(error: azure.HttpResponseError, url: str, container: str, key: str | None) -> Exception:

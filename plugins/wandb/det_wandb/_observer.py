@@ -87,6 +87,8 @@ class WandbObserver(Observer):
         self._run.finish(exit_code=1 if failed else 0)
 
     def _begin(self, first: events.TrialEvent) -> wandb.Run:
+        # Reports of this run are still to come, or wait.
+        earlier = [report for report in self._context.fetch_metrics() if report.run_id != first.run_id]
         run = self._init(first)
         metric, smaller_is_better = searcher_metric(self._context.config)
         run.define_metric("*", step_metric=AXIS)
@@ -94,8 +96,7 @@ class WandbObserver(Observer):
             run.define_metric(f"validation/{metric}", step_metric=AXIS, summary="min" if smaller_is_better else "max")
         if run.resumed:
             self._recorded_steps = run.summary.get(AXIS, -1)
-        # Reports of this run are still to come, or wait.
-        self._log(run, (report for report in self._context.fetch_metrics() if report.run_id != first.run_id))
+        self._log(run, earlier)
         if self._config.mode == "offline":
             self._remove_earlier_directories(Path(run.settings.sync_dir))
         _log.info("trial %d is recorded in W&B: %s", first.trial_id, run.url or run.settings.sync_dir)
@@ -131,11 +132,7 @@ class WandbObserver(Observer):
                 resume="allow" if config.mode == "online" else None,
                 reinit="create_new",  # the code of the trial may have runs of its own
                 settings=wandb.Settings(
-                    console="off",
-                    silent=True,
-                    init_timeout=_TIMEOUT,
-                    finish_timeout=_TIMEOUT,
-                    **settings,
+                    console="off", silent=True, init_timeout=_TIMEOUT, finish_timeout=_TIMEOUT, **settings
                 ),
             )
         except errors.Error as error:
