@@ -44,6 +44,7 @@ BUDGETS = {
     "plugins/storage_gcs/tests": 10,
     "plugins/mlflow/tests": 12,
     "plugins/optuna/tests": 15,
+    "plugins/jax/tests": 20,
     "plugins/trackio/tests": 12,
     "plugins/wandb/tests": 20,
     "plugins/ray/tests": 20,
