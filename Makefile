@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MLFLOW := .cache/mlflow
 AZURITE := .cache/azurite
+JAX := .cache/jax
 AXE := .cache/axe/axe.min.js
 AXE_SHA256 := 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
 PACKAGING := .cache/packaging
@@ -15,14 +16,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs storage_azure storage_fsspec mlflow trackio wandb optuna ray server transformers compat
+PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs storage_azure storage_fsspec mlflow trackio wandb optuna jax ray server transformers compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
 PARTS := cli comm runner tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
-	ray horovod core cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed keras estimator storage_s3 storage_fsspec storage_azure transformers mlflow trackio wandb optuna compat tensorflow)
+	ray horovod core jax cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed keras estimator storage_s3 storage_fsspec storage_azure transformers mlflow trackio wandb optuna compat tensorflow)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
@@ -54,6 +55,8 @@ set-up:
 more-horovod: build = +$(MAKE) --no-print-directory $(VENV)/.horovod
 test-mlflow more-mlflow soak-mlflow: build = +$(MAKE) --no-print-directory $(MLFLOW)/.installed
 test-storage_azure more-storage_azure soak-storage_azure: build = +$(MAKE) --no-print-directory $(AZURITE)/.installed
+test-jax more-jax soak-jax: build = +$(MAKE) --no-print-directory $(JAX)/.installed
+test-jax more-jax soak-jax: PYTEST = $$([ -e $(JAX)/.installed ] && echo $(JAX) || echo $(VENV))/bin/pytest --durations=8
 test-server more-server soak-server: build = +$(MAKE) --no-print-directory $(AXE)
 
 test-%:
@@ -254,6 +257,10 @@ $(MLFLOW)/.installed: plugins/mlflow/tests/server.txt
 $(AZURITE)/.installed:
 	mkdir -p $(@D) && npm install --silent --no-save --prefix $(@D) azurite@3 && touch $@ || \
 		{ [ -z "$$CI" ] && echo "Azurite cannot be installed here: its tests will skip"; }
+# JAX needs NumPy 2, unlike TensorFlow 2.15. Without network its tests skip and say so; never in CI.
+$(JAX)/.installed: pyproject.toml plugins/testing/pyproject.toml plugins/jax/pyproject.toml
+	$(PYTHON) -m venv $(JAX) && $(JAX)/bin/pip install -q -e . -e plugins/testing -e 'plugins/jax[cpu,testing]' && touch $@ || \
+		{ [ -z "$$CI" ] && echo "JAX cannot be installed here: its tests will skip"; }
 
 # The checks of accessibility in the browser tests of det-server. Without npm those tests skip and say so; never in CI.
 $(AXE):

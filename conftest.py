@@ -46,6 +46,7 @@ BUDGETS = {
     "plugins/storage_fsspec/tests": 15,
     "plugins/mlflow/tests": 12,
     "plugins/optuna/tests": 18,
+    "plugins/jax/tests": 20,
     "plugins/trackio/tests": 10,
     "plugins/wandb/tests": 15,
     "plugins/ray/tests": 20,

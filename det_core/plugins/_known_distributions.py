@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 DISTRIBUTIONS: dict[str, dict[str, str]] = {
-    "framework": {"pytorch": "det-torch", "estimator": "det-estimator", "keras": "det-keras"},
+    "framework": {"pytorch": "det-torch", "estimator": "det-estimator", "keras": "det-keras", "jax": "det-jax"},
     "backend": {
         "torch_distributed": "det-torch-distributed",
         "horovod": "det-horovod",

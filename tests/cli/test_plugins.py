@@ -248,6 +248,7 @@ NEEDS = {
     "det-deepspeed": "deepspeed",
     "det-estimator": "tensorflow",
     "det-horovod": "horovod",
+    "det-jax": "jax",
     "det-keras": "tensorflow",
     "det-storage-gcs": "google.cloud.storage",
     "det-storage-s3": "boto3",

@@ -46,6 +46,7 @@ OWN_TESTS = {
     "docs/guides/search.md": "tests/documents/test_guides.py",
     "docs/guides/storage.md": "tests/documents/test_guides.py",
     "docs/guides/train.md": "tests/documents/test_guides.py",
+    "plugins/jax/README.md": "plugins/jax/tests/test_example.py",
     "plugins/keras/README.md": "plugins/keras/tests/test_trial.py",
     "plugins/torch/README.md": "plugins/torch/tests/test_readme.py",
     "plugins/transformers/README.md": "plugins/transformers/tests/test_callback.py",

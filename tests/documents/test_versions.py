@@ -20,6 +20,7 @@ NAMED = (
     "tensorflow-cpu",
     "tensorflow-estimator",
     "deepspeed",
+    "jax",
     "boto3",
     "google-cloud-storage",
     "optuna",

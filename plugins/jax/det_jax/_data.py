@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import jax
@@ -27,17 +28,17 @@ class Arrays:
 
     def __init__(self, arrays: Any) -> None:
         self._arrays = jax.tree.map(np.asarray, arrays)
-        lengths = {one.shape[0] if one.ndim else None for one in jax.tree.leaves(self._arrays)}
-        if len(lengths) != 1 or not any(lengths):
+        lengths = {one.shape[0] if one.ndim else 0 for one in jax.tree.leaves(self._arrays)}
+        if len(lengths) != 1 or 0 in lengths:
             raise InvalidTrial(
-                f"Arrays got arrays with {sorted(map(str, lengths)) or 'no'} records; expected the same positive number "
-                "in all, as in Arrays((images, labels))"
+                f"Arrays got arrays with {sorted(lengths) or 'no'} records; expected the same positive number in all, "
+                "as in Arrays((images, labels))"
             )
-        (self._length,) = lengths
+        self._length: int = lengths.pop()
 
     def __len__(self) -> int:
         """Return the number of records."""
-        return int(self._length)
+        return self._length
 
     def __getitem__(self, records: Any) -> Any:
         """Return the records with these numbers, as a pytree of arrays."""
@@ -82,12 +83,15 @@ class BatchSource:
     def read(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch without the ``first`` ones, which are read only if there is no other way."""
         if self._is_sequence:
-            return map(self._loader.__getitem__, self._order(epoch)[first:])
+            return (self._loader[number] for number in self._order(epoch)[first:])
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(epoch)
-        batches = iter(self._loader)
-        for _ in range(first):
-            next(batches)
+        batches: Iterator[Any] = iter(self._loader)
+        if (found := sum(1 for _ in islice(batches, first))) < first:
+            raise InvalidTrial(
+                f"epoch {epoch} of the data has {found} batches; expected at least {first}, which were trained before. "
+                "An iterable must yield the same batches each time"
+            )
         return batches
 
     def _order(self, epoch: int) -> list[Any]:
@@ -96,9 +100,8 @@ class BatchSource:
         if self._seed is not None:
             np.random.default_rng(derive_seed(self._seed, "order", epoch)).shuffle(order)
         if not isinstance(self._loader, Arrays):
-            return order.tolist()
-        assert self.batches
-        return [order[batch * self._size :][: self._size] for batch in range(self.batches)]
+            return [*map(int, order)]
+        return [order[batch * self._size :][: self._size] for batch in range(self.batches or 0)]
 
 
 class EpochStream:

@@ -38,8 +38,8 @@ class ArrayState:
     def __init__(self, state: Any) -> None:
         if not isinstance(state, tuple) or not state:
             raise InvalidTrial(
-                f"initial_state() returned {type(state).__name__}; expected a tuple whose first part is the weights, such "
-                "as (params, optimizer_state) or (model, optimizer)"
+                f"initial_state() returned {type(state).__name__}; expected a tuple whose first part is the weights, "
+                "such as (params, optimizer_state) or (model, optimizer)"
             )
         self._make: Callable[..., Any] = getattr(type(state), "_make", tuple)
         parts = _as_parts(state)
@@ -107,8 +107,8 @@ class ArrayState:
             expected, found = _describe(own), _describe(saved)
             if expected != found:
                 raise InvalidTrial(
-                    f"{origin} does not fit the trial: it has {name}: {found}, and the trial {expected}; undo the change "
-                    "of the state, or start a new trial with the weights of the checkpoint"
+                    f"{origin} does not fit the trial: it has {name}: {found}, and the trial {expected}; undo the "
+                    "change of the state, or start a new trial with the weights of the checkpoint"
                 )
             named[name] = _restore(own, saved)
         self.tree = jax.tree.unflatten(jax.tree.structure(self.tree), [named[name] for name in self._names])
@@ -119,10 +119,7 @@ class ArrayState:
 
 def write_checkpoint(arrays: Mapping[str, np.ndarray[Any, Any]], state: Mapping[str, Any], path: Path) -> None:
     """Write arrays and JSON-compatible values into a checkpoint's directory."""
-    with zipfile.ZipFile(path / ARRAYS, "w", zipfile.ZIP_STORED) as archive:  # as numpy.savez, which reserves names
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+    np.savez(path / ARRAYS, **arrays)
     (path / STATE).write_text(json.dumps({"format": FORMAT, **state}), encoding="utf-8")
 
 
@@ -143,8 +140,8 @@ def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[s
             f"upgrade: {package_command('upgrade', 'det-jax')}"
         )
     try:
-        with np.load(path / ARRAYS, allow_pickle=False) as arrays:
-            return dict(arrays), state
+        with (path / ARRAYS).open("rb") as file:  # numpy.load would not close a damaged one
+            return dict(np.load(file, allow_pickle=False)), state
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointCorrupt(f"{path / ARRAYS} is damaged: {error}") from error
 

@@ -76,7 +76,7 @@ class JaxTrial(Trial):
         """Return the metrics of a validation batch, which det averages over the records. Compiled by det.
 
         Args:
-            state: state of the training. Changes of ``flax.nnx`` objects, such as ``model.eval()``, have no effect on it.
+            state: state of the training. Changes of ``flax.nnx`` objects, such as ``model.eval()``, do not affect it.
             batch: batch of the validation data.
             rng: key that depends on the trial's seed and on the number of the batch.
         """

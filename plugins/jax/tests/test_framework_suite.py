@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flax", reason="JAX is in an environment of its own: make test-jax")
+pytest.importorskip("flax", reason="JAX is in an environment of its own, with which make test-jax runs these tests")
 
 from det_jax._state import read_checkpoint, write_checkpoint
 from det_testing.framework import FrameworkCompliance
+
 from .tiny_trials import Functions, Objects
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 class _Compliance(FrameworkCompliance):
@@ -36,6 +37,5 @@ class TestFunctions(_Compliance):
     trial_class = Functions
 
 
-@pytest.mark.slow
 class TestObjects(_Compliance):
     trial_class = Objects

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -29,6 +31,17 @@ class Batches:
         records = np.arange(number * self._size, (number + 1) * self._size)
         inputs = np.stack([records / RECORDS, np.ones(self._size)], axis=1) + np.random.normal(0, 0.01)
         return {"inputs": inputs.astype(np.float32), "targets": records.astype(np.float32)}
+
+
+class Stream:
+    """Iterable of batches in an order from Python's global generator."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in random.sample(range(len(self._batches)), len(self._batches)):
+            yield self._batches[number]
 
 
 class Tiny(JaxTrial):
@@ -102,3 +115,8 @@ class Objects(Tiny):
     @staticmethod
     def loss(model: Network, batch: Any) -> Any:
         return jnp.mean((model(batch["inputs"]) - batch["targets"]) ** 2)
+
+
+class Streamed(Functions):
+    def build_training_data_loader(self) -> Any:
+        return Stream(super().build_training_data_loader())
