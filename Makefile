@@ -257,6 +257,7 @@ $(MLFLOW)/.installed: plugins/mlflow/tests/server.txt
 $(AZURITE)/.installed:
 	mkdir -p $(@D) && npm install --silent --no-save --prefix $(@D) azurite@3 && touch $@ || \
 		{ [ -z "$$CI" ] && echo "Azurite cannot be installed here: its tests will skip"; }
+
 # JAX needs NumPy 2, unlike TensorFlow 2.15. Without network its tests skip and say so; never in CI.
 $(JAX)/.installed: pyproject.toml plugins/testing/pyproject.toml plugins/jax/pyproject.toml
 	$(PYTHON) -m venv $(JAX) && $(JAX)/bin/pip install -q -e . -e plugins/testing -e 'plugins/jax[cpu,testing]' && touch $@ || \
