@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from det_core.testing.requirements import skip_or_fail_in_ci
+from det_testing.requirements import skip_or_fail_in_ci
+
 from tests.comm.job import free_port
 
 PROGRAM = Path(__file__).parents[3] / ".cache/azurite/node_modules/.bin/azurite-blob"

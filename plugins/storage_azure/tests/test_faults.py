@@ -13,12 +13,12 @@ import pytest
 from azure.storage.blob import ContainerClient
 from det_storage_azure._config import AzureConfig
 from det_storage_azure._container import AzureContainer, open_azure_storage
+from det_testing import campaign_seeds
+from det_testing.proxy import Fault, FaultyProxy, ProxiedRequest
 
 from det_core import storage
 from det_core.errors import DetError, StorageError
 from det_core.interfaces.object_store import TransientError
-from det_core.testing import campaign_seeds
-from det_core.testing.proxy import Fault, FaultyProxy, ProxiedRequest
 from tests.killed_trial import train_with_kills
 
 from .azurite import ACCOUNT, KEY, Azurite, running_azurite

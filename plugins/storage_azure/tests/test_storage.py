@@ -12,9 +12,9 @@ import pytest
 from azure.storage.blob import ContainerClient
 from det_storage_azure._config import AzureConfig
 from det_storage_azure._container import open_azure_storage
+from det_testing.storage import Opener, StorageCompliance
 
 from det_core import storage
-from det_core.testing.storage import Opener, StorageCompliance
 
 pytestmark = pytest.mark.integration
 

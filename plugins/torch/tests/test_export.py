@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from det_testing.comparison import bitwise_form
 from det_torch import DataLoader, PyTorchTrial
 from safetensors.torch import load_file
 from torch import nn
@@ -25,7 +26,6 @@ from det_core.errors import DetError, StorageError
 from det_core.experimental import Checkpoint, Determined
 from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import package_command
-from det_core.testing.comparison import bitwise_form
 
 CONFIG = {
     "entrypoint": "model_def:Trial",

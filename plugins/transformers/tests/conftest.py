@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from det_testing.runs import begin_run
 
 from det_core import core, get_cluster_info
 from det_core.config import parse_config
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.runs import begin_run
 from det_core.tracking import open_store
 
 sys.path.insert(0, str(Path(__file__).parent))

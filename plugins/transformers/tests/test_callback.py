@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from det_testing.comparison import bitwise_form
 from tiny_training import MODEL, STEPS_PER_EPOCH, Killed, Training, records
 from transformers import AutoModelForCausalLM, EarlyStoppingCallback, GPT2LMHeadModel
 
@@ -17,7 +18,6 @@ from det_core import core, get_cluster_info
 from det_core.core import SearcherOperation
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.comparison import bitwise_form
 
 LAST = 2 * STEPS_PER_EPOCH
 BEST = {  # which is the first, because the loss falls

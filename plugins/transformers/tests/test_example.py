@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from det_testing.comparison import bitwise_form
 
 from det_core.interfaces.tracking import TrackingStore
-from det_core.testing.comparison import bitwise_form
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from det_testing.comparison import bitwise_form
 from det_transformers import DetCallback
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from det_core import core
-from det_core.testing.comparison import bitwise_form
 
 STEPS_PER_EPOCH = 4
 MODEL = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)

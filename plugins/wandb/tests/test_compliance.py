@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-
-from det_core.testing.observer import ObserverCompliance
+from det_testing.observer import ObserverCompliance
 
 pytestmark = pytest.mark.integration
 
