@@ -15,14 +15,16 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs storage_azure storage_fsspec mlflow trackio wandb ray server compat
+PLUGINS := torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs storage_azure \
+	storage_fsspec mlflow trackio wandb ray server compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
 PARTS := cli comm runner testing tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
-	ray horovod core cli runner testing tracking comm torch_distributed torch server storage_gcs slurm deepspeed keras estimator storage_s3 storage_fsspec storage_azure mlflow wandb trackio compat tensorflow)
+	ray horovod core cli runner testing tracking comm torch_distributed torch server storage_gcs slurm deepspeed keras estimator \
+	storage_s3 storage_fsspec storage_azure mlflow wandb trackio compat tensorflow)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
@@ -67,8 +69,8 @@ more-%:
 
 # Small suites share a process. Those of Ray and Slurm cannot, because they have modules of the same name. The suites whose
 # tests take less time than the start of TensorFlow are left out.
-UNITS := core testing+comm torch+torch_distributed+deepspeed+horovod server cli runner tracking storage_gcs+storage_s3+storage_azure+storage_fsspec+ray \
-	compat+mlflow+trackio+wandb+slurm
+UNITS := core testing+comm torch+torch_distributed+deepspeed+horovod server cli runner tracking \
+	storage_gcs+storage_s3+storage_azure+storage_fsspec+ray compat+mlflow+trackio+wandb+slurm
 unit: $(VENV)/.dev
 	$(SIDE_BY_SIDE) --jobs=5 $(UNITS:%=unit-%)
 
