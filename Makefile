@@ -13,9 +13,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start thousands of processes, and each would compile det's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
+# TensorFlow 2.15 is for Python 3.10 and 3.11, and JAX for 3.11 and later. pip takes the paths in this order: what others need comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow trackio wandb optuna jax ray server transformers compat
+JAX_SUITE := $(shell $(PYTHON) -c 'import sys; print("jax" * (sys.version_info >= (3, 11)))')
+PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs mlflow trackio wandb optuna $(JAX_SUITE) ray server transformers compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
