@@ -14,16 +14,20 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start thousands of processes, and each would compile det's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# TensorFlow 2.15 is for Python 3.10 and 3.11. pip takes the paths in this order: what others need comes first.
+# TensorFlow 2.15 is for Python 3.10 and 3.11, and JAX for 3.11 and later. pip takes the paths in this order: what others need
+# comes first.
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
-PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs storage_azure storage_fsspec mlflow trackio wandb optuna jax ray server transformers compat
+JAX_SUITE := $(shell $(PYTHON) -c 'import sys; print("jax" * (sys.version_info >= (3, 11)))')
+PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs storage_azure \
+	storage_fsspec mlflow trackio wandb optuna $(JAX_SUITE) ray server transformers compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
 PARTS := cli comm runner tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
-	ray horovod core jax cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed keras estimator storage_s3 storage_fsspec storage_azure transformers mlflow trackio wandb optuna compat tensorflow)
+	ray horovod core jax cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed \
+	keras estimator storage_s3 storage_fsspec storage_azure transformers mlflow trackio wandb optuna compat tensorflow)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 

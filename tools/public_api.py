@@ -133,6 +133,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     ),
     "det_estimator": ("",),
     "det_keras": ("", "callbacks"),
+    "det_jax": ("",),
 }
 """Public modules of each package, without the package's name. Backends and stores are used by their names only."""
 

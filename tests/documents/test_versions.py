@@ -43,7 +43,7 @@ def test_the_page_names_the_required_versions(path: Path) -> None:
     named = {each for each in requirements if re.match(r"[\w-]+", each)[0] in NAMED}  # type: ignore[index]
     python, libraries = ROWS[project["name"]].split(" | ")
     assert python == f"`{project['requires-python']}`"
-    assert set(re.findall(r"`([\w-]+[<>=][^`]*)`", libraries)) == named
+    assert set(re.findall(r"`([\w-]+(?:\[\w+\])?[<>=][^`]*)`", libraries)) == named
 
 
 def test_there_is_a_row_for_each_distribution() -> None:

@@ -71,7 +71,7 @@ class JaxAdapter(TrialAdapter):
         return size
 
     def rehearse(self, together: OnAllWorkers) -> Metrics | None:
-        (metrics,) = together(lambda: self._evaluate(islice(self._validation.read(), 1), lambda: False))
+        (metrics,) = together(lambda: self._evaluate(lambda: False, most=1))
         return metrics
 
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
@@ -85,7 +85,7 @@ class JaxAdapter(TrialAdapter):
             return [jax.tree.map(_plain, row) for row in jax.device_get(rows)]
 
     def validate(self, stop: Callable[[], bool]) -> Metrics | None:
-        return self._evaluate(self._validation.read(), stop)
+        return self._evaluate(stop)
 
     def snapshot(self) -> Callable[[Path], None]:
         state = {"data": self._stream.state(), "random": get_generator_states()}
@@ -117,21 +117,20 @@ class JaxAdapter(TrialAdapter):
         rng = jax.random.fold_in(make_key(self._seed, "validation"), number)
         return _checked(self._trial.evaluate_step(self._state.merge(tree), batch, rng), "evaluate_step")
 
-    def _evaluate(self, batches: Iterator[Any], stop: Callable[[], bool]) -> Metrics | None:
+    def _evaluate(self, stop: Callable[[], bool], most: int | None = None) -> Metrics | None:
         """Return the means over the records, or None if ``stop()`` was true."""
         rows: list[Any] = []
         records: list[int] = []
         # Separate generators, so that the number of validations does not affect training.
         with forked_generators(derive_seed(self._seed, "validation")), self._noting_errors("validation"):
-            for number, batch in enumerate(batches):
+            for number, batch in enumerate(islice(self._validation.read(), most)):
                 rows.append(self._evaluate_step(self._state.tree, batch, np.uint32(number)))
-                records.append(np.shape(jax.tree.leaves(batch)[0])[0])
+                records.append(_count_records(batch))
                 if stop():
                     return None
             if not rows:
                 raise InvalidTrial("the validation data has no batch; expected at least one")
-            mean = partial(_mean, records)
-            return dict(jax.tree.map(mean, *jax.device_get(rows)))
+            return dict(jax.tree.map(partial(_mean, records), *jax.device_get(rows)))
 
     @contextmanager
     def _noting_errors(self, activity: str) -> Iterator[None]:
@@ -145,6 +144,12 @@ class JaxAdapter(TrialAdapter):
 def make_key(seed: int, purpose: str) -> jax.Array:
     """Return a key that depends only on a trial's seed and on what it is for."""
     return jax.random.key(np.uint32(derive_seed(seed, purpose) % 2**32))
+
+
+def _count_records(batch: Any) -> int:
+    """Return the first dimension of the first array in a batch, or 1 if it has none."""
+    first, *_ = (*np.shape(next(iter(jax.tree.leaves(batch)), 0)), 1)
+    return first
 
 
 def _checked(metrics: Any, method: str) -> dict[str, Any]:

@@ -33,19 +33,17 @@ def test_a_trial_killed_at_random_equals_an_undisturbed_one(seed: int, tmp_path:
     kills = sorted(chance.sample(range(1, BATCHES), chance.randint(1, 3)))
     if chance.random() < 0.3:  # twice within one epoch
         kills = [kills[0], min(kills[0] + 1, BATCHES - 1)]
-    trial_class, config = (
-        chance.choice(TRIALS),
-        {
-            "entrypoint": "tiny_trials:Trial",
-            "searcher": {"name": "single", "metric": "validation_loss"},
-            "hyperparameters": {"global_batch_size": 4},
-            "resources": {"slots_per_trial": 0},
-            "scheduling_unit": chance.choice([1, 4, 7]),
-            "min_validation_period": {"batches": chance.choice([0, 5, 9])},
-            "min_checkpoint_period": {"batches": chance.choice([1, 2, 3, 5])},
-            "checkpoint_policy": chance.choice(["best", "all", "none"]),
-        },
-    )
+    trial_class = chance.choice(TRIALS)
+    config = {
+        "entrypoint": "tiny_trials:Trial",
+        "searcher": {"name": "single", "metric": "validation_loss"},
+        "hyperparameters": {"global_batch_size": 4},
+        "resources": {"slots_per_trial": 0},
+        "scheduling_unit": chance.choice([1, 4, 7]),
+        "min_validation_period": {"batches": chance.choice([0, 5, 9])},
+        "min_checkpoint_period": {"batches": chance.choice([1, 2, 3, 5])},
+        "checkpoint_policy": chance.choice(["best", "all", "none"]),
+    }
     harness = TrialHarness(tmp_path, "det_jax._run:run_trial", trial_class, config, read_everything)
     with harness.store:
         undisturbed, killed = (harness.prepare(length={"batches": BATCHES}) for _ in range(2))
