@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_core.testing.search_method import SearchMethodCompliance
+from det_testing.search_method import SearchMethodCompliance
 
 
 class TestOptuna(SearchMethodCompliance):

@@ -9,8 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-
-from det_core.testing.observer import ObserverCompliance
+from det_testing.observer import ObserverCompliance
 
 
 class TestTrackio(ObserverCompliance):
