@@ -17,7 +17,7 @@ from det_storage_fsspec._storage import FsspecStorage
 
 from det_core.errors import StorageError
 from tests.killed_trial import train_with_kills
-from tests.launch.sshd import SshHosts
+from tests.sshd import SshHosts
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from det_storage_fsspec._config import FsspecConfig
 from det_storage_fsspec._storage import FsspecStorage
-
-from det_core.testing.storage import Damage, Opener, StorageCompliance
+from det_testing.storage import Damage, Opener, StorageCompliance
 
 Make = Callable[..., FsspecConfig]
 
