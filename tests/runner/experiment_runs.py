@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner
@@ -13,7 +15,9 @@ def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
         return ExperimentRunner(store, experiment.id).run()
     finally:
         for trial in store.trials(experiment.id):
-            print(*(f"{trial.id} [{line.rank}]: {line.log}" for line in store.logs(trial.id)), sep="\n")
+            print(
+                *(f"{trial.id} [{line.rank}]: {line.log}" for line in store.logs(trial.id)), sep="\n", file=sys.stderr
+            )
 
 
 def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> TrialRecord:
