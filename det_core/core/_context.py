@@ -139,27 +139,7 @@ class Context:
             failure_notes.report_uncaught_error(rank, batch or None)
 
         def end(_: object, failure: BaseException | None, __: object) -> None:
-            if self.distributed.rank != 0:
-                return
-            reason = describe_error(failure or error)
-            self._stream.emit(events.WorkerFinished, error=reason, preempted=self.preempt._acknowledged)
-            if self._lease:
-                from det_core.core._unmanaged_experiment import end_unmanaged_experiment  # workers do not need it
-
-                state = end_unmanaged_experiment(
-                    self._store,
-                    self.trial,
-                    self._lease.holder,
-                    failure or error,
-                    left_early=self.preempt._acknowledged,
-                )
-                if state.final:
-                    self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
-                self._stream.experiment_finished(self._store, state, reason)
-                if state is State.COMPLETED:
-                    self._remove_superfluous_checkpoints()
-                if self._output:
-                    self._output.finish(self._store, state, self.checkpoint._locate)
+            self._announce_end(failure or error)
 
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps
@@ -200,6 +180,25 @@ class Context:
             self._stream.emit(events.ExperimentStarted, resumed=self.trial.trial_run_id > 1)
             self._stream.emit(events.TrialStarted)
         self._stream.emit(events.WorkerStarted, steps_completed=self.trial.steps_completed)
+
+    def _announce_end(self, error: BaseException | None) -> None:
+        """Emit the events of the end. The chief of a script also ends the experiment and shows the result."""
+        if self.distributed.rank != 0:
+            return
+        reason, left_early = describe_error(error), self.preempt._acknowledged
+        self._stream.emit(events.WorkerFinished, error=reason, preempted=left_early)
+        if not self._lease:
+            return
+        from det_core.core._unmanaged_experiment import end_unmanaged_experiment  # workers do not need it
+
+        state = end_unmanaged_experiment(self._store, self.trial, self._lease.holder, error, left_early=left_early)
+        if state.final:
+            self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
+        self._stream.experiment_finished(self._store, state, reason)
+        if state is State.COMPLETED:
+            self._remove_superfluous_checkpoints()
+        if self._output:
+            self._output.finish(self._store, state, self.checkpoint._locate)
 
 
 def init(
@@ -313,7 +312,7 @@ def init(
             preempt_mode,
             announce=lambda reason: stream.emit(events.PreemptionRequested, reason=reason),
             acknowledge=lambda: store.acknowledge_preemption(run.trial_id, run.run_id),
-            look=None if managed else scripts.make_request_poll(store, trial),
+            poll=None if managed else scripts.make_request_poll(store, trial),
         ),
         train=train,
         checkpoint=CheckpointContext(

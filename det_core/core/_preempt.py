@@ -51,7 +51,7 @@ class PreemptContext:
         *,
         announce: Callable[[str], None],
         acknowledge: Callable[[], None],
-        look: Callable[[], str | None] | None = None,
+        poll: Callable[[], str | None] | None = None,
     ) -> None:
         """Create a context that collects nothing until it is started.
 
@@ -60,13 +60,13 @@ class PreemptContext:
             mode: which workers may call `should_preempt`.
             announce: function that the chief calls once with the source of the request.
             acknowledge: records in the tracking store that this run stops early.
-            look: reads the source of a request to stop from the tracking store. None = a runner forwards requests.
+            poll: reads the source of a request to stop from the tracking store. None = a runner forwards requests.
         """
         self._distributed = distributed
         self._mode = mode
         self._announce_request = announce
         self._acknowledge = acknowledge
-        self._look = look
+        self._poll = poll
         self._is_chief = distributed.rank == 0
         self._owner = OwnerProcess("the core context")
         self._reason: str | None = None
@@ -136,8 +136,8 @@ class PreemptContext:
             from det_core.core.agent_channel import AgentChannel  # scripts by themselves do not need it
 
             self._channel = AgentChannel(path, self._request)
-        if self._look and (self._is_chief or self._mode is PreemptMode.WorkersAskMaster):
-            threading.Thread(target=self._keep_looking, name="det-preempt", daemon=True).start()
+        if self._poll and (self._is_chief or self._mode is PreemptMode.WorkersAskMaster):
+            threading.Thread(target=self._keep_polling, name="det-preempt", daemon=True).start()
         if self._distributed.size > 1 and self._mode is not PreemptMode.WorkersAskMaster:
             if self._is_chief:
                 self._distributed._listen(self._request)
@@ -167,11 +167,11 @@ class PreemptContext:
             except CommError as error:
                 _log.warning("could not forward a signal to the chief: %s", error)
 
-    def _keep_looking(self) -> None:
-        assert self._look
+    def _keep_polling(self) -> None:
+        assert self._poll
         while self._reason is None and not self._closing.wait(_POLL_INTERVAL):
             try:
-                if reason := self._look():
+                if reason := self._poll():
                     self._request(reason)
             except TrackingError as error:
                 _log.warning("could not poll for requests to stop, will retry: %s", error)

@@ -289,7 +289,7 @@ class Registry:
 
     def owner(self, spec: Spec) -> str:
         """Return the name, the version and the module of the distribution that offers a spec."""
-        return next((str(r) for r in self.reports if any(s is spec for _, s in r.provides)), "?")
+        return next((str(one) for one in self.reports if any(offer is spec for _, offer in one.provides)), "?")
 
     def _register(self, entry_point: importlib_metadata.EntryPoint, disabled: set[str]) -> PluginReport:
         distribution, name, version = entry_point.dist, entry_point.name, ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from det_core.interfaces.records import ExperimentRecord
 
 _CLAIM_SECONDS = 60.0
-"""Time after which another process repeats an attempt whose process has not told its result."""
+"""Time after which another process repeats an attempt whose process has not reported its result."""
 _LARGEST_EVENT_TEXT = 1000
 """Number of characters of names and errors in an event."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("det.webhooks")
 
-_EVERY_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 _STOP_SECONDS = 10.0
 """Maximum time that the end of a process waits for the last deliveries. Another process makes those that are left."""
 _FIRST_PAUSE = 5.0
@@ -30,14 +30,14 @@ _GIVE_UP_AFTER = timedelta(days=3)
 
 
 @contextmanager
-def deliver_webhooks(store: TrackingStore, *, every: float = _EVERY_SECONDS) -> Iterator[None]:
+def deliver_webhooks(store: TrackingStore, *, every: float = _POLL_SECONDS) -> Iterator[None]:
     """Deliver events to webhooks in a thread until the block ends, and try once more what is due then.
 
     Several processes may do this at once. Each event arrives at least once, and as a rule exactly once.
 
     Args:
         store: the tracking store. That of a server or a runner elsewhere delivers its events itself.
-        every: seconds between two looks for events.
+        every: seconds between two polls for events that are due.
     """
     if not isinstance(store, ServerStore):
         yield

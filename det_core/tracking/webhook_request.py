@@ -43,6 +43,9 @@ def create_key() -> str:
 def check_url(url: str) -> SplitResult:
     """Return the parts of a receiver's URL.
 
+    Args:
+        url: the URL, which errors never quote, because it may contain a token.
+
     Raises:
         DetError: it is not one of HTTP, or contains a user or a password.
     """

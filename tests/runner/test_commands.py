@@ -25,6 +25,7 @@ from det_core.runner import ExperimentRunner, start_detached, submit_experiment
 from det_core.tracking.control import request_experiment_stop
 
 from ..waiting import interrupt_once, is_alive, wait_for
+from .experiment_runs import run, the_trial
 
 pytestmark = pytest.mark.integration
 
@@ -66,18 +67,9 @@ def command(store: TrackingStore, context_dir: Path, out: Path) -> Command:
     return new
 
 
-def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
-    return ExperimentRunner(store, experiment.id).run()
-
-
 def last_event(store: TrackingStore, experiment: ExperimentRecord) -> Any:
     """Return the last event of the search method."""
     return store.search_events(experiment.id)[-1].event
-
-
-def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> Any:
-    (trial,) = store.trials(experiment.id)
-    return trial
 
 
 def logs(store: TrackingStore, experiment: ExperimentRecord, stdtype: str = "stdout") -> list[tuple[int, str]]:

@@ -17,10 +17,11 @@ from det_core.errors import ConfigError, DetError, ExperimentBusy, InvalidExperi
 from det_core.interfaces.framework import SCHEDULE_END
 from det_core.interfaces.records import ExperimentRecord, State, TrialUpdate
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment
+from det_core.runner import continue_experiment, fork_experiment
 from det_core.tracking._lease import Lease
 
 from .conftest import Submit
+from .experiment_runs import run
 
 Saved = Callable[..., ExperimentRecord]
 
@@ -29,10 +30,6 @@ LONGER = "searcher.max_length={batches: 100}"
 
 def length(batches: int, name: str = "single", **options: Any) -> dict[str, Any]:
     return {"name": name, "metric": "validation_loss", "max_length": {"batches": batches}, **options}
-
-
-def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
-    return ExperimentRunner(store, experiment.id).run()
 
 
 def outcome(store: TrackingStore, trial_id: int) -> Any:

@@ -35,25 +35,13 @@ from det_core.tracking._lease import Lease
 from ..answering_server import Behaviour, served
 from ..waiting import interrupt_once, is_alive, wait_for
 from .conftest import Submit, install_plugin
+from .experiment_runs import run, the_trial
 
 pytestmark = pytest.mark.integration
 
 
-def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
-    try:
-        return ExperimentRunner(store, experiment.id).run()
-    finally:
-        for trial in store.trials(experiment.id):
-            print(*(f"{trial.id}: {line.log}" for line in store.logs(trial.id)), sep="\n")  # shown if the test fails
-
-
 def history(store: TrackingStore, trial_id: int) -> list[tuple[str, int, Any, Any]]:
     return [(m.group, m.steps_completed, m.metrics, m.batch_metrics) for m in store.metrics(trial_id)]
-
-
-def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> Any:
-    (trial,) = store.trials(experiment.id)
-    return trial
 
 
 def log_of(store: TrackingStore, experiment: ExperimentRecord) -> str:

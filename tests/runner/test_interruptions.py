@@ -14,13 +14,14 @@ import pytest
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Phase, Status
-from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
+from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner, _restart_policy
+from det_core.runner import _restart_policy
 from det_core.runner._restart_policy import Count
 
 from ..waiting import wait_for
 from .conftest import Submit, install_plugin
+from .experiment_runs import run, the_trial
 
 pytestmark = pytest.mark.integration
 
@@ -53,19 +54,6 @@ def on_engine(new_experiment: Submit) -> Submit:
         return new_experiment(**{"launcher": launcher, "searcher": searcher, "entrypoint": command, **keys})
 
     return submit
-
-
-def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
-    try:
-        return ExperimentRunner(store, experiment.id).run()
-    finally:
-        for trial in store.trials(experiment.id):
-            print(*(f"{trial.id}: {line.log}" for line in store.logs(trial.id)), sep="\n")  # shown if the test fails
-
-
-def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> TrialRecord:
-    (trial,) = store.trials(experiment.id)
-    return trial
 
 
 def log_of(store: TrackingStore, experiment: ExperimentRecord) -> list[str]:

@@ -17,10 +17,11 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
-from det_core.runner import ExperimentRunner, start_detached
+from det_core.runner import start_detached
 
 from ..waiting import interrupt_once, is_alive, wait_for
 from .conftest import Submit, install_plugin
+from .experiment_runs import run, the_trial
 
 pytestmark = pytest.mark.integration
 
@@ -49,19 +50,6 @@ def ring(plugin_site: Path, monkeypatch: pytest.MonkeyPatch, only_theirs: None) 
 @pytest.fixture
 def on_two_slots(ring: None, new_experiment: Submit) -> Submit:
     return lambda body, **changes: new_experiment(body, **{**TWO, **changes})
-
-
-def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
-    try:
-        return ExperimentRunner(store, experiment.id).run()
-    finally:
-        for trial in store.trials(experiment.id):
-            print(*(f"[{line.rank}] {line.log}" for line in store.logs(trial.id)), sep="\n")  # shown if the test fails
-
-
-def the_trial(store: TrackingStore, experiment: ExperimentRecord) -> Any:
-    (trial,) = store.trials(experiment.id)
-    return trial
 
 
 def history(store: TrackingStore, experiment: ExperimentRecord) -> list[Any]:

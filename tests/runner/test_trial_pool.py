@@ -10,10 +10,10 @@ import pytest
 
 from det_core.interfaces.records import TRAINING_STATE, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.runner import ExperimentRunner
 
 from ..waiting import interrupt_once, wait_for
 from .conftest import Submit, start_runner
+from .experiment_runs import run
 
 pytestmark = pytest.mark.integration
 
@@ -33,10 +33,6 @@ def random_search(trials: int, batches: int = 10) -> dict[str, Any]:
         "hyperparameters": SPACE,
         **AT_ONCE,
     }
-
-
-def run(store: TrackingStore, experiment: ExperimentRecord) -> State:
-    return ExperimentRunner(store, experiment.id).run()
 
 
 def events(store: TrackingStore, experiment: ExperimentRecord) -> list[Any]:

@@ -57,7 +57,7 @@ _PRIVATE = (*AGENT_STORE_VARIABLES, "PGPASSWORD")
 _MISSING = ("python3", "det_cluster", "det_core")
 """Names in the errors of commands that found no agent."""
 _TICK = 1.0
-"""Maximum number of seconds between two looks at what depends on time alone."""
+"""Maximum number of seconds between two checks of what depends on time alone."""
 _CALLS_AT_ONCE = 4
 _SAVE_SECONDS = 600.0
 """Seconds that workers have to save a checkpoint, as those that the user stops have by default."""
@@ -225,7 +225,7 @@ class AgentGroup(Allocation):
             body = self._call(method, messages.unpack_bytes(message["body"]))
         except Exception as error:  # noqa: BLE001  (the worker raises it)
             body = remote.dump_error(TrackingError(f"{method} failed: {type(error).__name__}: {error}"))
-        node.command.tell("answer", node=node.index, id=message["id"], body=messages.pack_bytes(body))
+        node.command.send("answer", node=node.index, id=message["id"], body=messages.pack_bytes(body))
 
     def _await_change(self, timeout: float) -> None:
         self._changed.wait(min(timeout, _TICK))
@@ -251,7 +251,7 @@ class AgentGroup(Allocation):
             self._kill_at = min(self._kill_at, now + (_FAILURE_GRACE if self._request is None else 0.0))
         if now > self._kill_at and not self._killed:
             self._killed = True
-            self._tell("kill")
+            self._send("kill")
         if now > self._kill_at + _KILL_SECONDS:
             self.terminate()
 
@@ -261,7 +261,7 @@ class AgentGroup(Allocation):
         names = self._hosts or [greeting["name"] for greeting in greetings]
         for node, name in zip(self._nodes, names, strict=True):
             node.name = name
-        self._tell(
+        self._send(
             "start",
             key=request.key,
             argv=list(request.argv),
@@ -283,20 +283,20 @@ class AgentGroup(Allocation):
             return f"the nodes were ready, but the workers were not started within {_PREPARE_SECONDS:.0f} s"
         return ""
 
-    def _tell(self, kind: str, **fields: Any) -> None:
+    def _send(self, kind: str, **fields: Any) -> None:
         for command in self._commands:
             if not command.has_ended():
-                command.tell(kind, **fields)
+                command.send(kind, **fields)
 
     def _stop(self, end: Exit) -> None:
         """Ask the workers to stop, or end the launch with this end if they have not been started."""
         if self._request is None:
-            self._tell("preempt")
+            self._send("preempt")
         else:
             self._withdraw(end)
 
     def _withdraw(self, end: Exit) -> None:
-        self._tell("kill")
+        self._send("kill")
         for command in self._commands:
             if not any(node.hello for node in command.nodes):
                 command.terminate()  # no agent reads the message
@@ -323,7 +323,12 @@ class AgentGroup(Allocation):
 
 
 class _Node:
-    """State of one node, as its agent reports it."""
+    """State of one node, as its agent reports it.
+
+    Args:
+        index: index of the node in the launch.
+        group: the launch.
+    """
 
     def __init__(self, index: int, group: AgentGroup) -> None:
         self.index = index
@@ -332,7 +337,9 @@ class _Node:
         self.started = False
         self.end: Exit | None = None
         self.ended_at = 0.0
+        """Time of the end by the monotonic clock."""
         self.lost = False
+        """Whether workers may be left on the node, because its agent did not report their end."""
         self.command: _Command
         self.heard_at = time.monotonic()
         """Time of the last line of the agent."""
@@ -389,7 +396,19 @@ class _Node:
 
 
 class _Command:
-    """Command that connects this process with the agents of one or more nodes."""
+    """Command that connects this process with the agents of one or more nodes.
+
+    Args:
+        index: index of the command in the launch.
+        command: the command.
+        nodes: nodes whose agents it starts.
+        group: the launch.
+        inherit: file descriptors that stay open until the command ends.
+        labeled: whether each line of its stdout begins with the index of a node.
+
+    Raises:
+        LaunchError: it cannot be started.
+    """
 
     def __init__(
         self,
@@ -442,7 +461,7 @@ class _Command:
         """Return whether all nodes of the command have ended."""
         return all(node.end for node in self.nodes)
 
-    def tell(self, kind: str, **fields: Any) -> None:
+    def send(self, kind: str, **fields: Any) -> None:
         """Send a message to all agents in the background."""
         self._writer.send(kind, **fields)
 
@@ -491,7 +510,7 @@ class _Command:
 
     def _read_messages(self) -> None:
         assert self.process.stdout
-        readers = [messages.MessageReader(lambda: self.tell("alive")) for _ in self.nodes]
+        readers = [messages.MessageReader(lambda: self.send("alive")) for _ in self.nodes]
         try:
             with self.process.stdout as lines:
                 for line in lines:

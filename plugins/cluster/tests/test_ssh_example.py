@@ -23,9 +23,8 @@ from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.launchers import open_launcher
 from det_core.tracking import open_store
+from tests.sshd import SshHosts, missing, ssh_hosts
 from tests.waiting import wait_for
-
-from .sshd import SshHosts, missing, ssh_hosts
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("hosts")]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from det_core.runner import ExperimentRunner, submit_experiment
 from det_core.search.method_selection import open_search_method
 from det_core.search.simulation import SimulatedOutcome, SimulateTraining, simulate_search
 from det_core.tracking import open_store
+from tests.waiting import wait_for
 
 SPACE = {
     "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1},
@@ -207,13 +208,15 @@ def test_an_experiment_whose_runner_is_killed_has_the_same_trials(
         expected = played(method)
     with open_store() as store:
         experiment = submit_experiment(store, parse_config(block), tmp_path / "code").id
+
+        def has_begun(trials: int, runner: subprocess.Popen[bytes]) -> bool:
+            assert runner.poll() is None
+            return len(store.trials(experiment)) >= trials
+
         for trials in (2, 4):
             with subprocess.Popen([sys.executable, "-c", RUNNER, str(experiment)], stdin=subprocess.DEVNULL) as runner:
                 try:
-                    deadline = time.monotonic() + 240
-                    while len(store.trials(experiment)) < trials:
-                        assert runner.poll() is None and time.monotonic() < deadline
-                        time.sleep(0.02)
+                    wait_for(partial(has_begun, trials, runner), 240)
                 finally:
                     runner.kill()
             assert runner.returncode == -signal.SIGKILL

@@ -184,7 +184,7 @@ class Admission:
             return self._send_to_login(scope, headers)
         if method not in _READING and not names_its_origin(headers):
             raise RefusedError(
-                403, "the request has neither Origin nor Sec-Fetch-Site; use a present browser or a token"
+                403, "the request has neither Origin nor Sec-Fetch-Site; use a recent browser or a token"
             )
         return None
 

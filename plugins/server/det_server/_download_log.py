@@ -1,4 +1,4 @@
-"""Entries of the audit log for downloads, whose number no repetition increases."""
+"""Entries of the audit log for downloads: at most one per hour for each person and checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENTRY_SECONDS = 3600.0
 
 
 class DownloadLog:
-    """Who has downloaded which checkpoints of late.
+    """Recent downloads of checkpoints, of which the audit log has an entry.
 
     Args:
         clock: function that returns the time in seconds.
@@ -29,7 +29,12 @@ class DownloadLog:
         """Times of the entries by person and checkpoint, oldest first."""
 
     def record(self, request: Request, uuid: str) -> None:
-        """Record the download of a file of a checkpoint, unless there is an entry of late."""
+        """Record the download of a file of a checkpoint, unless there is a recent entry.
+
+        Args:
+            request: the download, whose principal is the person.
+            uuid: id of the checkpoint.
+        """
         key, now = (principal_of(request).name, uuid), self._clock()
         with self._lock:  # also while the entry is written, because programs ask for several files at once
             while self._recorded and next(iter(self._recorded.values())) <= now - ENTRY_SECONDS:

@@ -11,13 +11,14 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from det_core.errors import DetError
 from det_server._live_rows import LiveRows, RowValues, Topics
 
 if TYPE_CHECKING:
+    from det_core.interfaces.records import Changes
     from det_core.interfaces.tracking import TrackingStore
 
 POLL_SECONDS = 1.0
@@ -32,7 +33,6 @@ _QUEUE = 100
 """Maximum number of events that wait for a slow page. A page that falls behind is asked to reload its values."""
 
 _log = logging.getLogger(__name__)
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Subscription:
         self.queue.put_nowait(event)
 
     def end(self) -> None:
-        """Send nothing any more."""
+        """Discard the events that wait, and end the stream."""
         while not self.queue.empty():
             self.queue.get_nowait()
         self.queue.put_nowait(None)
@@ -140,9 +140,9 @@ class LiveChanges:
 
     def refusal(self, viewer: Viewer) -> str:
         """Return why a further page of a person receives no events, or "" if it does."""
-        persons = sum(one.viewer.name == viewer.name for one in self._subscriptions)
-        if persons >= MAX_STREAMS_PER_PERSON:
-            return f"{viewer.name} has {persons} open pages"
+        own = sum(one.viewer.name == viewer.name for one in self._subscriptions)
+        if own >= MAX_STREAMS_PER_PERSON:
+            return f"{viewer.name} has {own} open pages"
         return f"{self.open_pages} pages are open" if self.open_pages >= MAX_STREAMS else ""
 
     async def events(self, viewer: Viewer, topics: Topics, cursor: str = "") -> AsyncIterator[bytes]:
@@ -186,11 +186,11 @@ class LiveChanges:
         try:
             # One page of a person after the other, or one that connects again and again would keep others from reading.
             async with self._connecting.setdefault(subscription.viewer.name, asyncio.Lock()):
-                rows = await _in_thread(lambda: self._rows.read([subscription.topics]))
+                rows = await asyncio.to_thread(self._rows.read, [subscription.topics])
             subscription.put_rows(rows)
             if cursor:
                 await self._has_cursor.wait()  # what happens after this read is left to the poller
-                missed = await _in_thread(lambda: self._store.changes(cursor))
+                missed = await asyncio.to_thread(self._store.changes, cursor)
                 self._publish(subscription, missed)
         except (DetError, ValueError) as error:  # an unknown cursor, or a store that is unavailable
             _log.warning("a page asked to reload, because its events could not be read: %s", error)
@@ -206,28 +206,28 @@ class LiveChanges:
         self._poller = None
 
     async def _poll(self) -> None:
-        await self._end_streams_of_strangers()
-        changes = await _in_thread(lambda: self._store.changes(self._cursor))
+        await self._end_refused_streams()
+        changes = await asyncio.to_thread(self._store.changes, self._cursor)
         self._cursor = changes.cursor
         self._has_cursor.set()
         subscriptions = list(self._subscriptions)
         topics = [one.topics for one in subscriptions]
-        rows = await _in_thread(lambda: self._rows.read(topics))
+        rows = await asyncio.to_thread(self._rows.read, topics)
         for subscription in subscriptions:
             keys = self._rows.keys(subscription.topics)
             subscription.put_rows({key: rows[key] for key in keys if key in rows})
             self._publish(subscription, changes)
 
-    async def _end_streams_of_strangers(self) -> None:
+    async def _end_refused_streams(self) -> None:
         """End the streams of viewers whose credentials have become invalid."""
         subscriptions = list(self._subscriptions)
-        admitted = await _in_thread(lambda: [one.viewer.is_admitted() for one in subscriptions])
+        admitted = await asyncio.to_thread(lambda: [one.viewer.is_admitted() for one in subscriptions])
         for subscription, is_admitted in zip(subscriptions, admitted, strict=True):
             if not is_admitted:
                 subscription.end()
                 self._subscriptions.discard(subscription)
 
-    def _publish(self, subscription: Subscription, changes: Any) -> None:
+    def _publish(self, subscription: Subscription, changes: Changes) -> None:
         for name in ("metrics", "system_metrics", "logs", "checkpoints"):
             concerned = sorted(subscription.topics.trials.intersection(getattr(changes, name)))
             if concerned:
@@ -240,7 +240,3 @@ async def _next_event(queue: asyncio.Queue[Event | None]) -> bytes | None:
     except asyncio.TimeoutError:
         return b": alive\n\n"
     return None if event is None else event.encode()
-
-
-async def _in_thread(call: Callable[[], _Result]) -> _Result:
-    return await asyncio.to_thread(call)

@@ -128,7 +128,7 @@ def format_percent(share: float) -> str:
 
 def state_word(state: Enum) -> str:
     """Return the word for a state in running text."""
-    if state is CheckpointState.ACTIVE:  # which equals the other one
+    if state is CheckpointState.ACTIVE:  # equals State.ACTIVE, which has another word
         return "being saved"
     return STATE_WORDS.get(state.value, str(state.value).lower().replace("_", " "))
 

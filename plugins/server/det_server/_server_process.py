@@ -84,12 +84,9 @@ def check_exposure(options: ServerOptions) -> None:
         raise DetError("TLS needs both files: --tls-cert CERT.pem --tls-key KEY.pem")
     if options.proxy_hosts and options.certificate:
         raise DetError("--proxy-host is for a proxy that speaks TLS itself; leave out either it or --tls-cert")
-    exposed = bool(options.proxy_hosts) or not is_loopback(options.host)
-    if not exposed:
+    if not options.proxy_hosts and is_loopback(options.host):
         return
-    where = f"{options.host} can be reached from other machines"
-    if options.proxy_hosts:
-        where = f"{options.proxy_hosts[0]} can be reached from other machines"
+    where = f"{next(iter(options.proxy_hosts), options.host)} can be reached from other machines"
     if not options.users:
         raise DetError(
             f"{where}, so people have to log in; add --users, after creating the first account with: "

@@ -1,4 +1,4 @@
-"""Threads for the work of a server, apart for each kind, so that waiting work of one kind leaves others theirs."""
+"""Threads of a server, in a pool for each kind of work, so that no kind can block the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Endpoint = Callable[[Request], Response]
 
 
 class Work(Enum):
-    """Kinds of work. Files, and what comes in parts, have the threads of the framework."""
+    """Kinds of work. Files and answers that are sent in parts use the threads of Starlette."""
 
     PAGES = "pages"
     CREDENTIALS = "checks of who calls"
@@ -40,7 +40,7 @@ class Work(Enum):
 
 
 THREADS = {
-    Work.PAGES: 8,  # so that half of them and of calls that read do not have all 8 transactions that read at a time
+    Work.PAGES: 8,  # one person has half of them and of READING_CALLS, 7, and leaves one of 8 transactions that read
     Work.CREDENTIALS: 16,
     Work.LOGINS: 4,
     Work.READING_CALLS: 6,
@@ -59,7 +59,7 @@ MAX_READ_CHARACTERS = 128 << 20
 
 
 class Threads:
-    """Threads of one server. Of each kind, one person has half of them at most, but at least one."""
+    """Threads of one server. One person gets at most half of those of each kind, but at least one."""
 
     def __init__(self) -> None:
         self._limiters = {work: anyio.CapacityLimiter(number) for work, number in THREADS.items()}

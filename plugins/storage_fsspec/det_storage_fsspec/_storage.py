@@ -130,7 +130,7 @@ class FsspecStorage(StorageManager):
 
 
 def _walk(files: Any, directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the places and entries of all files below a directory. Unlike ``find`` of fsspec, it raises all errors."""
+    """Yield the places and entries of all files below a directory. Unlike ``find`` of fsspec, it raises errors."""
     try:
         entries = files.ls(directory, detail=True)
     except FileNotFoundError:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from det_storage_fsspec._config import FsspecConfig
 from det_testing.requirements import skip_or_fail_in_ci
-from tests.launch.sshd import SshHosts, missing, ssh_hosts
 
 from det_core.plugins import plugin_registry
+from tests.sshd import SshHosts, missing, ssh_hosts
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from tests.launch.sshd import SshHosts
 
 from det_core.errors import StorageError
 from tests.killed_trial import train_with_kills
+from tests.sshd import SshHosts
 
 pytestmark = pytest.mark.integration
 

@@ -114,9 +114,8 @@ class PyTorchAdapter(TrialAdapter):
             )
         for model in context.models:
             model.train()
-        self._flags = collect_flags(
-            context._bare_models
-        )  # initial flags, because checkpoints store flags only if they changed
+        self._flags = collect_flags(context._bare_models)
+        """Flags of all modules at the beginning. Checkpoints have flags only if they have changed since."""
         context._initial_batch = first_batch
         self._left_out: LeftOutState | None = None
         self._training, self._validation = self._data()

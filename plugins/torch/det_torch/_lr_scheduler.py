@@ -166,7 +166,7 @@ class LRScheduler:
 
 
 def _clocks(scheduler: Any) -> list[Any]:
-    """Return those of a scheduler and its component schedulers that count their steps."""
+    """Return a scheduler and its component schedulers, without those that have no step counter."""
     own = [scheduler] if hasattr(scheduler, "last_epoch") else []
     return own + [clock for part in getattr(scheduler, "_schedulers", ()) for clock in _clocks(part)]
 

@@ -108,6 +108,12 @@ class TorchBatchProcessorContext:
             name: name of the metric. None if the reducer returns a dict of metrics.
             for_training: accepted as in `PyTorchTrialContext.wrap_reducer`, without effect.
             for_validation: like ``for_training``.
+
+        Returns:
+            The reducer to update in `TorchBatchProcessor.process_batch`.
+
+        Raises:
+            InvalidTrial: ``reducer`` is neither, or its ``state_dict()`` does not fit into checkpoints.
         """
         return self._reducers.wrap(reducer, name, for_training=True, for_validation=False)
 
@@ -219,6 +225,16 @@ def torch_batch_process(
 
 
 class _Inference:
+    """Processing of a dataset by the processor of one slot.
+
+    Args:
+        run: core context of the trial.
+        processor: class of the processor.
+
+    Raises:
+        InvalidTrial: the checkpoint to continue from was saved by another number of slots.
+    """
+
     def __init__(self, run: core.Context, processor: type[TorchBatchProcessor]) -> None:
         self._run = run
         self._ranks = all_ranks_group(run.distributed)
@@ -228,7 +244,7 @@ class _Inference:
         if found and found.get("slots") != self._size:
             raise InvalidTrial(
                 f"the checkpoint {latest} was saved by {found.get('slots')} slots, which divide the batches in another "
-                f"way than {self._size}; continue with as many slots"
+                f"way than {self._size}; set resources.slots_per_trial to {found.get('slots')} to continue"
             )
         self._done: int = found.get("steps_completed", 0)
         storage_id = found.get("default_output_uuid") or run.distributed.broadcast(f"output-{uuid.uuid4()}")

@@ -33,7 +33,7 @@ MAX_DOWNLOADS_PER_PERSON = 8
 
 
 class _SentFile(FileResponse):
-    """Open file that is sent, in whole or in part, and what ends with the answer."""
+    """Answer with an open file or a range of it, which closes the file and releases its share at the end."""
 
     def __init__(self, descriptor: int, ending: ExitStack) -> None:
         path, status = f"/dev/fd/{descriptor}", os.fstat(descriptor)

@@ -36,7 +36,8 @@ MOST_CURVES = 40
 _HYPERPARAMETER = "hp."
 _TRIALS_PER_PAGE = 100
 _ORDERS = {order.value: order for order in TrialOrder}
-_COLUMNS = ("id", "state", "steps_completed", "progress", "restarts", "start_time", "end_time", "seed")
+_EXPORTED = ("id", "state", "steps_completed", "progress", "restarts", "start_time", "end_time", "seed")
+"""Fields of a trial in a CSV file, before those of its metric and its hyperparameters."""
 
 
 def show_experiment(request: Request) -> Response:
@@ -56,7 +57,7 @@ def show_experiment(request: Request) -> Response:
         results=bool(results),
         total=len(results),
         rows=_rows(store, experiment, shown, ranked_colors(best)),
-        hyperparameters=_columns(results),
+        hyperparameters=_shown_hyperparameters(results),
         rungs=_rungs([result.trial for result in results]),
         length_unit=_length_unit(experiment),
         searcher=_searcher(experiment).get("name", ""),
@@ -86,10 +87,10 @@ def export_trials(request: Request) -> Response:
     values = [hyperparameter_values(result.trial) for result in results]
     names = list(dict.fromkeys(name for one in values for name in one))
     rows = (
-        [*(getattr(result.trial, name) for name in _COLUMNS), *_scores(result), *map(hyperparameters.get, names)]
+        [*(getattr(result.trial, name) for name in _EXPORTED), *_scores(result), *map(hyperparameters.get, names)]
         for result, hyperparameters in zip(results, values, strict=True)
     )
-    columns = [*_COLUMNS, "best", "best_at", "latest", *(f"hyperparameter {name}" for name in names)]
+    columns = [*_EXPORTED, "best", "best_at", "latest", *(f"hyperparameter {name}" for name in names)]
     return csv_response(f"experiment-{experiment.id}-trials.csv", columns, rows)
 
 
@@ -117,7 +118,7 @@ def _sorted(
     return store_of(request).trial_results(experiment.id, order=order, reverse=view.reverse)
 
 
-def _columns(results: Sequence[TrialResult]) -> dict[str, bool]:
+def _shown_hyperparameters(results: Sequence[TrialResult]) -> dict[str, bool]:
     """Return the names of the hyperparameters to show, each with whether its values are numbers."""
     trials = [result.trial for result in results]
     values = [flatten_mapping(trial.hparams) for trial in trials]
