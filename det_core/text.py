@@ -27,6 +27,7 @@ __all__ = [
     "format_table",
     "mask_references",
     "to_json_compatible",
+    "varying_hyperparameters",
 ]
 
 STATE_COLORS = {

@@ -19,13 +19,19 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = {
     f"det_core.{name}"
     for name in (
+        "config.CheckpointStorageConfig",
         "core.event_stream",
         "core.observer_thread",
+        "interfaces.observer.received_events",
+        "interfaces.search_method.action_to_json",
+        "launch.engine_signals",
         "launch.launchers",
         "launch.output_lines",
         "launch.prepared_process",
         "launch.trial_lock",
         "launch.worker_environment",
+        "plugins.measure_import",
+        "plugins.misspelled_methods",
         "search.method_selection",
         "similar_names",
         "storage.config",

@@ -33,6 +33,8 @@ __all__ = [
     "NewTrial",
     "Run",
     "SEARCHED",
+    "SHOWN_CHECKPOINT_STATES",
+    "STATE_WORDS",
     "ScoredCheckpoint",
     "SearchEvent",
     "SearcherOperationRecord",
@@ -43,6 +45,7 @@ __all__ = [
     "TrialResult",
     "TrialUpdate",
     "Validation",
+    "current_placement",
     "is_stopped_early",
     "searcher_metric",
 ]

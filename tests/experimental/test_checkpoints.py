@@ -194,8 +194,8 @@ def test_damaged_metadata_of_a_checkpoint_is_an_error(tmp_path: Path, file: str,
 def test_load_reports_a_missing_checkpoint_or_framework(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFound, match="det checkpoint download"):
         Checkpoint.load_from_path(str(tmp_path))
-    with pytest.raises(InvalidTrial, match="a checkpoint of 'jax' .*toy"):
-        Checkpoint.load_from_path(saved(tmp_path / "c", {"trial_framework": "jax"}))
+    with pytest.raises(InvalidTrial, match="a checkpoint of 'haiku' .*toy"):
+        Checkpoint.load_from_path(saved(tmp_path / "c", {"trial_framework": "haiku"}))
     with pytest.raises(InvalidTrial, match="a checkpoint of None"):
         Checkpoint.load_from_path(saved(tmp_path / "d", {}))
 

@@ -14,7 +14,6 @@ import pytest
 from det_storage_fsspec._config import FsspecConfig
 from det_storage_fsspec._connections import Connections
 from det_storage_fsspec._storage import FsspecStorage
-from tests.launch.sshd import SshHosts
 
 from det_core.errors import StorageError
 from tests.killed_trial import train_with_kills
