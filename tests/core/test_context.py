@@ -13,7 +13,7 @@ import pytest
 
 from det_core import core, get_cluster_info
 from det_core.cli import main
-from det_core.errors import CheckpointNotFound, MetricsConflict, TrackingError
+from det_core.errors import MetricsConflict, TrackingError
 from det_core.home import home_directory
 from det_core.interfaces.records import CheckpointState, State
 from det_core.interfaces.tracking import TrackingStore
@@ -206,30 +206,6 @@ def test_upload_does_not_change_the_directory(store: TrackingStore, tmp_path: Pa
         context.checkpoint.download(storage_id, tmp_path / "back")
     assert names(source) == ["drop", "keep"]
     assert names(tmp_path / "back") == ["keep", "metadata.json"]
-
-
-def test_a_body_that_raises_leaves_no_checkpoint(store: TrackingStore, tmp_path: Path) -> None:
-    with core.init(checkpoint_storage=tmp_path / "ckpt") as context:
-        with pytest.raises(ZeroDivisionError), context.checkpoint.store_path() as (path, storage_id):
-            (path / "half").write_text("x")
-            raise ZeroDivisionError
-        assert not (tmp_path / "ckpt" / storage_id).exists()
-        assert store.checkpoint(storage_id).state is CheckpointState.DELETED
-        with pytest.raises(CheckpointNotFound):
-            context.checkpoint.download(storage_id, tmp_path / "back")
-
-
-@pytest.mark.parametrize(
-    ("directory", "metadata", "message"),
-    [("missing", {}, "not a directory"), (".", {"steps_completed": "5"}, "integer")],
-)
-def test_arguments_are_checked_before_anything_is_stored(
-    store: TrackingStore, tmp_path: Path, directory: str, metadata: dict[str, Any], message: str
-) -> None:
-    with core.init() as context:
-        with pytest.raises(ValueError, match=message):
-            context.checkpoint.upload(tmp_path / directory, metadata)
-        assert store.checkpoints(states=list(CheckpointState)) == []
 
 
 def test_an_unknown_storage_scheme_is_rejected_before_anything_is_recorded(store: TrackingStore) -> None:

@@ -136,6 +136,8 @@ def test_a_worker_that_died_without_a_note_gets_one(tmp_path: Path) -> None:
         assert str(failure_notes.read_first_failure(tmp_path)).startswith(verdict)
 
 
-def test_no_note_is_written_where_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_note_is_written_where_nobody_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(failure_notes.NOTES_VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
     failure_notes.write_failure_note(0, 1, "ValueError: no")
+    assert list(tmp_path.iterdir()) == []
