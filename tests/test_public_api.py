@@ -35,7 +35,10 @@ SHARED = {
         "search.method_selection",
         "similar_names",
         "storage.config",
+        "storage.find_checkpoint",
+        "storage.publish_checkpoint",
         "storage.directory",
+        "tracking.remote.dump_error",
         "tracking.secret_files",
     )
 }
