@@ -67,6 +67,12 @@ class TestMetadata:
         assert f"| `{name}` |" in (ROOT / "README.md").read_text()
 
 
+def imports_of_tests(directory: Path) -> set[str]:
+    """Return the distributions of det that the tests of another one import, by the names of their packages."""
+    code = "\n".join(file.read_text() for file in (directory / "tests").rglob("*.py"))
+    return set(re.findall(r"^\s*(?:from|import) (det_\w+)", code, re.MULTILINE))
+
+
 @pytest.mark.parametrize("directory", DIRECTORIES[1:], ids=lambda directory: directory.name)
 def test_tests_import_no_distribution_that_requires_theirs(directory: Path) -> None:
     """Whoever changes a library tests it without its users. Only those of det-core use one, det-testing."""
@@ -76,8 +82,16 @@ def test_tests_import_no_distribution_that_requires_theirs(directory: Path) -> N
         for one in others
         if any(re.match(rf"{this.name}(?![\w-])", requirement) for requirement in one.dependencies)
     }
-    code = "\n".join(file.read_text() for file in (directory / "tests").rglob("*.py"))
-    assert users & set(re.findall(r"^\s*(?:from|import) (det_\w+)", code, re.MULTILINE)) == set()
+    assert users & imports_of_tests(directory) == set()
+
+
+def test_extras_for_development_have_the_compliance_suites_that_tests_use() -> None:
+    users = {directory for directory in DIRECTORIES[1:] if "det_testing" in imports_of_tests(directory)}
+    users -= {ROOT / "plugins" / "testing", ROOT / "plugins" / "jax"}  # itself, and one with an environment of its own
+    for directory in users:
+        core = ProjectMetadata(str(directory), PluginManager()).core
+        requirements = core.optional_dependencies["dev"]
+        assert any(re.match(r"det-testing\b|[\w-]+\[.*testing", one) for one in requirements), core.name
 
 
 def test_hints_name_distributions_that_exist() -> None:

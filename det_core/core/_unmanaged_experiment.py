@@ -184,10 +184,10 @@ def make_request_poll(store: TrackingStore, trial: TrialInfo) -> Callable[[], st
     The function returns the source of a request to stop, or None.
     """
 
-    def look() -> str | None:
+    def poll() -> str | None:
         return "record" if store.experiment(trial.experiment_id).state in REQUESTS else None
 
-    return look
+    return poll
 
 
 def end_unmanaged_experiment(

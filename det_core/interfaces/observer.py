@@ -55,6 +55,11 @@ class ObserverContext:
     """Function that reads the trial's metrics from the tracking store, by step: those of earlier runs up to the
     checkpoint that this run starts from, and those of this run. It returns none in a runner or client."""
 
+    @property
+    def is_search(self) -> bool:
+        """Whether a runner creates the trials of the experiment by a search method, so that they form a group."""
+        return self.place != "script" and bool(self.config["searcher"]["name"] != "single")
+
 
 class Observer:
     """Receiver of the events of one experiment in one process.

@@ -19,6 +19,9 @@ from det_core.storage.config import DirectoryConfig, SharedFSConfig
 def mark_mounted_storage(request: LaunchRequest) -> Iterator[Path | None]:
     """Keep a file with a unique name in the directory of the checkpoints while the block runs.
 
+    Args:
+        request: the launch request, whose trial names the directory.
+
     Yields:
         The file, or None if the checkpoints of the trial are in an object store.
 
@@ -46,5 +49,5 @@ def mark_mounted_storage(request: LaunchRequest) -> Iterator[Path | None]:
 
 def explain_unmounted_storage(node: str) -> str:
     """Return the error about a node that does not see the marker."""
-    advice = "use a bucket (type s3 or gcs), or a directory that all nodes mount"
+    advice = "use a bucket (type s3, gcs or azure), or a directory that all nodes mount"
     return f"the node {node} does not see the directory of checkpoint_storage; {advice}"

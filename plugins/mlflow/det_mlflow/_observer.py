@@ -60,7 +60,7 @@ class MLflowObserver(Observer):
         self._context = context
         self._runs = RunDirectory(self._client, self._config.experiment_name or config.get("name") or "det")
         # A script has no runner, which is the only process that may create the parent.
-        self._has_parent = context.place != "script" and config["searcher"]["name"] != "single"
+        self._has_parent = context.is_search
         self._linked: set[int] = set()
         self._unfinished: set[int] = set()
 

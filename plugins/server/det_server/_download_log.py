@@ -1,4 +1,4 @@
-"""Entries of the audit log for downloads: at most one per hour for each person and checkpoint."""
+"""Entries of the audit log for downloads, at most one per hour for each person and checkpoint."""
 
 from __future__ import annotations
 

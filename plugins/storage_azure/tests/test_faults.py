@@ -59,9 +59,8 @@ def test_checkpoints_survive_random_faults(make_config: Make, proxy: FaultyProxy
         storage.save_checkpoint(faulty, storage_id, files, {"seed": seed})
         is_saved = True
     except DetError:
-        is_saved = False
-    assert is_saved or "metadata.json" not in direct.list(storage_id) or seed >= 0
-    if "metadata.json" in direct.list(storage_id):
+        is_saved = "metadata.json" in direct.list(storage_id)  # only its response may have been lost
+    if is_saved:
         storage.restore_checkpoint(direct, storage_id, tmp_path / "direct")
         assert all((tmp_path / "direct" / name).read_bytes() == file.read_bytes() for name, file in files.items())
         storage.restore_checkpoint(faulty, storage_id, tmp_path / "faulty")

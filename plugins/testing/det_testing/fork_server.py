@@ -21,7 +21,7 @@ def run_fork_server(modules: Sequence[str]) -> Iterator[list[str]]:
         modules: modules to import, as for `PreparedProcess`.
 
     Yields:
-        The words to put between ``python`` and the arguments of a process that shall be a fork.
+        The words to put between ``python`` and the arguments of a process that becomes a fork.
     """
     # More threads would not survive a fork. The forks are unbuffered, as agents start all workers.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

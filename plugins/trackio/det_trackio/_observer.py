@@ -61,12 +61,12 @@ class TrackioObserver(Observer):
 
     def _describe(self, hparams: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config of a run, with the ids of det and the keys that Trackio itself adds."""
-        is_search = self._context.place != "script" and self._context.config["searcher"]["name"] != "single"
+        context = self._context
         return {
             **hparams,
-            "det.cluster_id": self._context.cluster_id,
-            "det.experiment_id": self._context.experiment_id,
-            "det.trial_id": self._context.trial_id,
+            "det.cluster_id": context.cluster_id,
+            "det.experiment_id": context.experiment_id,
+            "det.trial_id": context.trial_id,
             "_Created": datetime.now(timezone.utc).isoformat(),
-            "_Group": self._config.group or (f"experiment {self._context.experiment_id}" if is_search else None),
+            "_Group": self._config.group or (f"experiment {context.experiment_id}" if context.is_search else None),
         }

@@ -21,12 +21,13 @@ from det_core.errors import DetError
 _TIMEOUT: Final = 5.0
 """Number of seconds to wait for other writers of the database."""
 _NEEDED: Final = {"timestamp", "run_id", "run_name", "step", "metrics", "log_id"}
-_METRICS: Final = """
+"""Columns of the table of metrics that this module writes, which older releases of Trackio do not create."""
+_MERGE_METRICS: Final = """
     INSERT INTO metrics (timestamp, run_id, run_name, step, metrics, log_id) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (log_id) WHERE log_id IS NOT NULL DO UPDATE
     SET timestamp = excluded.timestamp, metrics = json_patch(metrics, excluded.metrics)
 """
-_CONFIG: Final = """
+_REPLACE_CONFIG: Final = """
     INSERT OR REPLACE INTO configs (run_id, run_name, config, created_at) VALUES (?, ?, ?, ?)
 """
 
@@ -57,10 +58,10 @@ class RunWriter:
         """Replace the config of the run.
 
         Args:
-            config: JSON-compatible values.
+            config: JSON-compatible values, with the time of its creation as ``_Created``.
         """
         values = (self._run_id, self._name, _to_json(config), config["_Created"])
-        self._connection.execute(_CONFIG, values)
+        self._connection.execute(_REPLACE_CONFIG, values)
 
     def write_metrics(self, group: str, step: int, metrics: Mapping[str, Any], time: datetime | None) -> None:
         """Write the metrics of a group at a step, merged with those that are there already.
@@ -73,7 +74,7 @@ class RunWriter:
         """
         named = {f"{group}/{name}": value for name, value in metrics.items()}
         written = (time.isoformat() if time else "", self._run_id, self._name, step, _to_json(named))
-        self._connection.execute(_METRICS, (*written, f"{self._run_id}/{step}/{group}"))
+        self._connection.execute(_MERGE_METRICS, (*written, f"{self._run_id}/{step}/{group}"))
 
 
 class TrackioProject:

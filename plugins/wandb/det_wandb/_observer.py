@@ -104,7 +104,6 @@ class WandbObserver(Observer):
 
     def _init(self, first: events.TrialEvent) -> wandb.Run:
         config, context = self._config, self._context
-        is_search = context.place != "script" and context.config["searcher"]["name"] != "single"
         settings: dict[str, Any] = {"base_url": config.base_url} if config.base_url else {}
         if config.api_key:
             settings["api_key"] = config.api_key.get_secret_value()
@@ -117,7 +116,7 @@ class WandbObserver(Observer):
                 name=f"trial {first.trial_id}",
                 project=config.project or context.config.get("name") or "det",
                 entity=config.entity,
-                group=config.group or (f"experiment {context.experiment_id}" if is_search else None),
+                group=config.group or (f"experiment {context.experiment_id}" if context.is_search else None),
                 tags=config.tags or None,
                 mode=config.mode,
                 dir=config.dir,
