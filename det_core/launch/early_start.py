@@ -17,7 +17,7 @@ def prepare_first_launch(config: ExperimentConfig, code: Path) -> None:
     """Let modules of the first worker be imported from now on, if it will be a fork on this machine.
 
     Args:
-        config: the config of the experiment, whose secrets may be in their places.
+        config: the config of the experiment, with its secrets or with references to them.
         code: directory with the user's code.
 
     Raises:

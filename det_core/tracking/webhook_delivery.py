@@ -27,6 +27,7 @@ _FIRST_PAUSE = 5.0
 """Seconds until the second attempt. Each later pause is twice as long, up to `_LONGEST_PAUSE`."""
 _LONGEST_PAUSE = 300.0
 _GIVE_UP_AFTER = timedelta(days=3)
+"""Age of an event after which a failed attempt is the last one."""
 
 
 @contextmanager

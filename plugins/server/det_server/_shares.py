@@ -1,4 +1,4 @@
-"""What callers hold at the same time of something that is limited, such as memory, connections or downloads."""
+"""Shares of a limited resource, such as memory, connections or downloads, which callers hold at the same time."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ from det_storage_azure._config import AzureConfig
 from det_storage_azure._errors import translate_errors
 
 _CONNECT: Final = 10.0
+"""Maximum number of seconds for a connection to the service."""
 _NO_RANGE: Final = "InvalidRange"
+"""Code of the error about a read that begins at or after the end of a blob."""
 
 
 def open_azure_storage(config: AzureConfig) -> ObjectStorage:

@@ -18,6 +18,7 @@ from det_storage_fsspec._config import FsspecConfig
 T = TypeVar("T")
 
 SFTP: Final = ("sftp", "ssh")
+"""Protocols of URLs that are read by SFTP."""
 
 _FINAL_ERRORS: Final = (PermissionError, NotADirectoryError, IsADirectoryError, ImportError, TypeError, ValueError)
 """Errors that another connection would not change."""

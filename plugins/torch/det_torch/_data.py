@@ -204,7 +204,7 @@ def validation_data(
 
     Raises:
         InvalidTrial: the loader cannot be used. The message contains the reason. Iterating the batches raises the
-            errors of `Stream.start`.
+            errors of `TrainingStream.start`.
     """
     length = _checked_length(loader, method)
     shares = _shares(loader, size)
@@ -246,6 +246,7 @@ class _Place:
     """Position in a stream."""
 
     epoch: int = 0
+    """Number of the epoch, from 0."""
     first: int = 0
     """Number of the epoch's first batch among the batches of all ranks and epochs, from 0."""
     done: int = 0
