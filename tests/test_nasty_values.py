@@ -60,11 +60,11 @@ USUAL: Mapping[str, Any] = {
 INTERNAL = ("object has no attribute", "NoneType", "codec can't", "too large to convert", "object at 0x")
 """Parts of messages that are for programmers."""
 NEED_PARTS = {
-    *("AccessTokenRecord", "AgentGroup", "CheckpointContext", "CheckpointRecord", "Context", "LRScheduler"),
-    *("ModelVersion", "NodeAgent", "ObjectStorage", "ObserverContext", "PreemptContext", "ProcessGroup"),
-    *("PyTorchExperimentalContext", "PyTorchTrial", "QueuedLaunch", "ScoredCheckpoint", "SearcherContext"),
-    *("SlotReservation", "Status", "TorchBatchProcessor", "TorchBatchProcessorContext"),
-    *("TrainContext", "Trainer", "TrialLoop", "TrialResult", "explore_hyperparameters"),
+    *("AccessTokenRecord", "AgentGroup", "CheckpointContext", "CheckpointRecord", "Context", "Delivery"),
+    *("LRScheduler", "ModelVersion", "NodeAgent", "ObjectStorage", "ObserverContext", "PreemptContext"),
+    *("ProcessGroup", "PyTorchExperimentalContext", "PyTorchTrial", "QueuedLaunch", "ScoredCheckpoint"),
+    *("SearcherContext", "SlotReservation", "Status", "TorchBatchProcessor", "TorchBatchProcessorContext"),
+    *("TrainContext", "Trainer", "TrialLoop", "TrialResult", "WebhookRecord", "explore_hyperparameters"),
     *("reset_parameters", "sample_hyperparameters", "to_device"),
 }
 """Classes and functions that need objects which only det or a framework makes."""

@@ -38,6 +38,8 @@ def frozen(sshd: SshHosts) -> Iterator[None]:
             process.send_signal(signal.SIGCONT)
 
 
+# paramiko reads ahead in a thread, which ends with the error of its connection.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_transfers_survive_broken_connections(
     sshd: SshHosts, make_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
