@@ -25,6 +25,7 @@ class Receiver(ThreadingHTTPServer):
         self.answers: list[int] = []
         self.requests: list[tuple[dict[str, str], Any]] = []
         """Headers and bodies of all requests."""
+        self.targets: list[str] = []
         self.confirmed: list[Any] = []
         """Bodies of those that were answered with 200."""
         self.lock = threading.Lock()
@@ -44,6 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.targets.append(self.path)
         status = self.server.take({name.lower(): value for name, value in self.headers.items()}, body)
         self.send_response(status)
         if status == 302:

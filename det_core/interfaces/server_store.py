@@ -219,7 +219,7 @@ class ServerStore(TrackingStore):
 
     @abstractmethod
     def claim_delivery(self, webhook_ids: Sequence[int]) -> Delivery | None:
-        """Return the oldest event of some webhooks that is due, or None if there is none.
+        """Return an event that is due and the oldest of its webhook, or None if there is none.
 
         Other processes do not get it for a minute, after which it is due again.
         """
@@ -234,8 +234,8 @@ class ServerStore(TrackingStore):
         """
 
     @abstractmethod
-    def postpone_deliveries(self, delivery: Delivery, *, seconds: float, error: str) -> None:
-        """Let the events of a webhook wait after an attempt that failed, so that others do not wait for it.
+    def postpone_delivery(self, delivery: Delivery, *, seconds: float, error: str) -> None:
+        """Let an event and those after it wait after an attempt that failed.
 
         Args:
             delivery: the event of the attempt.

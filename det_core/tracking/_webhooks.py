@@ -14,7 +14,7 @@ from sqlalchemy import Connection, and_, delete, func, select, update
 from det_core.errors import RecordExists
 from det_core.interfaces.records import State
 from det_core.interfaces.webhook_records import WEBHOOK_STATES, Delivery, WebhookFormat, WebhookRecord
-from det_core.tracking._column_types import utc_now
+from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._rows import StoreMixin, fetch_only_row, get_experiment, insert_row
 from det_core.tracking._schema import deliveries, webhooks
 
@@ -51,7 +51,8 @@ class WebhooksMixin(StoreMixin):
             return [_record(row) for row in connection.execute(_select_webhooks().order_by(webhooks.c.name))]
 
     def delete_webhook(self, name: str) -> None:
-        query = select(webhooks.c.id).where(webhooks.c.name == name)
+        # Locked, so that no change of state adds an event meanwhile.
+        query = select(webhooks.c.id).where(webhooks.c.name == name).with_for_update()
         with self._database.write(durable=True) as connection:
             webhook_id = fetch_only_row(connection, query, f"webhook {name!r}").id
             connection.execute(delete(deliveries).where(deliveries.c.webhook_id == webhook_id))
@@ -59,7 +60,12 @@ class WebhooksMixin(StoreMixin):
 
     def claim_delivery(self, webhook_ids: Sequence[int]) -> Delivery | None:
         clock = self._database.clock
-        is_due = and_(deliveries.c.webhook_id.in_(webhook_ids), deliveries.c.next_attempt <= clock)
+        same = deliveries.alias()
+        # A webhook gets its events in order, so those after one that waits or is on its way are not due.
+        oldest = select(func.min(same.c.id)).where(same.c.webhook_id == deliveries.c.webhook_id).scalar_subquery()
+        is_due = and_(
+            deliveries.c.webhook_id.in_(webhook_ids), deliveries.c.next_attempt <= clock, deliveries.c.id == oldest
+        )
         due = select(deliveries.c.id).where(is_due).order_by(deliveries.c.id).limit(1)
         with self._database.read() as connection:
             if connection.execute(due).first() is None:  # most calls end here, and write nothing
@@ -82,11 +88,10 @@ class WebhooksMixin(StoreMixin):
             connection.execute(delete(deliveries).where(deliveries.c.id == delivery.id))
             _note_error(connection, delivery, error)
 
-    def postpone_deliveries(self, delivery: Delivery, *, seconds: float, error: str) -> None:
-        later = self._database.clock + seconds
-        of_webhook = deliveries.c.webhook_id == delivery.webhook.id
+    def postpone_delivery(self, delivery: Delivery, *, seconds: float, error: str) -> None:
+        later = update(deliveries).where(deliveries.c.id == delivery.id)
         with self._database.write() as connection:
-            connection.execute(update(deliveries).where(of_webhook).values(next_attempt=later))
+            connection.execute(later.values(next_attempt=self._database.clock + seconds))
             _note_error(connection, delivery, error)
 
 
@@ -98,7 +103,9 @@ def announce_state(connection: Connection, experiment_id: int, state: State) -> 
         experiment_id: the experiment.
         state: its new state.
     """
-    rows = connection.execute(select(webhooks.c.id, webhooks.c.states)).all()
+    # The locks keep webhooks from being deleted until the events are committed.
+    query = select(webhooks.c.id, webhooks.c.states).order_by(webhooks.c.id).with_for_update(read=True, key_share=True)
+    rows = connection.execute(query).all()
     receivers = [row.id for row in rows if state in row.states]
     if not receivers:
         return
@@ -144,5 +151,6 @@ def _record(row: Row[Any]) -> WebhookRecord:
 
 
 def _note_error(connection: Connection, delivery: Delivery, error: str) -> None:
-    noted = update(webhooks).where(webhooks.c.id == delivery.webhook.id, webhooks.c.error != error)
-    connection.execute(noted.values(error=error))
+    text = make_writable(error)
+    noted = update(webhooks).where(webhooks.c.id == delivery.webhook.id, webhooks.c.error != text)
+    connection.execute(noted.values(error=text))

@@ -78,13 +78,14 @@ def _attempt(store: ServerStore, delivery: Delivery) -> None:
     name = delivery.webhook.name
     try:
         send_event(delivery.webhook, delivery.event)
-    except DetError as error:
+    except Exception as failure:  # noqa: BLE001  (such as a damaged secret, which must not hold back other webhooks)
+        error = failure if isinstance(failure, DetError) else f"{type(failure).__name__}: {failure}"
         if utc_now() - delivery.time > _GIVE_UP_AFTER:
             _log.warning("webhook %s: gave up the event %s: %s", name, delivery.event["event_id"], error)
             store.confirm_delivery(delivery, error=str(error))
             return
         pause = min(_FIRST_PAUSE * 2.0 ** min(delivery.attempts - 1, 10), _LONGEST_PAUSE)
         _log.info("webhook %s: attempt %d failed: %s", name, delivery.attempts, error)
-        store.postpone_deliveries(delivery, seconds=pause, error=str(error))
+        store.postpone_delivery(delivery, seconds=pause, error=str(error))
     else:
         store.confirm_delivery(delivery)

@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from det_core.errors import DetError
+from det_core.interfaces.secrets import MASK
 from det_core.interfaces.webhook_records import WebhookFormat, WebhookRecord
 from det_core.tracking.secret_files import resolve_secrets
 from det_core.version import __version__
@@ -32,7 +33,7 @@ _SECONDS = 10.0
 _KEY_PREFIX = "whsec_"
 _CONNECTIONS = {"http": (http.client.HTTPConnection, 80), "https": (http.client.HTTPSConnection, 443)}
 """Kind of connection and default port of each scheme."""
-_ANSWER_CHARACTERS = 100
+_ANSWER_CHARACTERS = 200
 
 
 def create_key() -> str:
@@ -87,9 +88,17 @@ def send_event(webhook: WebhookRecord, event: Mapping[str, Any]) -> None:
     try:
         status, reason = _post(parts, body, headers, private=webhook.private)
     except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise DetError(f"{parts.hostname} could not be reached: {error or type(error).__name__}") from error
+        text = _hide_target(str(error) or type(error).__name__, parts)
+        raise DetError(f"{parts.hostname} could not be reached: {text}") from None  # the cause might quote secrets
     if not 200 <= status < 300:
-        raise DetError(f"{parts.hostname} answered {status} {reason[:_ANSWER_CHARACTERS]}".rstrip())
+        raise DetError(f"{parts.hostname} answered {status} {_hide_target(reason, parts)}".rstrip())
+
+
+def _hide_target(text: str, parts: SplitResult) -> str:
+    """Return what a receiver says without the secret part of its URL, which it may repeat, and not all of it."""
+    for secret in (parts.query, parts.path.strip("/")):
+        text = text.replace(secret, MASK) if secret else text
+    return text[:_ANSWER_CHARACTERS]
 
 
 def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], *, private: bool) -> tuple[int, str]:

@@ -66,6 +66,15 @@ def test_wrong_arguments_are_explained(det: Det, arguments: list[str], message: 
     assert det("webhook", "list", "--json").json == []
 
 
+def test_a_url_without_a_path_is_called_as_it_is(det: Det) -> None:
+    with receiving() as receiver:
+        det("webhook", "add", "pager", f"{receiver.url.removesuffix('/hook')}?token=T0KEN", "--private")
+        receiver.answers = [404]
+        refused = det("webhook", "test", "pager")
+        assert receiver.targets == ["/?token=T0KEN"]
+        assert "T0KEN" not in refused.err
+
+
 def test_private_receivers_need_the_option(det: Det) -> None:
     with receiving() as receiver:
         det("webhook", "add", "pager", receiver.url)

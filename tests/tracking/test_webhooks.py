@@ -42,8 +42,8 @@ def receiver() -> Iterator[Receiver]:
 def add(store: ServerStore, name: str, url: str, **values: Any) -> WebhookRecord:
     secrets = [Secret(url), Secret(KEY)]
     references = store_secrets(secrets)
-    values = {"format": WebhookFormat.DEFAULT, "states": WEBHOOK_STATES, "private": True, **values}
-    return store.create_webhook(name, url=references[url], key=references[KEY], **values)
+    defaults = {"format": WebhookFormat.DEFAULT, "states": WEBHOOK_STATES, "private": True}
+    return store.create_webhook(name, **{**defaults, "url": references[url], "key": references[KEY], **values})
 
 
 def deliver(store: ServerStore) -> None:
@@ -144,6 +144,31 @@ def test_an_event_is_repeated_with_its_id_until_it_is_confirmed(store: ServerSto
     assert [(hook.waiting, bool(hook.error)) for hook in store.webhooks()] == [(2, True), (0, False)]
     assert states_of(receiver.confirmed) == [(experiment.id, "ACTIVE"), (experiment.id, "COMPLETED")]
     assert len({headers["webhook-id"] for headers, _ in receiver.requests}) == 2
+
+
+def test_events_of_a_webhook_keep_their_order(store: ServerStore, receiver: Receiver) -> None:
+    hook = add(store, "pager", receiver.url)
+    experiment = store.create_experiment(config={})
+    store.set_experiment_state(experiment.id, State.ACTIVE)
+    on_its_way = store.claim_delivery([hook.id])
+    store.set_experiment_state(experiment.id, State.COMPLETED)
+    assert on_its_way is not None
+    assert store.claim_delivery([hook.id]) is None
+    store.postpone_delivery(on_its_way, seconds=60, error="bad\0text")
+    assert store.claim_delivery([hook.id]) is None
+    assert store.webhooks()[0].error == "bad\ufffdtext"
+    make_due(store)
+    deliver(store)
+    assert states_of(receiver.confirmed) == [(experiment.id, "ACTIVE"), (experiment.id, "COMPLETED")]
+
+
+def test_a_damaged_secret_holds_back_no_other_webhook(store: ServerStore, receiver: Receiver) -> None:
+    add(store, "damaged", receiver.url, key="whsec_abcde")
+    add(store, "pager", receiver.url)
+    store.set_experiment_state(store.create_experiment(config={}).id, State.COMPLETED)
+    deliver(store)
+    damaged, pager = store.webhooks()
+    assert (damaged.waiting, damaged.error[:6], pager.waiting) == (1, "Error:", 0)
 
 
 def test_an_event_is_claimed_by_one_process_until_it_may_have_died(store: ServerStore, receiver: Receiver) -> None:

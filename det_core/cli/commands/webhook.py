@@ -33,7 +33,8 @@ def _add(args: argparse.Namespace) -> int:
     from det_core.tracking.webhook_request import check_url, create_key
 
     parts, key = check_url(args.url), Secret(create_key())
-    url = Secret(args.url, public=f"{parts.scheme}://{parts.netloc}/")
+    whole = parts._replace(path=parts.path or "/", fragment="").geturl()
+    url = Secret(whole, public=f"{parts.scheme}://{parts.netloc}/")
     with _open_store(args) as store:
         references = store_secrets([url, key])
         webhook = store.create_webhook(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ class ArrayState:
         self.tree = jax.tree_util.tree_map_with_path(_own_array, parts)
         """The arrays, which a training step replaces."""
         self._names = [_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(self.tree)]
+        if twice := [name for name, number in Counter(self._names).items() if number > 1]:
+            raise InvalidTrial(f"initial_state() has two arrays named {twice[0]}; rename a key that contains a '/'")
         self._random = set[str]()
         """Names of the states of generators, which are no weights although a model may contain them."""
         if self._nnx:

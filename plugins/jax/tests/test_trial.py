@@ -106,6 +106,7 @@ def test_parts_may_share_arrays() -> None:
             {"state": {"params": 1}},
             r"initial_state\(\) returned dict; expected a tuple whose first part is the weights",
         ),
+        ({"state": ({"a/b": 1, "a": {"b": 1}},)}, r"two arrays named weights/a/b; rename a key"),
         ({"state": ("text",)}, r"initial_state\(\) returned str as weights; expected an array"),
         ({"train_step": lambda *_: 1}, r"train_step\(\) returned .*; expected a pair"),
         ({"train_step": lambda self, state, *_: (state, [1])}, "list as metrics; expected a dict"),

@@ -111,4 +111,4 @@ def _suggest(trial: optuna.Trial, path: HyperparameterPath, choice: Any) -> Any:
 
 def _name(path: HyperparameterPath) -> str:
     """Return the name of a hyperparameter in the study. Items of categoricals are numbers, as in ``optimizer.0.lr``."""
-    return ".".join(str(part).replace(".", r"\.") for part in path)
+    return ".".join(str(part).replace("\\", r"\\").replace(".", r"\.") for part in path)

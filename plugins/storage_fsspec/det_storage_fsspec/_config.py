@@ -69,12 +69,19 @@ class FsspecConfig(BaseModel):
         parts = urlsplit(url)
         if parts.password is not None:  # never quoted
             raise ValueError("the URL contains a password; remove it, and write it into storage_options")
-        if not parts.scheme or "::" in url or parts.query or parts.fragment:
+        if parts.query or parts.fragment:  # never quoted, because they may contain a key
+            raise ValueError("the URL has a '?' or '#'; write only a directory, such as sftp://user@host/directory")
+        if not parts.scheme or "::" in url:
             raise ValueError(f"{url!r} is not the URL of a directory, such as sftp://user@host/directory")
+        if not url.startswith(f"{parts.scheme}:"):  # fsspec would take it for a path relative to each process
+            raise ValueError(f"{url!r} begins with a blank or a capital letter; write {parts.scheme}://...")
         if parts.scheme == "memory":
             raise ValueError("memory:// is lost with each process; use a file system that all processes share")
-        if parts.scheme in ("file", "local") and (parts.netloc or not parts.path.startswith("/")):
-            raise ValueError(f"{url!r} does not name an absolute path; write file:///directory")
+        if parts.scheme in ("file", "local"):
+            if parts.netloc or not parts.path.startswith("/") or not parts.path.strip("/"):
+                raise ValueError(f"{url!r} does not name an absolute path; write file:///directory")
+            if "%" in parts.path:  # fsspec does not decode it
+                raise ValueError(f"{url!r} contains '%'; write the path as it is, blanks included")
         return url.rstrip("/")
 
     @model_validator(mode="after")

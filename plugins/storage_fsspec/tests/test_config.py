@@ -27,6 +27,11 @@ def test_the_plugin_is_light_and_registered() -> None:
     [
         ({"url": "/data"}, "is not the URL of a directory"),
         ({"url": "simplecache::s3://bucket"}, "is not the URL of a directory"),
+        ({"url": "https://host/data?sig=very-secret"}, "the URL has a '.' or '#'"),
+        ({"url": "FILE:///data"}, "capital letter; write file://"),
+        ({"url": " file:///data"}, "begins with a blank"),
+        ({"url": "file:///"}, "does not name an absolute path"),
+        ({"url": "file:///my%20data"}, "contains '%'; write the path as it is"),
         ({"url": "memory://data"}, "lost with each process"),
         ({"url": "file://data"}, "does not name an absolute path"),
         ({"url": "sftp://ada:very-secret@host/data"}, "contains a password.*storage_options"),
