@@ -38,6 +38,8 @@ def test_the_numbers_of_the_store_are_shown(local: ServedSite) -> None:
 def test_openmetrics_is_sent_to_those_who_ask_for_it(local: ServedSite) -> None:
     answer = local.commands.get("/metrics", accept="application/openmetrics-text; version=1.0.0")
     assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    odd = local.commands.get("/metrics", accept="application/openmetrics-text; version=abc")
+    assert (odd.status, odd.headers["content-type"][:10]) == (200, "text/plain")
     families = {family.name: family for family in parse_openmetrics(answer.text)}
     assert families["det_build"].samples[0].labels == {"version": __version__}
 

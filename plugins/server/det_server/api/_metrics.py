@@ -25,7 +25,10 @@ def show_metrics(request: Request) -> Response:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(_StoreCollector(site_of(request)))
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    try:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    except (TypeError, ValueError):  # a version that is no number
+        encode, content_type = choose_encoder("")
     return Response(encode(registry), media_type=content_type)
 
 
