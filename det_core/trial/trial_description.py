@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.core import Context
-from det_core.errors import CheckpointCorrupt, InvalidTrial, UntrustedCheckpoint
+from det_core.errors import CheckpointCorrupt, CheckpointNotFound, InvalidTrial, UntrustedCheckpoint
 from det_core.storage import read_object
 from det_core.trial._class_lookup import load_trial_class
 from det_core.trial._trial_class import Trial
@@ -85,8 +85,13 @@ def read_description(path: Path) -> dict[str, Any]:
     """Return the description in the checkpoint at ``path``, any key of which may be missing.
 
     Raises:
+        CheckpointNotFound: the path is no directory.
         CheckpointCorrupt: the file is damaged.
     """
+    if not path.is_dir():
+        raise CheckpointNotFound(
+            f"{path} is not a directory; expected the directory of a checkpoint, as from: det checkpoint download UUID"
+        )
     files = (path / name for name in (DESCRIPTION_FILE, _DOWNLOADED))
     file = next((file for file in files if file.exists()), None)
     description = read_object(file) if file else {}

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from det_core.errors import CheckpointNotFound
 from det_core.trial import TrialContext, trial_description
 from det_jax._adapter import make_key
 from det_jax._state import ArrayState, read_checkpoint
@@ -41,10 +40,6 @@ def load_state_from_checkpoint_path(
         InvalidTrial: the class is not found, takes other arguments, or its state differs from that of the checkpoint.
     """
     directory = Path(path)
-    if not directory.is_dir():
-        raise CheckpointNotFound(
-            f"{path} is not a directory; expected the directory of a checkpoint: det checkpoint download UUID"
-        )
     description = trial_description.read_description(directory)
     call = "load_state_from_checkpoint_path(path, trial_class=MyTrial)"
     trial_class = trial_class or trial_description.find_trial_class(

@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from det_core.errors import CheckpointNotFound
 from det_core.trial import trial_description
 from det_keras import _checkpoint, _old_checkpoints
 from det_keras._callback_states import has_array
@@ -49,10 +48,6 @@ def load_model_from_checkpoint_path(
         InvalidTrial: the class is not found, takes other arguments, or its model differs from that of the checkpoint.
     """
     directory = Path(path)
-    if not directory.is_dir():
-        raise CheckpointNotFound(
-            f"{path} is not a directory; expected the directory of a checkpoint: det checkpoint download UUID"
-        )
     description = trial_description.read_description(directory)
     trial_class = trial_class or trial_description.find_trial_class(
         directory,

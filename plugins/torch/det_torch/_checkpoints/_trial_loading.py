@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from det_core.errors import CheckpointNotFound
 from det_core.trial import Progress, trial_description
 from det_torch._checkpoints import _reader, _training_state
 from det_torch._context import PyTorchTrialContext
@@ -165,10 +164,6 @@ def _load(
     call: str,
     arguments: str = "trial_kwargs={...}",
 ) -> PyTorchTrial:
-    if not path.is_dir():
-        raise CheckpointNotFound(
-            f"{path} is not a directory; expected the directory of a checkpoint, as from: det checkpoint download UUID"
-        )
     description = trial_description.read_description(path)
     trial_class = trial_class or trial_description.find_trial_class(
         path, description, PyTorchTrial, call=call, shared={"det_torch", "torch"}, trust=trust
