@@ -75,6 +75,13 @@ def test_a_url_without_a_path_is_called_as_it_is(det: Det) -> None:
         assert "T0KEN" not in refused.err
 
 
+def test_a_server_is_refused_without_a_call(det: Det, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_MASTER", "http://127.0.0.1:1")
+    refused = det("webhook", "list")
+    assert (refused.code, "det webhook works on the database itself" in refused.err) == (1, True)
+    assert "retry" not in refused.err
+
+
 def test_private_receivers_need_the_option(det: Det) -> None:
     with receiving() as receiver:
         det("webhook", "add", "pager", receiver.url)

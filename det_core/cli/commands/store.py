@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
+from det_core.cli.commands._own_database import choose_database
 from det_core.cli.render.printing import print_json
-from det_core.errors import TrackingError
 from det_core.interfaces.records import CheckpointState
 from det_core.text import format_count, format_facts
 
@@ -95,16 +95,7 @@ def _tell(args: argparse.Namespace, done: str, **facts: object) -> int:
 
 
 def _url(args: argparse.Namespace) -> str:
-    from det_core.home import default_master
-    from det_core.tracking import is_server_url
-    from det_core.tracking._open import default_url
-
-    url: str = args.url or default_master() or default_url()
-    if is_server_url(url):
-        raise TrackingError(
-            f"{url} is a det server, and det store works on the database itself; on its host, name that with --url"
-        )
-    return url
+    return choose_database(args.url, command="det store", option="--url")
 
 
 _URL = make_argument(

@@ -7,8 +7,9 @@ import uuid
 from typing import TYPE_CHECKING
 
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
+from det_core.cli.commands._own_database import choose_database
 from det_core.cli.render.printing import print_json
-from det_core.errors import DetError, RecordNotFound
+from det_core.errors import RecordNotFound
 from det_core.interfaces.webhook_records import WEBHOOK_STATES, WebhookFormat, WebhookRecord
 from det_core.text import format_count, format_table, mask_references, record_to_json
 
@@ -102,18 +103,12 @@ def _find(store: ServerStore, name: str) -> WebhookRecord:
 
 
 def _open_store(args: argparse.Namespace) -> ServerStore:
-    from det_core.home import default_master
     from det_core.interfaces.server_store import ServerStore
     from det_core.tracking import open_store
 
-    store = open_store(args.store or default_master())
-    if isinstance(store, ServerStore):
-        return store
-    store.close()
-    raise DetError(
-        "webhooks are managed on the host of the tracking store, because a server calls them from its own network; "
-        "type det webhook there, with --store URL if the server has that option"
-    )
+    store = open_store(choose_database(args.store, command="det webhook", option="--store"))
+    assert isinstance(store, ServerStore)
+    return store
 
 
 def _document(webhook: WebhookRecord) -> dict[str, object]:
