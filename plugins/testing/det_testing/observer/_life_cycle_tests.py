@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 import psutil
 import pytest
@@ -13,7 +11,6 @@ from det_testing.observer._events import send_worker_events
 from det_testing.observer._observer_suite import ObserverSuite, OpenStream
 
 _ROUNDS = 5
-_SECONDS = 3.0
 
 
 class ObserverLifeCycleTests(ObserverSuite):
@@ -38,13 +35,5 @@ class ObserverLifeCycleTests(ObserverSuite):
         threads, files = threading.active_count(), process.num_fds()
         for _ in range(_ROUNDS):
             once()
-        assert _falls_below(threads + _ROUNDS, threading.active_count), f"threads were left: {threading.enumerate()}"
-        assert _falls_below(files + _ROUNDS, process.num_fds), f"files were left open: {process.open_files()}"
-
-
-def _falls_below(limit: int, count: Callable[[], int]) -> bool:
-    """Return whether a number falls below a limit within a few seconds, in which clients end their own threads."""
-    deadline = time.monotonic() + _SECONDS
-    while count() >= limit and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return count() < limit
+        assert threading.active_count() < threads + _ROUNDS, f"threads were left: {threading.enumerate()}"
+        assert process.num_fds() < files + _ROUNDS, f"files were left open: {process.open_files()}"
