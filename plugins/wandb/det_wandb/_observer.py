@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
 from collections import deque
@@ -85,6 +86,8 @@ class WandbObserver(Observer):
             self._run.mark_preempting()
         failed = self._end is None or self._end.preempted or self._end.error
         self._run.finish(exit_code=1 if failed else 0)
+        self._run = None
+        gc.collect()  # W&B's client leaves the files of a run in reference cycles
 
     def _begin(self, first: events.TrialEvent) -> wandb.Run:
         # Reports of this run are still to come, or wait.
