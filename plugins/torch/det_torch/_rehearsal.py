@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from det_torch._amp import optimizer_parameters
 from det_torch._batch_order import iterate_samplers
-from det_torch._checkpoints._training_state import saved_tensors
+from det_torch._checkpoints._training_state import kept_groups, saved_tensors
 from det_torch._context import PyTorchTrialContext
 
 
@@ -44,9 +44,10 @@ def restored_state(context: PyTorchTrialContext, validation: Any, copy: Callable
     try:
         yield
     finally:
-        for owner, state in zip(owners, states, strict=True):
-            if not _same(owner.state_dict(), state):
-                owner.load_state_dict(state)
+        with kept_groups(context.optimizers):
+            for owner, state in zip(owners, states, strict=True):
+                if not _same(owner.state_dict(), state):
+                    owner.load_state_dict(state)
 
 
 class _Tensors:

@@ -218,10 +218,12 @@ class UserDrives(Data):
         self.optimizers = [
             context.wrap_optimizer(torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)) for model in self.models
         ]
+        self.group = self.optimizers[1].param_groups[0]
         schedule = self.schedule(self.optimizers[0])
         self.scheduler = context.wrap_lr_scheduler(*schedule) if schedule else None
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        self.group["lr"] *= 0.99  # through a reference from before a resume
         metrics = loss_of(self.models[0], batch)
         second = loss_of(self.models[1], batch)["loss"]
         self.context.backward(metrics["loss"] + second)
@@ -530,6 +532,7 @@ class OtherOptimizers(UserDrives):
         self.optimizers = [
             context.wrap_optimizer(torch.optim.Adagrad([*model.parameters()][::-1], lr=0.01)) for model in self.models
         ]
+        self.group = self.optimizers[1].param_groups[0]
 
 
 class TestWarmStart:

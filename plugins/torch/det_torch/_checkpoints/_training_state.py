@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -175,11 +176,24 @@ def restore_models_and_optimizers(context: PyTorchTrialContext, state: Mapping[s
         _restore_gradients(context, loose, state.get("gradients", ()))  # old checkpoints have no gradients
 
 
+@contextmanager
+def kept_groups(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
+    """Keep the dictionaries of parameter groups, to which a trial may hold references, when the block loads states."""
+    before = [optimizer.param_groups[:] for optimizer in optimizers]
+    yield
+    for optimizer, groups in zip(optimizers, before, strict=True):
+        for group, loaded in zip(groups, map(dict, optimizer.param_groups), strict=True):
+            group.clear()
+            group.update(loaded)
+        optimizer.param_groups[:] = groups
+
+
 def _restore_training(context: PyTorchTrialContext, state: Mapping[str, Any], path: Path, *, continues: bool) -> None:
-    if context.backend.sharded:
-        context.backend.restore(path, state, continues=continues)
-    else:
-        restore_models_and_optimizers(context, state, continues=continues)
+    with kept_groups(context.optimizers):
+        if context.backend.sharded:
+            context.backend.restore(path, state, continues=continues)
+        else:
+            restore_models_and_optimizers(context, state, continues=continues)
 
 
 def _gradients(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
