@@ -89,12 +89,13 @@ def default_settings(config: Mapping[str, Any]) -> ExperimentSettings:
     """Return the settings of a script that gives no config of its own.
 
     Args:
-        config: mapping with ``name``, ``entrypoint`` and ``internal``.
+        config: mapping with ``name``, ``entrypoint``, ``searcher`` and ``internal``.
     """
     defaults = json.loads(_DEFAULTS.read_text(encoding="utf-8"))
     dumped = {
         **defaults,
         **{key: config[key] for key in ("name", "entrypoint", "internal")},
+        "searcher": defaults["searcher"] | config["searcher"],
         "reproducibility": {"experiment_seed": int(time.time()) % 2**32},
         "checkpoint_storage": defaults["checkpoint_storage"] | default_storage(),
     }

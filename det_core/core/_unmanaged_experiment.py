@@ -36,6 +36,9 @@ from det_core.tracking.secret_files import extract_secrets, resolve_secrets
 if TYPE_CHECKING:
     from det_core.tracking._lease import Lease
 
+_WITHOUT_LENGTH = {"searcher": {"max_length": None}}
+"""Config of a script whose trainer is told the length of the training."""
+
 _log = logging.getLogger("det.core")
 
 
@@ -142,9 +145,10 @@ def make_settings(
     if resumed:
         recorded = continued_config(resumed, config, workers)
         return parse_settings({**recorded, **resolve_secrets({"data": recorded.get("data")})})
-    if config or storage is not None:
-        return parse_settings(complete_config(config, workers))
-    return default_settings(complete_config(None, workers))
+    complete = complete_config(config, workers)
+    if storage is not None or config not in (None, {}, _WITHOUT_LENGTH):
+        return parse_settings(complete)
+    return default_settings(complete)
 
 
 def start_unmanaged_experiment(
