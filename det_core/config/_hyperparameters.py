@@ -99,6 +99,16 @@ class _Range(Block):
         """Least and greatest value of a trial."""
         return self.minval, self.maxval
 
+    @property
+    def size(self) -> int:
+        """Number of points in a grid.
+
+        Raises:
+            pydantic_core.PydanticCustomError: ``count`` is missing.
+        """
+        count, (low, high) = _counted(self), self.limits
+        return count if low < high else 1
+
     def fits(self, value: Any) -> bool:
         """Return whether a trial may have the value, apart from rounding."""
         low, high = self.limits
@@ -128,6 +138,10 @@ class Int(_Range):
     maxval: Whole = Field(examples=[256], json_schema_extra={"unit": "as the value"})
     """Greatest integer, >= minval."""
 
+    @property
+    def size(self) -> int:
+        return min(_counted(self), self.maxval - self.minval + 1)
+
     def sample(self, rng: random.Random) -> int:
         """Return a random integer of the range."""
         return rng.randint(self.minval, self.maxval)
@@ -143,11 +157,10 @@ class Int(_Range):
         Raises:
             pydantic_core.PydanticCustomError: ``count`` is missing.
         """
-        count = min(_counted(self), self.maxval - self.minval + 1)
-        gaps = count - 1
+        gaps = self.size - 1
         if gaps == 0:
             return [_divide(self.minval + self.maxval, 2)]
-        return [_divide(self.minval * (gaps - place) + self.maxval * place, gaps) for place in range(count)]
+        return [_divide(self.minval * (gaps - place) + self.maxval * place, gaps) for place in range(self.size)]
 
 
 class Double(_Range):
@@ -166,7 +179,7 @@ class Double(_Range):
         Raises:
             pydantic_core.PydanticCustomError: ``count`` is missing.
         """
-        return self._spread(_counted(self))
+        return self._spread(self.size)
 
 
 class Log(_Range):
@@ -210,7 +223,7 @@ class Log(_Range):
         Raises:
             pydantic_core.PydanticCustomError: ``count`` is missing.
         """
-        return [float(self.base**exponent) for exponent in self._spread(_counted(self))]
+        return [float(self.base**exponent) for exponent in self._spread(self.size)]
 
 
 def _is_normal_power(base: float, exponent: float) -> bool:

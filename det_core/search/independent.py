@@ -54,7 +54,7 @@ class GridConfig(SingleConfig):
             raise PydanticCustomError(
                 "grid",
                 "expected at most {limit} points, but the grid has {size}; lower a count, or use `name: random`",
-                {"limit": MAX_GRID, "size": size},
+                {"limit": MAX_GRID, "size": str(size) if size < 1e18 else f"about 10 ** {math.log10(size):.0f}"},
             )
 
 

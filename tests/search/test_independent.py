@@ -82,6 +82,7 @@ POINTS: list[tuple[Any, list[Any]]] = [
     ({"type": "double", "minval": 2, "maxval": 2, "count": 3}, [2.0]),
     ({"type": "log", "base": 10, "minval": -2, "maxval": 0, "count": 3}, [0.01, 0.1, 1.0]),
     ({"type": "log", "base": 4, "minval": 0, "maxval": 1, "count": 1}, [2.0]),
+    ({"type": "log", "base": 1, "minval": 0, "maxval": 1, "count": 10**15}, [1.0]),
 ]
 
 
@@ -110,6 +111,19 @@ NO_GRID = [
     (
         {name: {"type": "int", "minval": 1, "maxval": 99, "count": 50} for name in "ab"},
         "expected at most 2000 points, but the grid has 2500",
+    ),
+    *(
+        ({"x": {"type": kind, "minval": 0, "maxval": maxval, "count": 10**15, **base}}, "the grid has 1000000000000000")
+        for kind, maxval, base in (("int", 2**62, {}), ("double", 1, {}), ("log", 1, {"base": 10}))
+    ),
+    (
+        {f"x{n}": {"type": "double", "minval": 0, "maxval": 1, "count": 10**9} for n in range(500)},
+        "the grid has about 10 ** 4500",
+    ),
+    (
+        {name: {"type": "int", "minval": 1, "maxval": 50, "count": 50} for name in ("a.b", "c")}
+        | {"a": {"b": {"type": "int", "minval": 1, "maxval": 60, "count": 60}}},
+        "the grid has 150000",
     ),
 ]
 
