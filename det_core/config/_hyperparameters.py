@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from det_core.config._block import Block, Number, Positive, Whole
+from det_core.similar_names import closest_name
 
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 """Pattern of texts that YAML reads as numbers without quotes."""
@@ -249,9 +250,14 @@ Choice = Const | Categorical | Int | Double | Log
 HyperparameterPath = tuple[str | int, ...]
 """Names that lead to a hyperparameter, and the index of the item of each categorical that contains it."""
 
-_KINDS = ("const", "categorical", "int", "double", "log")
-_DEFINING = {"val", "vals", "minval", "maxval"}
-"""Keys of which a mapping with one of these kinds as its ``type`` has at least one, if it is a definition."""
+_DEFINING = {
+    "const": {"val"},
+    "categorical": {"vals"},
+    "int": {"minval", "maxval"},
+    "double": {"minval", "maxval"},
+    "log": {"minval", "maxval"},
+}
+"""Keys by kind. A mapping with the kind as its ``type`` and one of these keys is a definition in an item."""
 
 
 def _form(value: Any) -> str:
@@ -265,9 +271,13 @@ def _option_form(value: Any) -> str:
         return "choice"
     if not isinstance(value, Mapping):
         return "value"
-    if value.get("type") in _KINDS and not _DEFINING.isdisjoint(value):
-        return "choice"
+    if isinstance(kind := value.get("type"), str) and _defines(closest_name(kind, _DEFINING), value):
+        return "choice"  # also if the kind is misspelled, which is an error
     return "nested" if any(_option_form(part) != "value" for part in value.values()) else "value"
+
+
+def _defines(kind: str | None, value: Mapping[str, Any]) -> bool:
+    return kind is not None and not _DEFINING[kind].isdisjoint(value)
 
 
 def contains_choices(option: Any) -> bool:

@@ -65,6 +65,8 @@ PLAIN = [
     {"name": "RMSprop", "momentum": 0.9},
     {"kernel": {"type": "same", "minval": 0}},
     {"type": "int"},
+    {"type": "int", "val": 3},
+    {"type": "linear", "minval": 0, "maxval": 1},
     {"columns": [{"type": "double", "minval": 0, "maxval": 1}]},
     {"type": ["int"], "val": 1},
     {"type": "const", "val": {"type": "double", "minval": 0, "maxval": 1}},
@@ -92,9 +94,11 @@ def test_a_dumped_space_is_equal() -> None:
 WRONG = [
     ({"m": {"type": "double", "minval": 0}}, "vals[0].m.maxval", "add `maxval: ...`"),
     ({"m": {"type": "double", "minval": 2, "maxval": 1}}, "vals[0].m.maxval", "expected maxval >= minval"),
+    ({"m": {**MOMENTUM, "type": "duoble"}}, "vals[0].m.type", "write `{type: const, val: ...}`"),
+    ({"m": {"type": "Categorical", "vals": [1]}}, "vals[0].m.type", "expected one of 'const', 'categorical', 'int',"),
     ({"m": {**MOMENTUM, "cuont": 3}}, "vals[0].m.cuont", "did you mean 'count'?"),
     (
-        {"m": {"type": "categorical", "vals": [1, {"type": "int", "minval": 0.5}]}},
+        {"m": {"type": "categorical", "vals": [1, {"type": "int", "minval": 0.5, "maxval": 1}]}},
         "vals[0].m.vals[1].minval",
         "a whole",
     ),
@@ -105,7 +109,8 @@ WRONG = [
 def test_mistakes_within_an_item_are_found_in_the_config(item: Any, where: str, remedy: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(config({"x": {"type": "categorical", "vals": [item]}}))
-    assert f"hyperparameters.x.{where}: " in str(caught.value) and remedy in str(caught.value)
+    [problem] = str(caught.value).splitlines()
+    assert f"hyperparameters.x.{where}: " in problem and remedy in problem
 
 
 def test_a_grid_has_the_points_of_each_item() -> None:
