@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
-from det_core.config._hyperparameters import Categorical, Const, Double, Int, Log, contains_choices, space_of
+from det_core.config._hyperparameters import Categorical, Const, Double, Int, Log, contains_choices, json_form, space_of
 
 
 def grid_points(hyperparameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -94,4 +92,4 @@ def _naming_errors(name: str) -> Iterator[None]:
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
-    return list({json.dumps(one, sort_keys=True, default=BaseModel.model_dump): one for one in values}.values())
+    return list({json_form(one): one for one in values}.values())

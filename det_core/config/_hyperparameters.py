@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     Discriminator,
     Field,
     Tag,
@@ -56,7 +58,7 @@ class Const(_Fixed):
 
     def fits(self, value: Any) -> bool:
         """Return whether a trial may have the value."""
-        return bool(value == self.val)
+        return json_form(value) == json_form(self.val)
 
 
 class Categorical(_Fixed):
@@ -142,6 +144,10 @@ class Int(_Range):
     @property
     def size(self) -> int:
         return min(_counted(self), self.maxval - self.minval + 1)
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a trial may have the value."""
+        return type(value) is int and super().fits(value)
 
     def sample(self, rng: random.Random) -> int:
         """Return a random integer of the range."""
@@ -258,6 +264,11 @@ _DEFINING = {
     "log": {"minval", "maxval"},
 }
 """Keys by kind. A mapping with the kind as its ``type`` and one of these keys is a definition in an item."""
+
+
+def json_form(value: Any) -> str:
+    """Return a text that differs between values that are equal in Python only, such as 1, 1.0 and true."""
+    return json.dumps(value, sort_keys=True, default=BaseModel.model_dump)
 
 
 def _form(value: Any) -> str:
@@ -399,7 +410,7 @@ def _match(choice: Any, value: Any, path: HyperparameterPath) -> dict[Hyperparam
     if isinstance(choice, Const | _Range):
         return {path: value} if choice.fits(value) else None
     if not contains_choices(choice):
-        return {} if choice == value else None
+        return {} if json_form(choice) == json_form(value) else None
     if not isinstance(value, Mapping) or choice.keys() != value.keys():
         return None
     found: dict[HyperparameterPath, Any] = {}

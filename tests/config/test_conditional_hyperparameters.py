@@ -156,6 +156,14 @@ def test_a_variation_keeps_the_item_and_changes_its_hyperparameters() -> None:
     assert {tuple(one["optimizer"]) for one in changed} == {("name", "momentum"), ("name",), ("deep",)}
 
 
+def test_a_variation_keeps_an_item_that_equals_another_one_in_python() -> None:
+    items: list[Any] = [1, True, 1.0, {"deep": [0]}, {"deep": [False]}, {"type": "int", "minval": 2, "maxval": 2}]
+    space = {"x": {"type": "categorical", "vals": [*items, {"type": "double", "minval": 2, "maxval": 2}]}}
+    for value in (*items[:-1], 2, 2.0):
+        kept = explore_hyperparameters(space, {"x": value}, random.Random(0), resample_probability=0, perturb_factor=0)
+        assert json.dumps(kept["x"]) == json.dumps(value)
+
+
 def test_a_quoted_number_within_an_item_is_noticed() -> None:
     item = {"m": MOMENTUM, "lr": {"type": "const", "val": "1e-3"}}
     notices = parse_config(config({"x": {"type": "categorical", "vals": [item]}})).notices
