@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from det_core import core
+from det_core.errors import CheckpointNotFound
 from det_transformers import _epoch_random
 from det_transformers._search_lengths import SearchLengths, values_at
+
+_log = logging.getLogger("det.transformers")
 
 _CLOCK_TIMES = ("_runtime", "_per_second")
 """Ends of the names of metrics that measure time, which differ whenever the same step is trained again."""
@@ -174,10 +178,23 @@ class DetCallback(TrainerCallback):
         self._reported["validation"] = state.global_step, set(values_at(state))
         if state.best_global_step and args.load_best_model_at_end:
             best = self._core.checkpoint.get_metadata(storage_id).get("best_checkpoint", storage_id)
-            self._stored[state.best_global_step] = best
-            self._core.checkpoint.download(best, _local_directory(args, state.best_global_step))
+            self._restore_best(best, state.best_global_step, args)
         if self._lengths.complete(state) or 0 < args.max_steps <= state.global_step:
             args.max_steps, args.num_train_epochs = -1, 0  # the Trainer would train one more step
+
+    def _restore_best(self, storage_id: str, step: int, args: TrainingArguments) -> None:
+        self._stored[step] = storage_id
+        try:
+            self._core.checkpoint.get_metadata(storage_id)
+        except CheckpointNotFound:  # retention keeps the best one by the searcher's metric, which may be another
+            _log.warning(
+                "the best checkpoint so far, %s of step %d, was removed; unless a later step is better, the Trainer "
+                "ends with its last model",
+                storage_id,
+                step,
+            )
+            return
+        self._core.checkpoint.download(storage_id, _local_directory(args, step))
 
     def _decide(self, state: TrainerState, control: TrainerControl) -> None:
         self._lengths.report_progress(state)
