@@ -136,6 +136,16 @@ def test_hyperparameters_without_a_grid_are_refused_with_the_config(hyperparamet
     assert words in str(caught.value) and str(caught.value).startswith("<config>: searcher")
 
 
+def test_a_search_does_not_create_more_trials_than_it_has_or_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(make("random", max_length=1, max_trials=3, max_concurrent_trials=10**15).start()) == 2 * 3
+    for module in ("independent", "asha"):
+        monkeypatch.setattr(f"det_core.search.{module}.MAX_AT_ONCE", 4)
+    for limit in (0, 10**15):
+        options = {"max_length": 64, "max_trials": 10**15, "max_concurrent_trials": limit}
+        assert len(make("random", **options).start()) == 2 * 4
+        assert len(make("async_halving", num_rungs=3, **options).start()) == 2 * 4
+
+
 def test_grid_and_random_values_have_the_same_form() -> None:
     space = {**SPACE, "lr": {**SPACE["lr"], "count": 1}, "depth": {**SPACE["depth"], "count": 1}, "n": {"m": None}}
     import random
