@@ -29,7 +29,7 @@ class Length:
     The trial's code decides on the unit of a bare number.
 
     Args:
-        value: number of units, 0 to 2 ** 63 - 1.
+        value: number of units, >= 0 and < 2^63.
         unit: the unit, or None for a bare number.
     """
 
