@@ -145,8 +145,8 @@ class JaxAdapter(TrialAdapter):
         if len(records) > 1 and not self._warned:
             self._warned = True
             _log.warning(
-                "the arrays of a validation batch have different first dimensions (%s), which hides the number of records; "
-                "all batches count alike in the means",
+                "the arrays of a validation batch have different first dimensions (%s), so the number of records is "
+                "unknown, and all batches count alike in the means",
                 ", ".join(map(str, sorted(records))),
             )
         return records.pop() if len(records) == 1 else 1
