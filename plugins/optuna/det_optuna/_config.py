@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from det_core.config import Block
+from det_core.config import Block, match_hyperparameters, sample_hyperparameters
 from det_core.plugins import plugin_registry
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 """Types of a config's values, by the annotations of samplers' arguments. Other types are of Python objects."""
 _MOST = 10_000
 """Greatest number of trials, candidates and the like, each of which takes memory."""
+_MOST_HYPERPARAMETERS = 500
+"""Greatest number of hyperparameters of a trial. CmaEsSampler takes a second per proposal for twice as many."""
 _STARTUP_TRIALS = 10
 """Number of random trials before a sampler learns, in its check. It is also Optuna's default."""
 
@@ -80,6 +83,10 @@ class SamplerConfig(Block):
         """Raise an error of pydantic if the sampler cannot propose a trial, or not learn from others."""
         from det_optuna._study import new_study, propose_hyperparameters
 
+        example = sample_hyperparameters(hyperparameters, random.Random(0))  # noqa: S311
+        if (found := len(match_hyperparameters(hyperparameters, example))) > _MOST_HYPERPARAMETERS:
+            message = "expected at most {most} hyperparameters, from which a sampler can learn, got {found}; use random"
+            raise PydanticCustomError("sampler", message, {"most": _MOST_HYPERPARAMETERS, "found": found})
         given = (self.model_extra or {}).keys() & {"n_startup_trials"}
         with self._explaining_errors():
             study = new_study(self.new_sampler(0, **dict.fromkeys(given, _STARTUP_TRIALS)))

@@ -169,6 +169,11 @@ def test_a_sampler_that_cannot_be_made_is_refused_with_the_config(sampler: Any, 
     assert str(caught.value).startswith("<config>: searcher") and words in str(caught.value)
 
 
+def test_more_hyperparameters_than_a_sampler_can_learn_are_refused_with_the_config() -> None:
+    with pytest.raises(ConfigError, match="searcher: expected at most 500 hyperparameters, .* got 501; use random"):
+        parse_config(config({f"x{number}": SPACE["lr"] for number in range(501)}))
+
+
 def test_a_sampler_whose_library_is_missing_is_refused_with_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("det_optuna._config.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"searcher\.sampler\.name: .*`pip install scipy torch`"):
