@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
-from det_core.config._hyperparameters import Categorical, Const, Double, Int, Log, contains_choices, space_of
+from det_core.config._hyperparameters import Categorical, Const, Double, Int, Log, contains_choices, json_form, space_of
 
 
 def grid_points(hyperparameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -32,6 +31,7 @@ def grid_axes(hyperparameters: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of points of each hyperparameter. Nested hyperparameters have dotted names.
 
     Those within an item of a categorical belong to the categorical, whose points are all combinations of them.
+    Those with the same dotted name, such as ``a.b`` beside ``b`` within ``a``, count together.
 
     Args:
         hyperparameters: ``ExperimentConfig.hyperparameters``, or the same mapping as a config file contains it.
@@ -45,18 +45,20 @@ def grid_axes(hyperparameters: Mapping[str, Any]) -> dict[str, int]:
 def _axes(space: Mapping[str, Any], prefix: str) -> dict[str, int]:
     axes: dict[str, int] = {}
     for name, choice in space.items():
+        whole = prefix + name
         nested = isinstance(choice, Mapping)
-        axes |= _axes(choice, f"{prefix}{name}.") if nested else {prefix + name: _count(choice, prefix + name)}
+        for each, count in (_axes(choice, f"{whole}.") if nested else {whole: _count(choice, whole)}).items():
+            axes[each] = axes.get(each, 1) * count
     return axes
 
 
 def _count(choice: Any, name: str) -> int:
-    """Return the number of points without making them, because there may be far too many."""
     if contains_choices(choice):
         return math.prod(_count(part, f"{name}.{key}") for key, part in choice.items())
     if isinstance(choice, Categorical):
         return sum(_count(option, name) for option in _distinct(choice.vals))
-    return len(_leaf_points(choice, name))
+    with _naming_errors(name):
+        return choice.size if isinstance(choice, Int | Double | Log) else 1
 
 
 def _points(choice: Any, name: str) -> Sequence[Any]:
@@ -76,14 +78,18 @@ def _combinations(space: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
 
 def _leaf_points(choice: Any, name: str) -> Sequence[Any]:
     """Return the points of a range or a constant, or a plain value itself."""
-    if not isinstance(choice, Const | Int | Double | Log):
-        return [choice]
+    with _naming_errors(name):
+        return _distinct(choice.points()) if isinstance(choice, Const | Int | Double | Log) else [choice]
+
+
+@contextmanager
+def _naming_errors(name: str) -> Iterator[None]:
     try:
-        return _distinct(choice.points())
+        yield
     except PydanticCustomError as error:
         problem = {"where": name, "why": error.message()}
         raise PydanticCustomError("grid", "hyperparameters.{where}: {why}", problem) from None
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
-    return list({json.dumps(one, sort_keys=True, default=BaseModel.model_dump): one for one in values}.values())
+    return list({json_form(one): one for one in values}.values())

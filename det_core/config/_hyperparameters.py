@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     Discriminator,
     Field,
     Tag,
@@ -24,6 +26,7 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from det_core.config._block import Block, Number, Positive, Whole
+from det_core.similar_names import closest_name
 
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 """Pattern of texts that YAML reads as numbers without quotes."""
@@ -55,7 +58,7 @@ class Const(_Fixed):
 
     def fits(self, value: Any) -> bool:
         """Return whether a trial may have the value."""
-        return bool(value == self.val)
+        return json_form(value) == json_form(self.val)
 
 
 class Categorical(_Fixed):
@@ -99,6 +102,16 @@ class _Range(Block):
         """Least and greatest value of a trial."""
         return self.minval, self.maxval
 
+    @property
+    def size(self) -> int:
+        """Number of points in a grid.
+
+        Raises:
+            pydantic_core.PydanticCustomError: ``count`` is missing.
+        """
+        count, (low, high) = _counted(self), self.limits
+        return count if low < high else 1
+
     def fits(self, value: Any) -> bool:
         """Return whether a trial may have the value, apart from rounding."""
         low, high = self.limits
@@ -128,6 +141,14 @@ class Int(_Range):
     maxval: Whole = Field(examples=[256], json_schema_extra={"unit": "as the value"})
     """Greatest integer, >= minval."""
 
+    @property
+    def size(self) -> int:
+        return min(_counted(self), self.maxval - self.minval + 1)
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a trial may have the value."""
+        return type(value) is int and super().fits(value)
+
     def sample(self, rng: random.Random) -> int:
         """Return a random integer of the range."""
         return rng.randint(self.minval, self.maxval)
@@ -143,11 +164,10 @@ class Int(_Range):
         Raises:
             pydantic_core.PydanticCustomError: ``count`` is missing.
         """
-        count = min(_counted(self), self.maxval - self.minval + 1)
-        gaps = count - 1
+        gaps = self.size - 1
         if gaps == 0:
             return [_divide(self.minval + self.maxval, 2)]
-        return [_divide(self.minval * (gaps - place) + self.maxval * place, gaps) for place in range(count)]
+        return [_divide(self.minval * (gaps - place) + self.maxval * place, gaps) for place in range(self.size)]
 
 
 class Double(_Range):
@@ -166,7 +186,7 @@ class Double(_Range):
         Raises:
             pydantic_core.PydanticCustomError: ``count`` is missing.
         """
-        return self._spread(_counted(self))
+        return self._spread(self.size)
 
 
 class Log(_Range):
@@ -210,7 +230,7 @@ class Log(_Range):
         Raises:
             pydantic_core.PydanticCustomError: ``count`` is missing.
         """
-        return [float(self.base**exponent) for exponent in self._spread(_counted(self))]
+        return [float(self.base**exponent) for exponent in self._spread(self.size)]
 
 
 def _is_normal_power(base: float, exponent: float) -> bool:
@@ -236,9 +256,19 @@ Choice = Const | Categorical | Int | Double | Log
 HyperparameterPath = tuple[str | int, ...]
 """Names that lead to a hyperparameter, and the index of the item of each categorical that contains it."""
 
-_KINDS = ("const", "categorical", "int", "double", "log")
-_DEFINING = {"val", "vals", "minval", "maxval"}
-"""Keys of which a mapping with one of these kinds as its ``type`` has at least one, if it is a definition."""
+_DEFINING = {
+    "const": {"val"},
+    "categorical": {"vals"},
+    "int": {"minval", "maxval"},
+    "double": {"minval", "maxval"},
+    "log": {"minval", "maxval"},
+}
+"""Keys by kind. A mapping with the kind as its ``type`` and one of these keys is a definition in an item."""
+
+
+def json_form(value: Any) -> str:
+    """Return a text that differs between values that are equal in Python only, such as 1, 1.0 and true."""
+    return json.dumps(value, sort_keys=True, default=BaseModel.model_dump)
 
 
 def _form(value: Any) -> str:
@@ -252,9 +282,13 @@ def _option_form(value: Any) -> str:
         return "choice"
     if not isinstance(value, Mapping):
         return "value"
-    if value.get("type") in _KINDS and not _DEFINING.isdisjoint(value):
-        return "choice"
+    if isinstance(kind := value.get("type"), str) and _defines(closest_name(kind, _DEFINING), value):
+        return "choice"  # also if the kind is misspelled, which is an error
     return "nested" if any(_option_form(part) != "value" for part in value.values()) else "value"
+
+
+def _defines(kind: str | None, value: Mapping[str, Any]) -> bool:
+    return kind is not None and not _DEFINING[kind].isdisjoint(value)
 
 
 def contains_choices(option: Any) -> bool:
@@ -376,7 +410,7 @@ def _match(choice: Any, value: Any, path: HyperparameterPath) -> dict[Hyperparam
     if isinstance(choice, Const | _Range):
         return {path: value} if choice.fits(value) else None
     if not contains_choices(choice):
-        return {} if choice == value else None
+        return {} if json_form(choice) == json_form(value) else None
     if not isinstance(value, Mapping) or choice.keys() != value.keys():
         return None
     found: dict[HyperparameterPath, Any] = {}

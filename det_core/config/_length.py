@@ -29,7 +29,7 @@ class Length:
     The trial's code decides on the unit of a bare number.
 
     Args:
-        value: number of units, >= 0.
+        value: number of units, >= 0 and < 2^63.
         unit: the unit, or None for a bare number.
     """
 
@@ -54,6 +54,8 @@ class Length:
             value, unit = source[given[0]], Unit(given[0])
         if type(value) is not int or value < 0:
             raise _mismatch("expected a length >= 0 such as {example}", example="`batches: 100`, `epochs: 3` or 100")
+        if value >= 1 << 63:
+            raise _mismatch("expected a length below 2 ** 63, as databases and frameworks have; lower it")
         return cls(value, unit)
 
     def dump(self) -> int | dict[str, int]:

@@ -31,7 +31,8 @@ _EXPECTED = {
     "less_than": "less than {lt}",
     "less_than_equal": "{le} or less",
     "literal_error": "{expected}; write one of them",
-    "union_tag_invalid": "one of {expected_tags}; write one of them (a nested mapping cannot have this key)",
+    "union_tag_invalid": "one of {expected_tags}; write one of them (a nested mapping cannot have this key; "
+    "for a plain value that has it, write `{{type: const, val: ...}}`)",
     "too_short": "{min_length} item or more; add an item",
     "dict_type": "a mapping; write `key: value` lines below it",
     "model_type": "a mapping; write `key: value` lines below it",
@@ -53,6 +54,8 @@ def explain_errors(error: ValidationError, document: Document) -> Iterator[Probl
     found: dict[tuple[Location, str], dict[str, None]] = {}
     secrets = {text for location, text in iter_texts(document.value) if text and is_secret(location)}
     for details in error.errors(include_url=False):
+        if _has_enough_items(details):
+            continue
         location = _locate(details, document.value)
         wrong, remedy = _explain(details, location, _given_keys(location, document), secrets)
         found.setdefault((location, wrong), {})[remedy] = None
@@ -69,6 +72,11 @@ def explain_block(error: ValidationError, name: str, value: Any) -> str:
         value: the block that was validated.
     """
     return "; ".join(str(problem) for problem in explain_errors(error, Document(name, value)))
+
+
+def _has_enough_items(details: ErrorDetails) -> bool:
+    """Return whether a list is only too short because pydantic did not count its wrong items, which it also reports."""
+    return details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]
 
 
 def _locate(details: ErrorDetails, value: Any) -> Location:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -67,17 +68,23 @@ def _restore(
 
 @contextmanager
 def atomic_directory(target: Path) -> Iterator[Path]:
-    """Yield a path for a new directory, and rename it to ``target`` if the block succeeds.
+    """Yield a path for a new directory, whose contents appear in ``target`` if the block succeeds.
+
+    A target that exists stays the same directory, because it may be a mounted one, or that of a running shell.
 
     Raises:
         DetError: the target is in use.
     """
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise DetError(f"{target} exists and is not an empty directory; remove it, or name another directory")
-    target = target.absolute()
-    beside = next(parent for parent in target.parents if parent.is_dir())
+    target = Path(os.path.realpath(target))  # a rename would replace a link
+    beside = next(path for path in (target, *target.parents) if path.is_dir())
     with tempfile.TemporaryDirectory(prefix=".det-download-", dir=beside) as scratch:
         files = Path(scratch, "files")
         yield files
-        target.parent.mkdir(parents=True, exist_ok=True)
-        files.rename(target)
+        if beside != target:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files.rename(target)
+            return
+        for path in sorted(files.iterdir(), key=lambda path: path.name == storage.METADATA_FILE):
+            path.rename(target / path.name)

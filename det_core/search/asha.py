@@ -21,7 +21,10 @@ from det_core.search._bracket_sizes import (
     trials_per_bracket,
 )
 from det_core.search._rungs import PROMOTION, STOP_ONCE, Bracket
-from det_core.search.sampling import REPLACED_PER_TRIAL, HyperparameterSampler
+from det_core.search.sampling import MAX_AT_ONCE, REPLACED_PER_TRIAL, HyperparameterSampler
+
+_RungCount = Annotated[Positive, Field(le=100)]
+"""Type of a number of rungs, at which powers of the divisor are still numbers."""
 
 
 class HalvingConfig(Block):
@@ -33,7 +36,9 @@ class HalvingConfig(Block):
     """Number of trials of the search."""
     budget: PositiveLength | None = Field(default=None, examples=[{"epochs": 200}])
     """Total length of all trials. Release 0.12 had it instead of ``max_trials``."""
-    divisor: Annotated[Number, Field(gt=1)] = Field(default=4.0, examples=[3], json_schema_extra={"unit": "factor"})
+    divisor: Annotated[Number, Field(gt=1, le=1000)] = Field(
+        default=4.0, examples=[3], json_schema_extra={"unit": "factor"}
+    )
     """Factor between the lengths of two rungs. Of the results of a rung, 1 / divisor are promoted."""
     max_concurrent_trials: Count = Field(default=16, examples=[8], json_schema_extra={"unit": "trials"})
     """Maximum number of trials at once. With 0, async_halving starts with enough trials for one of them to reach the
@@ -83,7 +88,7 @@ class HalvingConfig(Block):
 class AsyncHalvingConfig(HalvingConfig):
     """Options of asynchronous halving in one bracket."""
 
-    num_rungs: Positive = Field(examples=[4], json_schema_extra={"unit": "rungs"})
+    num_rungs: _RungCount = Field(examples=[4], json_schema_extra={"unit": "rungs"})
     """Number of rungs."""
 
     def rungs(self, max_trials: int) -> list[int]:
@@ -98,9 +103,11 @@ class AdaptiveAshaConfig(HalvingConfig):
 
     mode: Literal["standard", "aggressive", "conservative"] = "standard"
     """Number of brackets. An aggressive search has one, which stops trials early. A conservative one has the most."""
-    max_rungs: Positive = Field(default=5, examples=[4], json_schema_extra={"unit": "rungs"})
+    max_rungs: _RungCount = Field(default=5, examples=[4], json_schema_extra={"unit": "rungs"})
     """Maximum number of rungs of a bracket."""
-    bracket_rungs: tuple[Positive, ...] = Field(default=(), examples=[[3, 2]], json_schema_extra={"unit": "rungs"})
+    bracket_rungs: Annotated[tuple[_RungCount, ...], Field(max_length=100)] = Field(
+        default=(), examples=[[3, 2]], json_schema_extra={"unit": "rungs"}
+    )
     """Number of rungs of each bracket, which overrides mode and max_rungs."""
 
     def rungs(self, max_trials: int) -> list[int]:
@@ -131,9 +138,9 @@ class AsyncHalvingSearch(SearchMethod):
         self._total = config.trials()
         self.brackets = config.brackets(self._total)
         self._shares = starting_trials_per_bracket(
-            config.max_concurrent_trials,
+            min(config.max_concurrent_trials, MAX_AT_ONCE),
             [bracket.trials for bracket in self.brackets],
-            config.unlimited_start(self.brackets),
+            min(config.unlimited_start(self.brackets), MAX_AT_ONCE),
         )
         self._at_once = sum(self._shares)
         self._bracket_of: list[int] = []

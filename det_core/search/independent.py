@@ -20,7 +20,7 @@ from det_core.config import (
     sample_hyperparameters,
 )
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
-from det_core.search.sampling import REPLACED_PER_TRIAL, HyperparameterSampler
+from det_core.search.sampling import MAX_AT_ONCE, REPLACED_PER_TRIAL, HyperparameterSampler
 
 MAX_GRID = 2000
 """Maximum number of points of a grid."""
@@ -39,14 +39,14 @@ class RandomConfig(SingleConfig):
     max_trials: Positive = Field(examples=[16], json_schema_extra={"unit": "trials"})
     """Number of trials."""
     max_concurrent_trials: Count = Field(default=16, examples=[4], json_schema_extra={"unit": "trials"})
-    """Maximum number of trials at once, or 0 for no limit."""
+    """Maximum number of trials at once, or 0 for as many as a search can have, 100,000."""
 
 
 class GridConfig(SingleConfig):
     """Options of a grid search."""
 
     max_concurrent_trials: Count = Field(default=16, examples=[4], json_schema_extra={"unit": "trials"})
-    """Maximum number of trials at once, or 0 for no limit."""
+    """Maximum number of trials at once, or 0 for as many as a search can have, 100,000."""
 
     def check_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> None:
         """Raise an error of pydantic if the hyperparameters have no grid, or a grid with too many points."""
@@ -54,7 +54,7 @@ class GridConfig(SingleConfig):
             raise PydanticCustomError(
                 "grid",
                 "expected at most {limit} points, but the grid has {size}; lower a count, or use `name: random`",
-                {"limit": MAX_GRID, "size": size},
+                {"limit": MAX_GRID, "size": str(size) if size < 1e18 else f"about 10 ** {math.log10(size):.0f}"},
             )
 
 
@@ -74,7 +74,7 @@ class IndependentSearch(SearchMethod):
         self._length = config.max_length.value if config.max_length else None
         self._hparams = hparams
         self._total = total
-        self._at_once = at_once or total
+        self._at_once = min(at_once or total, total, MAX_AT_ONCE)
         self._created = 0
         self._ended: set[int] = set()
         self._replaced = 0

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from det_core.config import Block, Number, Positive, PositiveLength, explore_hyperparameters
 from det_core.interfaces.search_method import INVALID_HP, WORST, Action, Close, Create, SearchMethod, Train
-from det_core.search.sampling import REPLACED_PER_TRIAL, HyperparameterSampler, seeded_generator
+from det_core.search.sampling import MAX_AT_ONCE, REPLACED_PER_TRIAL, HyperparameterSampler, seeded_generator
 
 _Fraction = Annotated[Number, Field(ge=0, le=1)]
 
@@ -38,7 +38,9 @@ class ExploreFunction(Block):
 class PbtConfig(Block):
     """Options of population based training."""
 
-    population_size: Positive = Field(examples=[20], json_schema_extra={"unit": "trials"})
+    population_size: Annotated[Positive, Field(le=MAX_AT_ONCE)] = Field(
+        examples=[20], json_schema_extra={"unit": "trials"}
+    )
     """Number of trials per round."""
     num_rounds: Positive = Field(examples=[10], json_schema_extra={"unit": "rounds"})
     """Number of rounds."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from det_core.config import sample_hyperparameters
 
+MAX_AT_ONCE = 100_000
+"""Maximum number of trials that a search creates before it waits for the end of one."""
 REPLACED_PER_TRIAL = 10
 """Maximum number of replacements for invalid hyperparameters, per trial of the search, so that searches end."""
 

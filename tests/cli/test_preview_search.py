@@ -96,4 +96,7 @@ def test_a_search_that_does_not_end_is_reported(det: Det, config: Any, monkeypat
     monkeypatch.setattr("det_core.cli.commands.preview_search._MOST_ORDERS", 20)
     shown = det("preview-search", config(name="random", max_trials=21))
     assert (shown.code, "has not ended after 20 orders" in shown.err) == (1, True)
-    assert det("preview-search", config(name="random", max_trials=20)).code == 0
+    path = config(name="random", max_trials=20)
+    assert det("preview-search", path).code == 0
+    monkeypatch.setattr("det_core.cli.commands.preview_search._MOST_SECONDS", 0)
+    assert "has not ended after 0 orders" in det("preview-search", path).err

@@ -65,6 +65,8 @@ PLAIN = [
     {"name": "RMSprop", "momentum": 0.9},
     {"kernel": {"type": "same", "minval": 0}},
     {"type": "int"},
+    {"type": "int", "val": 3},
+    {"type": "linear", "minval": 0, "maxval": 1},
     {"columns": [{"type": "double", "minval": 0, "maxval": 1}]},
     {"type": ["int"], "val": 1},
     {"type": "const", "val": {"type": "double", "minval": 0, "maxval": 1}},
@@ -92,9 +94,11 @@ def test_a_dumped_space_is_equal() -> None:
 WRONG = [
     ({"m": {"type": "double", "minval": 0}}, "vals[0].m.maxval", "add `maxval: ...`"),
     ({"m": {"type": "double", "minval": 2, "maxval": 1}}, "vals[0].m.maxval", "expected maxval >= minval"),
+    ({"m": {**MOMENTUM, "type": "duoble"}}, "vals[0].m.type", "write `{type: const, val: ...}`"),
+    ({"m": {"type": "Categorical", "vals": [1]}}, "vals[0].m.type", "expected one of 'const', 'categorical', 'int',"),
     ({"m": {**MOMENTUM, "cuont": 3}}, "vals[0].m.cuont", "did you mean 'count'?"),
     (
-        {"m": {"type": "categorical", "vals": [1, {"type": "int", "minval": 0.5}]}},
+        {"m": {"type": "categorical", "vals": [1, {"type": "int", "minval": 0.5, "maxval": 1}]}},
         "vals[0].m.vals[1].minval",
         "a whole",
     ),
@@ -105,7 +109,8 @@ WRONG = [
 def test_mistakes_within_an_item_are_found_in_the_config(item: Any, where: str, remedy: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(config({"x": {"type": "categorical", "vals": [item]}}))
-    assert f"hyperparameters.x.{where}: " in str(caught.value) and remedy in str(caught.value)
+    [problem] = str(caught.value).splitlines()
+    assert f"hyperparameters.x.{where}: " in problem and remedy in problem
 
 
 def test_a_grid_has_the_points_of_each_item() -> None:
@@ -149,6 +154,14 @@ def test_a_variation_keeps_the_item_and_changes_its_hyperparameters() -> None:
     rng = random.Random(0)
     changed = [explore_hyperparameters(SPACE, sgd, rng, resample_probability=1, perturb_factor=0.5) for _ in range(50)]
     assert {tuple(one["optimizer"]) for one in changed} == {("name", "momentum"), ("name",), ("deep",)}
+
+
+def test_a_variation_keeps_an_item_that_equals_another_one_in_python() -> None:
+    items: list[Any] = [1, True, 1.0, {"deep": [0]}, {"deep": [False]}, {"type": "int", "minval": 2, "maxval": 2}]
+    space = {"x": {"type": "categorical", "vals": [*items, {"type": "double", "minval": 2, "maxval": 2}]}}
+    for value in (*items[:-1], 2, 2.0):
+        kept = explore_hyperparameters(space, {"x": value}, random.Random(0), resample_probability=0, perturb_factor=0)
+        assert json.dumps(kept["x"]) == json.dumps(value)
 
 
 def test_a_quoted_number_within_an_item_is_noticed() -> None:

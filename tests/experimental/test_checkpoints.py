@@ -134,6 +134,22 @@ def test_a_download_goes_to_a_new_or_empty_directory(experiment: ExperimentRefer
         best.download("new")
 
 
+def test_a_download_leaves_links_and_the_working_directory_in_place(
+    experiment: ExperimentReference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = experiment.top_checkpoint()
+    for name in ("here", "linked"):
+        Path(name).mkdir()
+    Path("link").symlink_to("linked")
+    Path("broken").symlink_to("missing")
+    monkeypatch.chdir("here")
+    for target, place in ((".", "."), ("../link", "../linked"), ("../broken", "../missing")):
+        best.download(target)
+        assert {path.name for path in Path(place).iterdir()} == {"metadata.json", "weights"}
+    assert Path("../link").is_symlink() and Path("../broken").is_symlink()
+    assert Path.cwd().samefile("../here")
+
+
 def test_metadata_is_edited_in_the_store_and_included_in_downloads(trained: Record) -> None:
     one, same = (Determined().get_checkpoint("best-one") for _ in range(2))
     one.add_metadata({"stage": "production", "by": "ada"})

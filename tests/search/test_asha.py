@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from det_core.errors import ConfigError
 from det_core.interfaces.search_method import Create, SearchMethod
 
 from .playing import brief, make
@@ -144,3 +145,23 @@ def test_hyperparameters_depend_on_the_trials_number_only() -> None:
     common = min(len(first), len(second))
     assert first[:common] == second[:common] and common > 4
     assert len({str(hparams) for hparams in first}) == len(first)
+
+
+# options, and the option that is refused
+TOO_MUCH = [
+    ({"num_rungs": 10**9}, "num_rungs: got 1000000000; expected 100 or less"),
+    ({"divisor": 1e300}, "divisor: got 1e.300; expected 1000"),
+    ({"max_length": 2**63}, r"max_length: got 9223372036854775808; expected a length below 2 \*\* 63"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), TOO_MUCH, ids=lambda value: str(value)[:40])
+def test_numbers_that_no_search_can_have_are_refused_with_the_config(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"searcher\.{words}"):
+        make("async_halving", **{**HALVING, **options})
+
+
+def test_a_search_starts_with_the_greatest_numbers() -> None:
+    greatest = {"divisor": 1000, "max_length": 2**63 - 1, "max_trials": 2**62, "max_concurrent_trials": 1}
+    for name, options in (("async_halving", {"num_rungs": 100}), ("adaptive_asha", {"bracket_rungs": [100, 1]})):
+        assert brief(make(name, **options, **greatest).start()) == "+0 0:1"

@@ -82,6 +82,7 @@ POINTS: list[tuple[Any, list[Any]]] = [
     ({"type": "double", "minval": 2, "maxval": 2, "count": 3}, [2.0]),
     ({"type": "log", "base": 10, "minval": -2, "maxval": 0, "count": 3}, [0.01, 0.1, 1.0]),
     ({"type": "log", "base": 4, "minval": 0, "maxval": 1, "count": 1}, [2.0]),
+    ({"type": "log", "base": 1, "minval": 0, "maxval": 1, "count": 10**15}, [1.0]),
 ]
 
 
@@ -111,6 +112,19 @@ NO_GRID = [
         {name: {"type": "int", "minval": 1, "maxval": 99, "count": 50} for name in "ab"},
         "expected at most 2000 points, but the grid has 2500",
     ),
+    *(
+        ({"x": {"type": kind, "minval": 0, "maxval": maxval, "count": 10**15, **base}}, "the grid has 1000000000000000")
+        for kind, maxval, base in (("int", 2**62, {}), ("double", 1, {}), ("log", 1, {"base": 10}))
+    ),
+    (
+        {f"x{n}": {"type": "double", "minval": 0, "maxval": 1, "count": 10**9} for n in range(500)},
+        "the grid has about 10 ** 4500",
+    ),
+    (
+        {name: {"type": "int", "minval": 1, "maxval": 50, "count": 50} for name in ("a.b", "c")}
+        | {"a": {"b": {"type": "int", "minval": 1, "maxval": 60, "count": 60}}},
+        "the grid has 150000",
+    ),
 ]
 
 
@@ -120,6 +134,16 @@ def test_hyperparameters_without_a_grid_are_refused_with_the_config(hyperparamet
     with pytest.raises(ConfigError) as caught:
         parse_config({"entrypoint": "model:Trial", "searcher": searcher, "hyperparameters": hyperparameters})
     assert words in str(caught.value) and str(caught.value).startswith("<config>: searcher")
+
+
+def test_a_search_does_not_create_more_trials_than_it_has_or_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(make("random", max_length=1, max_trials=3, max_concurrent_trials=10**15).start()) == 2 * 3
+    for module in ("independent", "asha"):
+        monkeypatch.setattr(f"det_core.search.{module}.MAX_AT_ONCE", 4)
+    for limit in (0, 10**15):
+        options = {"max_length": 64, "max_trials": 10**15, "max_concurrent_trials": limit}
+        assert len(make("random", **options).start()) == 2 * 4
+        assert len(make("async_halving", num_rungs=3, **options).start()) == 2 * 4
 
 
 def test_grid_and_random_values_have_the_same_form() -> None:

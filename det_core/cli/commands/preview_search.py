@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _ARGUMENTS = (
     JSON,
 )
 _MOST_ORDERS = 100_000
+_MOST_SECONDS = 60
 _TO_CHANGE = {
     "single": "max_length",
     "random": "max_trials and max_length; adaptive_asha stops poor trials early",
@@ -81,12 +83,14 @@ def _preview(config: ExperimentConfig, directory: Path) -> SearchPreview:
 
     lengths: dict[int, int | None] = {}
     at_once = 0
+    end = time.monotonic() + _MOST_SECONDS
     with open_search_method(config, directory) as method:
         outline = method.outline()
         for number, result in enumerate(simulate_search(method, _random_training(config), slots=_MOST_ORDERS)):
-            if number == _MOST_ORDERS:
+            if number == _MOST_ORDERS or time.monotonic() > end:
                 raise DetError(
-                    f"the search has not ended after {number} orders to train; check that the method closes its trials"
+                    f"the search has not ended after {number} orders to train, of at most {_MOST_ORDERS} in "
+                    f"{_MOST_SECONDS} seconds; lower its number of trials, or check that the method closes them"
                 )
             at_once = max(at_once, result.at_once)
             lengths[result.request_id] = result.length

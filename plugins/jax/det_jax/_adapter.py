@@ -55,6 +55,7 @@ class JaxAdapter(TrialAdapter):
         self._train_step = jax.jit(self._call_train_step, donate_argnums=0)
         self._evaluate_step = jax.jit(self._call_evaluate_step)
         self._batch = 0
+        self._warned = False
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -125,12 +126,30 @@ class JaxAdapter(TrialAdapter):
         with forked_generators(derive_seed(self._seed, "validation")), self._noting_errors("validation"):
             for number, batch in enumerate(islice(self._validation.read(), most)):
                 rows.append(self._evaluate_step(self._state.tree, batch, np.uint32(number)))
-                records.append(_count_records(batch))
+                records.append(self._count_records(batch))
                 if stop():
                     return None
             if not rows:
                 raise InvalidTrial("the validation data has no batch; expected at least one")
-            return dict(jax.tree.map(partial(_mean, records), *jax.device_get(rows)))
+            try:
+                return dict(jax.tree.map(partial(_mean, records), *jax.device_get(rows)))
+            except ValueError as error:
+                raise InvalidTrial(
+                    "evaluate_step() returned other metrics, or other shapes, for some batches; return means over the "
+                    f"records of a batch: {error}"
+                ) from error
+
+    def _count_records(self, batch: Any) -> int:
+        """Return the number of records that all arrays of a batch have, or 1 to weigh all batches alike."""
+        records = {np.shape(array)[0] for array in jax.tree.leaves(batch) if np.ndim(array)}
+        if len(records) > 1 and not self._warned:
+            self._warned = True
+            _log.warning(
+                "the arrays of a validation batch have different first dimensions (%s), so the number of records is "
+                "unknown, and all batches count alike in the means",
+                ", ".join(map(str, sorted(records))),
+            )
+        return records.pop() if len(records) == 1 else 1
 
     @contextmanager
     def _noting_errors(self, activity: str) -> Iterator[None]:
@@ -146,19 +165,28 @@ def make_key(seed: int, purpose: str) -> jax.Array:
     return jax.random.key(np.uint32(derive_seed(seed, purpose) % 2**32))
 
 
-def _count_records(batch: Any) -> int:
-    """Return the first dimension of the first array in a batch, or 1 if it has none."""
-    first, *_ = (*np.shape(next(iter(jax.tree.leaves(batch)), 0)), 1)
-    return first
-
-
 def _checked(metrics: Any, method: str) -> dict[str, Any]:
-    """Return metrics of a step, if they are numbers."""
+    """Return metrics of a step as arrays, if they are real numbers."""
     if not isinstance(metrics, Mapping) or not all(isinstance(name, str) for name in metrics):
         raise InvalidTrial(
             f"{method}() returned {type(metrics).__name__} as metrics; expected a dict of names and numbers"
         )
-    return dict(metrics)
+    try:
+        return jax.tree_util.tree_map_with_path(partial(_real, method), dict(metrics), is_leaf=lambda one: one is None)
+    except ValueError as error:  # of keys that cannot be sorted
+        raise InvalidTrial(f"{method}() returned metrics that JAX cannot use: {error}") from error
+
+
+def _real(method: str, path: Any, value: Any) -> jax.Array:
+    try:
+        array = jnp.asarray(value)
+        found = str(array.dtype)
+        if any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            return array
+    except (TypeError, ValueError, OverflowError):
+        found = type(value).__name__
+    name = jax.tree_util.keystr(path, simple=True, separator=".")
+    raise InvalidTrial(f"{method}() returned {found} as the metric {name}; expected a real number, or an array of them")
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,9 @@ import json
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +47,16 @@ class ArrayState:
         self._make: Callable[..., Any] = getattr(type(state), "_make", tuple)
         parts = _as_parts(state)
         nnx = sys.modules.get("flax.nnx")
-        objects = (nnx.Module, nnx.Optimizer) if nnx else ()
-        nodes = jax.tree.leaves(parts, is_leaf=lambda node: isinstance(node, objects))
-        self._nnx = nnx if any(isinstance(node, objects) for node in nodes) else None
-        if self._nnx:
-            self._graph, parts = self._nnx.split(parts)
-        self.tree = jax.tree_util.tree_map_with_path(_own_array, parts)
-        """The arrays, which a training step replaces."""
+        self._objects = (nnx.Pytree, nnx.Variable) if nnx else ()
+        with _explaining_errors("initial_state"):
+            # NNX would take numbers beside its objects for constants.
+            parts = self._map_arrays(partial(_own_array, "initial_state"), parts)
+            nodes = jax.tree.leaves(parts, is_leaf=self._is_object)
+            self._nnx = nnx if nnx and any(isinstance(node, nnx.Pytree) for node in nodes) else None
+            if self._nnx:
+                self._graph, parts = self._nnx.split(parts)
+            self.tree = jax.tree_util.tree_map_with_path(partial(_own_array, "initial_state"), parts)
+            """The arrays, which a training step replaces."""
         self._names = [_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(self.tree)]
         if twice := [name for name, number in Counter(self._names).items() if number > 1]:
             raise InvalidTrial(f"initial_state() has two arrays named {twice[0]}; rename a key that contains a '/'")
@@ -73,7 +78,9 @@ class ArrayState:
             InvalidTrial: it differs from the initial state.
         """
         parts = _as_parts(state) if isinstance(state, tuple) else state
-        tree = jax.tree.map(_strong, self._nnx.state(parts) if self._nnx else parts)
+        with _explaining_errors("train_step"):
+            parts = self._map_arrays(partial(_as_array, "train_step"), parts)
+            tree = jax.tree.map(_strong, self._nnx.state(parts)) if self._nnx else parts
         found, expected = (
             {_name(path): str(jax.typeof(leaf)) for path, leaf in jax.tree_util.tree_leaves_with_path(one)}
             for one in (tree, self.tree)
@@ -116,6 +123,15 @@ class ArrayState:
             named[name] = _restore(own, saved)
         self.tree = jax.tree.unflatten(jax.tree.structure(self.tree), [named[name] for name in self._names])
 
+    def _map_arrays(self, change: Callable[[Any, Any], Any], parts: Any) -> Any:
+        """Return a pytree whose leaves, apart from the objects of NNX, are changed."""
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: leaf if self._is_object(leaf) else change(path, leaf), parts, is_leaf=self._is_object
+        )
+
+    def _is_object(self, node: Any) -> bool:
+        return isinstance(node, self._objects)
+
     def _is_weight(self, name: str) -> bool:
         return name.partition("/")[0] == _WEIGHTS and name not in self._random
 
@@ -157,13 +173,25 @@ def _name(path: Any) -> str:
     return str(jax.tree_util.keystr(path, simple=True, separator="/"))
 
 
-def _own_array(path: Any, leaf: Any) -> jax.Array:
-    """Return a copy, because a training step overwrites it."""
+@contextmanager
+def _explaining_errors(method: str) -> Iterator[None]:
     try:
-        return leaf.copy() if _is_key(leaf) else _strong(jnp.array(leaf, copy=True))
-    except TypeError as error:
+        yield
+    except (TypeError, ValueError) as error:  # such as keys that cannot be sorted
+        raise InvalidTrial(f"{method}() returned a state that JAX cannot use: {error}") from error
+
+
+def _own_array(method: str, path: Any, leaf: Any) -> jax.Array:
+    """Return a copy, because a training step overwrites it."""
+    return _as_array(method, path, leaf).copy()
+
+
+def _as_array(method: str, path: Any, leaf: Any) -> jax.Array:
+    try:
+        return leaf if _is_key(leaf) else _strong(jnp.asarray(leaf))
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidTrial(
-            f"initial_state() returned {type(leaf).__name__} as {_name(path)}; expected an array or a number: {error}"
+            f"{method}() returned {type(leaf).__name__} as {_name(path)}; expected an array or a number: {error}"
         ) from error
 
 

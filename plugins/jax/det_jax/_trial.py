@@ -68,7 +68,7 @@ class JaxTrial(Trial):
             rng: key that depends on the trial's seed and on the number of the batch.
 
         Returns:
-            A state with the same structure, shapes and dtypes, and the metrics as arrays or scalars.
+            A state with the same structure, shapes and dtypes, and the metrics as real numbers or arrays of them.
         """
 
     @abstractmethod

@@ -78,6 +78,41 @@ def test_metrics_are_means_over_records() -> None:
     assert (metrics["mean"], metrics["all"]["bright"].tolist()) == (2.5, [(3 * 4 + 5 * 2) / 6] * 2)
 
 
+class Batches(Constant):
+    """Trial whose validation batches have 4 and 2 records, and other arrays beside."""
+
+    other: Any = np.ones(())
+
+    def evaluate_step(self, state: Any, batch: Any, rng: jax.Array) -> Any:
+        return {"mean": batch["records"].mean()}
+
+    def build_validation_data_loader(self) -> Any:
+        return [{"other": self.other, "records": np.arange(4)}, {"other": self.other, "records": np.arange(4, 6)}]
+
+
+def test_the_records_of_a_batch_are_in_all_its_arrays(caplog: pytest.LogCaptureFixture) -> None:
+    assert begin(Batches).validate(never) == {"mean": 2.5}
+    assert not caplog.records
+    assert begin(Batches, other=np.ones(3)).validate(never) == {"mean": (1.5 + 4.5) / 2}
+    assert "of a validation batch have different first dimensions (3, 4)" in caplog.text
+
+
+@pytest.mark.parametrize("metric", [lambda batch: batch, lambda batch: {str(len(batch)): 1}], ids=["shapes", "names"])
+def test_validation_metrics_that_differ_between_batches_are_refused(metric: Any) -> None:
+    with pytest.raises(InvalidTrial, match="returned other metrics, or other shapes, for some batches"):
+        begin(evaluate_step=lambda self, state, batch, rng: {"x": metric(batch)}).validate(never)
+
+
+def test_numbers_beside_objects_of_nnx_are_part_of_the_state() -> None:
+    def train_step(self: Any, state: Any, batch: Any, rng: jax.Array) -> Any:
+        model, counts = state
+        return (model, {"steps": counts["steps"] + 1}), {}
+
+    adapter = begin(state=(nnx.Linear(1, 1, rngs=nnx.Rngs(0)), {"steps": 0}), train_step=train_step)
+    adapter.train(3, never)
+    assert adapter._state.arrays()["rest/0/steps"] == 3
+
+
 def test_training_metrics_keep_their_kind() -> None:
     metrics = {"a": True, "b": 2, "c": jnp.bfloat16(0.5), "d": jnp.arange(2, dtype=jnp.uint8)}
     (row,) = begin(metrics=metrics).train(1, never)
@@ -108,6 +143,12 @@ def test_parts_may_share_arrays() -> None:
         ),
         ({"state": ({"a/b": 1, "a": {"b": 1}},)}, r"two arrays named weights/a/b; rename a key"),
         ({"state": ("text",)}, r"initial_state\(\) returned str as weights; expected an array"),
+        ({"state": (2**70,)}, r"initial_state\(\) returned int as weights; expected an array"),
+        ({"state": ({1: 1, "a": 1},)}, r"initial_state\(\) returned a state that JAX cannot use: .* keys"),
+        ({"train_step": lambda self, state, *_: (("text", state[1]), {})}, r"train_step\(\) returned str as weights"),
+        ({"metrics": {"loss": 1j}}, r"train_step\(\) returned complex64 as the metric loss; expected a real number"),
+        ({"metrics": {"loss": {"all": None}}}, r"train_step\(\) returned NoneType as the metric loss.all"),
+        ({"metrics": {"loss": {1: 1, "a": 1}}}, r"train_step\(\) returned metrics that JAX cannot use: .* keys"),
         ({"train_step": lambda *_: 1}, r"train_step\(\) returned .*; expected a pair"),
         ({"train_step": lambda self, state, *_: (state, [1])}, "list as metrics; expected a dict"),
         (

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import optuna
 from optuna.trial import TrialState
 
-from det_core.config import HyperparameterPath, choose_hyperparameters, match_hyperparameters
+from det_core.config import match_hyperparameters
 from det_core.interfaces.search_method import WORST, Action, Close, Create, SearchMethod
 from det_core.plugins import plugin_registry
 from det_optuna._config import RUNGS, OptunaConfig
+from det_optuna._study import name_in_study, new_study, propose_hyperparameters
 
 
 class OptunaSearch(SearchMethod):
@@ -28,7 +28,7 @@ class OptunaSearch(SearchMethod):
         rungs = plugins.call_target(plugins.find("search_method", RUNGS), config, hyperparameters, seed)
         self._rungs = cast("SearchMethod", rungs)
         self._space, self._max_length = hyperparameters, config.max_length.value
-        self._study = _new_study(config.sampler.new_sampler(seed))
+        self._study = new_study(config.sampler.new_sampler(seed))
         self._trials: dict[int, optuna.Trial] = {}
         self._recorded: Mapping[int, Mapping[str, Any]] = {}
         """Hyperparameters of the trials that the recorded answer to the replayed event creates."""
@@ -79,36 +79,10 @@ class OptunaSearch(SearchMethod):
         if recorded != hparams:  # another release of Optuna has proposed them
             self._study.tell(self._trials[request_id], state=TrialState.FAIL)
             chosen = match_hyperparameters(self._space, recorded)
-            self._study.enqueue_trial({_name(path): value for path, value in chosen.items()})
+            self._study.enqueue_trial({name_in_study(path): value for path, value in chosen.items()})
             self._ask(request_id)
         return recorded
 
     def _ask(self, request_id: int) -> Mapping[str, Any]:
         self._trials[request_id] = self._study.ask()
-        return choose_hyperparameters(self._space, partial(_suggest, self._trials[request_id]))
-
-
-def _new_study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it prints a line for each study
-    try:
-        return optuna.create_study(sampler=sampler)
-    finally:
-        optuna.logging.set_verbosity(verbosity)
-
-
-def _suggest(trial: optuna.Trial, path: HyperparameterPath, choice: Any) -> Any:
-    """Return the sampler's choice for a hyperparameter."""
-    name = _name(path)
-    if choice.type == "const":
-        return choice.val
-    if choice.type == "categorical":
-        return trial.suggest_categorical(name, range(len(choice.vals)))
-    if choice.type == "int":
-        return trial.suggest_int(name, choice.minval, choice.maxval)
-    return trial.suggest_float(name, *choice.limits, log=choice.type == "log")
-
-
-def _name(path: HyperparameterPath) -> str:
-    """Return the name of a hyperparameter in the study. Items of categoricals are numbers, as in ``optimizer.0.lr``."""
-    return ".".join(str(part).replace("\\", r"\\").replace(".", r"\.") for part in path)
+        return propose_hyperparameters(self._trials[request_id], self._space)

@@ -151,6 +151,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": "TPSampler"}, "expected one of CmaEsSampler, GPSampler, "),
     ({"name": "GridSampler", "search_space": {}}, "use the searcher grid"),
     ({"name": "NSGAIISampler", "population_size": 1}, "`population_size` must be greater than or equal to 2"),
+    ({"gamma": 5}, "gamma: expected no value, because only Python code can give one, got 5"),
+    ({"constraints_func": 3}, "constraints_func: expected no value, because"),
+    ({"n_startup_trials": "ten"}, "n_startup_trials: expected a value of the type int, got 'ten'"),
+    ({"n_startup_trials": True}, "n_startup_trials: expected a value of the type int, got True"),
+    ({"n_ei_candidates": 10**9}, "n_ei_candidates: expected at most 10000, got 1000000000"),
+    ({"n_startup_trials": 50, "n_ei_candidates": -1}, "TPESampler does not work with these arguments: ValueError: neg"),
+    ({"seed": -1}, "Seed must be between 0 and"),
+    ({"name": "CmaEsSampler", "x0": {"learning_rate": 1.0}}, "must contain all distributions"),
 ]
 
 
@@ -158,7 +166,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_a_sampler_that_cannot_be_made_is_refused_with_the_config(sampler: Any, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(config(sampler=sampler))
-    assert "searcher.sampler" in str(caught.value) and words in str(caught.value)
+    assert str(caught.value).startswith("<config>: searcher") and words in str(caught.value)
+
+
+def test_more_hyperparameters_than_a_sampler_can_learn_are_refused_with_the_config() -> None:
+    with pytest.raises(ConfigError, match="searcher: expected at most 500 hyperparameters, .* got 501; use random"):
+        parse_config(config({f"x{number}": SPACE["lr"] for number in range(501)}))
 
 
 def test_a_sampler_whose_library_is_missing_is_refused_with_the_config(monkeypatch: pytest.MonkeyPatch) -> None:

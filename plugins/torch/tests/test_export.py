@@ -15,6 +15,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from det_testing.comparison import bitwise_form
 from det_torch import DataLoader, PyTorchTrial
+from det_torch._checkpoints import _exports
 from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -22,7 +23,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.utils.data import TensorDataset
 
 from det_core.cli import main
-from det_core.errors import DetError, StorageError
+from det_core.errors import DetError, InvalidTrial, StorageError
 from det_core.experimental import Checkpoint, Determined
 from det_core.interfaces.tracking import TrackingStore
 from det_core.package_commands import package_command
@@ -144,9 +145,39 @@ def test_a_state_that_is_no_tensor_fits_into_a_state_dict_only(
     assert bitwise_form(torch.load(directory / "model.pth", weights_only=True)) == bitwise_form(weights)
     (checkpoint,) = Determined().get_trial(1).list_checkpoints()
     for format in ("safetensors", "dcp"):
-        with pytest.raises(DetError, match="'_extra_state', which is not a tensor, .* --format state_dict"):
+        with pytest.raises(DetError, match="'_extra_state', which is not a tensor; .* --format state_dict"):
             checkpoint.export(format, "other")
         assert not Path("other").exists()
+
+
+class Wrapper(torch.Tensor):
+    """Tensor that consists of another one, like many quantized tensors."""
+
+    __tensor_flatten__ = None
+
+
+BOTH = ("safetensors", "dcp")
+# states of models, the formats that cannot hold them, and words of the error
+UNSUITABLE: list[tuple[list[Any], tuple[str, ...], str]] = [
+    ([{"__metadata__": torch.ones(2)}], ("safetensors",), "safetensors cannot hold the tensor '__metadata__'"),
+    ([{"w": torch.ones(2, dtype=torch.complex128)}], ("safetensors",), "safetensors cannot hold torch.complex128"),
+    ([{"\ud800": torch.ones(2)}], ("safetensors",), "safetensors cannot hold 'utf-8' codec"),
+    ([{"w": torch.ones(2).as_subclass(Wrapper)}], ("safetensors",), "safetensors cannot hold the tensor 'w'"),
+    ([{"w": torch.eye(2).to_sparse()}], BOTH, "has 'w', which is a sparse tensor; .* --format state_dict"),
+    ([{"w": torch.ones(2, device="meta")}], BOTH, "has 'w', which has no values, because it is on the device meta"),
+    ([{0: torch.ones(2)}], BOTH, "has 0, which is a name that is not text"),
+    ([], (*BOTH, "state_dict"), "the checkpoint has no model"),
+]
+
+
+@pytest.mark.parametrize(("models", "formats", "words"), UNSUITABLE, ids=str)
+def test_states_that_a_format_cannot_hold_are_refused(
+    models: Any, formats: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_exports, "read_checkpoint", lambda _: {"models_state_dict": models})
+    for format in formats:
+        with pytest.raises(InvalidTrial, match=words):
+            getattr(_exports, f"write_{format}")(tmp_path, tmp_path)
 
 
 def test_what_cannot_be_exported_says_what_to_type(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from det_core import core
+from det_core.errors import CheckpointNotFound
 from det_transformers import _epoch_random
 from det_transformers._search_lengths import SearchLengths, values_at
+
+_log = logging.getLogger("det.transformers")
 
 _CLOCK_TIMES = ("_runtime", "_per_second")
 """Ends of the names of metrics that measure time, which differ whenever the same step is trained again."""
@@ -146,8 +150,8 @@ class DetCallback(TrainerCallback):
         if self._is_chief and self._user_data is not None:
             (directory / _USER_DATA).write_text(json.dumps(self._user_data), encoding="utf-8")
         metadata: dict[str, Any] = {"steps_completed": state.global_step}
-        if state.best_global_step in self._stored:
-            metadata["best_checkpoint"] = self._stored[state.best_global_step]
+        if (best := _best_step(state)) in self._stored:
+            metadata["best_checkpoint"] = self._stored[best]
         self._core.distributed.allgather(None)  # until all ranks have written their files
         self._stored[state.global_step] = self._core.checkpoint.upload(directory, metadata, shard=True)
         if self._lengths.complete(state):
@@ -172,12 +176,26 @@ class DetCallback(TrainerCallback):
         self._resumed = state = TrainerState.load_from_json(str(directory / _STATE))
         self._random = _epoch_random.read(directory, self._core.distributed.rank) or self._random
         self._reported["validation"] = state.global_step, set(values_at(state))
-        if state.best_global_step and args.load_best_model_at_end:
-            best = self._core.checkpoint.get_metadata(storage_id).get("best_checkpoint", storage_id)
-            self._stored[state.best_global_step] = best
-            self._core.checkpoint.download(best, _local_directory(args, state.best_global_step))
+        if (best := _best_step(state)) is not None and args.load_best_model_at_end:
+            own = storage_id if best == state.global_step else None
+            if stored := self._core.checkpoint.get_metadata(storage_id).get("best_checkpoint", own):
+                self._restore_best(stored, best, args)
         if self._lengths.complete(state) or 0 < args.max_steps <= state.global_step:
             args.max_steps, args.num_train_epochs = -1, 0  # the Trainer would train one more step
+
+    def _restore_best(self, storage_id: str, step: int, args: TrainingArguments) -> None:
+        self._stored[step] = storage_id
+        try:
+            self._core.checkpoint.get_metadata(storage_id)
+        except CheckpointNotFound:  # retention keeps the best one by the searcher's metric, which may be another
+            _log.warning(
+                "the best checkpoint so far, %s of step %d, was removed; unless a later step is better, the Trainer "
+                "ends with its last model",
+                storage_id,
+                step,
+            )
+            return
+        self._core.checkpoint.download(storage_id, _local_directory(args, step))
 
     def _decide(self, state: TrainerState, control: TrainerControl) -> None:
         self._lengths.report_progress(state)
@@ -218,6 +236,11 @@ def _check(args: TrainingArguments, distributed: core.DistributedContext) -> Non
 def _local_directory(args: TrainingArguments, step: int) -> Path:
     """Return the directory into which the ``Trainer`` saves after a step."""
     return Path(cast(str, args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{step}")
+
+
+def _best_step(state: TrainerState) -> int | None:
+    """Return the step of the best checkpoint. A better evaluation may have followed, at a step without one."""
+    return int(state.best_model_checkpoint.rpartition("-")[2]) if state.best_model_checkpoint else None
 
 
 def _ends_epoch(state: TrainerState) -> bool:

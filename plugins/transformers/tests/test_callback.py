@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM, EarlyStoppingCallback, GPT2LMHead
 from conftest import Trial
 from det_core import core, get_cluster_info
 from det_core.core import SearcherOperation
+from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 
@@ -136,3 +138,21 @@ def test_the_script_of_the_page_trains_by_itself(store: TrackingStore, monkeypat
     exec(script, {"model": GPT2LMHeadModel(MODEL), "training": rows, "validation": rows})
     assert [row.steps_completed for row in store.checkpoints(trial_id=1)] == [3]
     assert store.experiment(1).state is State.COMPLETED
+
+
+def test_a_trial_whose_best_checkpoint_was_removed_resumes(
+    make_trial: Callable[..., Trial], caplog: pytest.LogCaptureFixture
+) -> None:
+    trial, training = make_trial(max_length={"epochs": 4}), Training(BEST)
+    with pytest.raises(Killed):
+        trial.run(Training(BEST, kill_at=LAST))
+    best = trial.store.checkpoints(trial_id=trial.id)[0]
+    remove_checkpoint(trial.store, best, chosen=True, on_deleted=lambda _: None)
+    shutil.rmtree(trial.output)
+    with pytest.raises(Killed):
+        trial.run(Training(BEST, kill_at=3 * STEPS_PER_EPOCH))
+    shutil.rmtree(trial.output)
+    trial.run(training)
+    assert caplog.text.count(f"best checkpoint so far, {best.uuid} of step {STEPS_PER_EPOCH}, was removed") == 1
+    assert trial.steps()[-1] == 4 * STEPS_PER_EPOCH
+    assert bitwise_form(AutoModelForCausalLM.from_pretrained(trial.latest()).state_dict()) == training.weights

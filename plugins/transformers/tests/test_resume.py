@@ -72,6 +72,20 @@ def test_a_trial_that_is_asked_to_stop_differs_only_in_the_training_losses(
     } | {*stops}
 
 
+def test_the_best_checkpoint_is_older_than_the_best_evaluation(make_trial: Callable[..., Trial]) -> None:
+    arguments = {
+        **{"eval_strategy": "steps", "eval_steps": 1, "save_steps": 2, "load_best_model_at_end": True},
+        **{"metric_for_best_model": "loss", "greater_is_better": True},  # so that the first step is the best
+    }
+    undisturbed, killed = make_trial(), make_trial()
+    undisturbed.run(expected := Training(arguments))
+    with pytest.raises(Killed):
+        killed.run(Training(arguments, kill_at=2))
+    shutil.rmtree(killed.output)
+    killed.run(training := Training(arguments))
+    assert training.weights == expected.weights
+
+
 def test_the_best_model_and_early_stopping_survive(make_trial: Callable[..., Trial]) -> None:
     arguments = {
         **{"save_strategy": "epoch", "load_best_model_at_end": True},

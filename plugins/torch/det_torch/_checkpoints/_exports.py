@@ -13,30 +13,33 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 from det_core.errors import InvalidTrial, StorageError
 from det_core.package_commands import package_command
 from det_torch._checkpoints._reader import read_checkpoint
+from det_torch._checkpoints._tensor_files import check_tensors, save_safetensors
+
+_REMEDY = "this format has only dense tensors, so type: det checkpoint export UUID --format state_dict"
 
 
 def write_safetensors(path: Path, target: Path) -> None:
     """Write each model to a file ``model.safetensors``. Weights that layers share are written for each of them.
 
     Raises:
-        InvalidTrial: a model has values besides tensors.
+        InvalidTrial: there is no model, or a model has values that the format cannot hold.
         StorageError: safetensors is not installed.
     """
-    try:
-        from safetensors.torch import save_file
-    except ImportError as error:
-        command = package_command("install", "safetensors")
-        raise StorageError(f"the format safetensors needs a package that is not installed: {command}") from error
     for name, weights in _models(path):
-        apart = {key: value.clone(memory_format=torch.contiguous_format) for key, value in _tensors(weights).items()}
-        save_file(apart, target / f"{name}.safetensors", metadata={"format": "pt"})
+        tensors = check_tensors(weights, _REMEDY)
+        apart = {key: value.clone(memory_format=torch.contiguous_format) for key, value in tensors.items()}
+        try:
+            save_safetensors(apart, target / f"{name}.safetensors", _REMEDY)
+        except ImportError as error:
+            command = package_command("install", "safetensors")
+            raise StorageError(f"the format safetensors needs a package that is not installed: {command}") from error
 
 
 def write_state_dict(path: Path, target: Path) -> None:
     """Write each model to a file ``model.pth``, which ``torch.load(weights_only=True)`` reads.
 
     Raises:
-        InvalidTrial: a model has values that this function would refuse.
+        InvalidTrial: there is no model, or a model has values that this function would refuse.
     """
     for name, weights in _models(path):
         file = target / f"{name}.pth"
@@ -49,26 +52,19 @@ def write_dcp(path: Path, target: Path) -> None:
     """Write each model to a directory ``model``, which ``torch.distributed.checkpoint.load`` reads on any world size.
 
     Raises:
-        InvalidTrial: a model has values besides tensors.
+        InvalidTrial: there is no model, or a model has values besides dense tensors.
     """
     from torch.distributed.checkpoint.state_dict_saver import save  # takes long to import
 
     for name, weights in _models(path):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # as `no_dist` asks for
-            save(_tensors(weights), checkpoint_id=target / name, no_dist=True)
+            save(check_tensors(weights, _REMEDY), checkpoint_id=target / name, no_dist=True)
 
 
 def _models(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     models = read_checkpoint(path)["models_state_dict"]
+    if not models:
+        raise InvalidTrial("the checkpoint has no model, because its trial wrapped none")
     names = ["model"] if len(models) == 1 else [f"model_{number}" for number in range(len(models))]
     return zip(names, models, strict=True)
-
-
-def _tensors(weights: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    if odd := [name for name, value in weights.items() if not isinstance(value, torch.Tensor)]:
-        raise InvalidTrial(
-            f"the model's state_dict() has {odd[0]!r}, which is not a tensor, as this format requires; type: "
-            "det checkpoint export UUID --format state_dict"
-        )
-    return {**weights}

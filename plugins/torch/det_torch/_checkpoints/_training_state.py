@@ -23,6 +23,7 @@ from det_torch._amp import optimizer_parameters
 from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
 from det_torch._checkpoints._staging import wraps_tensors
+from det_torch._checkpoints._tensor_files import check_tensors, save_safetensors
 from det_torch._compiled import uncompiled_models
 from det_torch._context import PyTorchTrialContext
 from det_torch._random import rng_state
@@ -292,21 +293,16 @@ def _save(state: Mapping[str, Any], file: Path) -> None:
 
 
 def _write_safetensors(weights: Mapping[str, Any], file: Path) -> None:
+    remedy = "remove `safetensors = True`"
+    seen: set[int] = set()
+    tensors = {}
+    for name, value in check_tensors(weights, remedy).items():
+        # The format does not support shared memory, so tied weights are written twice.
+        tensors[name] = value.clone() if value.data_ptr() in seen else value.contiguous()
+        seen.add(value.data_ptr())
     try:
-        from safetensors.torch import save_file
+        save_safetensors(tensors, file, remedy)
     except ModuleNotFoundError as error:
         raise InvalidTrial(
             f"`safetensors = True` needs a package that is not installed: {package_command('install', 'safetensors')}"
         ) from error
-    odd = [name for name, value in weights.items() if not isinstance(value, torch.Tensor)]
-    if odd:
-        raise InvalidTrial(
-            f"the model's state_dict() has {odd[0]!r}, which is not a tensor; remove `safetensors = True`"
-        )
-    seen: set[int] = set()
-    tensors = {}
-    for name, value in weights.items():
-        # The format does not support shared memory, so tied weights are written twice.
-        tensors[name] = value.clone() if value.data_ptr() in seen else value.contiguous()
-        seen.add(value.data_ptr())
-    save_file(tensors, file, metadata={"format": "pt"})
