@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+from det_core.interfaces.addresses import check_address
 
 
 def _default_mode() -> Any:  # validated
@@ -15,12 +16,7 @@ def _default_mode() -> Any:  # validated
 
 
 def _is_an_address(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.username or parts.password:  # never quoted
-        raise ValueError("the address contains a user name or password; remove them, and set api_key")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not the address of a server, such as https://wandb.example.com")
-    return url
+    return check_address(url, "api_key")
 
 
 class WandbConfig(BaseModel):

@@ -16,6 +16,7 @@ from wandb import errors
 
 from det_core import events
 from det_core.errors import DetError
+from det_core.interfaces.addresses import check_address
 from det_core.interfaces.observer import Observer, ObserverContext
 from det_core.interfaces.records import MetricsReport, searcher_metric
 from det_wandb._config import WandbConfig
@@ -160,6 +161,10 @@ class WandbObserver(Observer):
 
 def _require_service(address: str) -> None:
     """Check that the service can be reached, because W&B's client tries for minutes, whatever its time limit."""
+    try:
+        check_address(address, "api_key")
+    except ValueError as error:
+        raise WandbError(f"WANDB_BASE_URL: {error}") from error
     try:
         requests.head(address, timeout=_TIMEOUT)
     except requests.RequestException as error:

@@ -1,0 +1,22 @@
+"""Secrets in the texts of errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_core.interfaces.secrets import mask_texts
+
+
+@pytest.mark.parametrize(
+    ("message", "secrets", "shown"),
+    [
+        ("cannot read a file as ada: /home/ada", ["ada"], "cannot read a file as ********: /home/********"),
+        ("adapter of a camera: a", ["a"], "adapter of ******** camera: ********"),
+        ("xhunter2x, 'a\\\\b-long'", ["hunter2", "a\\b-long"], "x********x, '********'"),
+        ("hunter22 hunter2", ["hunter2", "hunter22"], "******** ********"),
+        ("2 * 3", ["*", ""], "2 ******** 3"),
+        ("nothing", [], "nothing"),
+    ],
+)
+def test_short_secrets_are_masked_as_words_only(message: str, secrets: list[str], shown: str) -> None:
+    assert mask_texts(message, secrets) == shown
