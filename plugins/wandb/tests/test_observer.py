@@ -26,7 +26,9 @@ Open = Callable[..., Any]
 class Observation:
     """Observer of run 2 of trial 3, which is called as det calls it."""
 
-    def __init__(self, directory: Path, stored: Sequence[MetricsReport], searcher: str, **options: Any) -> None:
+    def __init__(
+        self, directory: Path, stored: Sequence[MetricsReport], searcher: str, name: str = "digits", **options: Any
+    ) -> None:
         from det_wandb._observer import WandbObserver
 
         self.observer = WandbObserver(WandbConfig.model_validate({"mode": "offline", "dir": directory, **options}))
@@ -37,7 +39,7 @@ class Observation:
                 cluster_id="cluster",
                 experiment_id=7,
                 trial_id=3,
-                config={"name": "digits", "searcher": by},
+                config={"name": name, "searcher": by},
                 fetch_files=lambda *_: None,
                 fetch_metrics=lambda: stored,
             )
@@ -162,6 +164,25 @@ def test_nothing_is_recorded_if_the_mode_is_disabled(observe: Open, tmp_path: Pa
     assert list(tmp_path.glob("wandb/*run-*")) == []
 
 
+@pytest.mark.integration
+def test_a_directory_that_cannot_be_written_is_an_error_that_names_it(observe: Open, tmp_path: Path) -> None:
+    from det_wandb._observer import WandbError
+
+    (tmp_path / "file").touch()
+    worker = observe(dir=tmp_path / "file")
+    worker.report(1, loss=0.5)
+    with pytest.raises(WandbError, match=r"cannot write to .*/file: File exists; correct observers.wandb.dir"):
+        worker.observer.flush()
+
+
+@pytest.mark.integration
+def test_names_of_experiments_become_names_of_projects(observe: Open, tmp_path: Path) -> None:
+    worker = observe(name="team/digits: 50%")
+    worker.report(1, loss=0.5)
+    worker.end()
+    assert only_run(tmp_path).run.project == "team-digits- 50-"
+
+
 def test_defaults_are_those_of_the_environment_at_the_submission(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -172,12 +193,25 @@ def test_defaults_are_those_of_the_environment_at_the_submission(
         monkeypatch.setenv(name, value)
     given = WandbConfig()
     assert (given.mode, given.project, given.dir) == ("offline", "mine", tmp_path / "runs")
+    for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_DIR"):
+        monkeypatch.setenv(name, "")
+    assert WandbConfig() == plain
+
+
+@pytest.mark.parametrize(("value", "mode"), [("dryrun", "offline"), ("run", "online"), ("disabled", "disabled")])
+def test_other_names_of_modes_are_those_of_wandb(monkeypatch: pytest.MonkeyPatch, value: str, mode: str) -> None:
+    monkeypatch.setenv("WANDB_MODE", value)
+    assert WandbConfig().mode == mode
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"mode": "shared"}, "mode"),
+        ({"project": "team/digits"}, "is not the name of a W&B project"),
+        ({"project": "a\nb"}, "is not the name of a W&B project"),
+        ({"project": " "}, "is not the name of a W&B project"),
+        ({"project": "a" * 129}, "128 characters"),
         ({"base_url": "wandb.example.com"}, "expected the address of a server"),
         ({"base_url": "https://hunter2@wandb.example.com"}, "credentials as api_key"),
     ],
