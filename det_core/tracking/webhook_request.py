@@ -40,7 +40,7 @@ _ANSWER_CHARACTERS = 200
 _ANSWER_BYTES = 1 << 20
 """Number of bytes of an answer's body after which the rest is not awaited."""
 _EMBEDDED = [ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")]
-"""Networks whose addresses end with one of IPv4: compatible, mapped and translated ones."""
+"""Networks whose addresses end with one of IPv4, which compatible, mapped and translated ones are."""
 _LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 """Network for translations within an organization, which older releases of Python count as public."""
 
