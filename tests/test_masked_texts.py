@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from det_core.interfaces.secrets import mask_texts
+from det_core.interfaces.secrets import find_credentials, mask_texts
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,20 @@ from det_core.interfaces.secrets import mask_texts
 )
 def test_short_secrets_are_masked_as_words_only(message: str, secrets: list[str], shown: str) -> None:
     assert mask_texts(message, secrets) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "shown"),
+    [
+        (
+            "gs://b/a?token=hunter2",
+            "write bucket: b and prefix: a?token=hunter2",
+            "write bucket: b and prefix: a?********",
+        ),
+        ("https://me:hun/ter2@host", "no https://me:hun/ter2@host", "no https://********@host"),
+        ("AccountName=me;AccountKey=hunter2==;A=b", "hunter2== of me", "******** of me"),
+        ("python train.py", "python train.py", "python train.py"),
+    ],
+)
+def test_credentials_in_urls_and_connection_strings_are_found(value: str, message: str, shown: str) -> None:
+    assert mask_texts(message, find_credentials(value)) == shown

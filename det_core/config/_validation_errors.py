@@ -14,7 +14,7 @@ from det_core.config._block import UnknownKey
 from det_core.config._document import Document, Location
 from det_core.config._secrets import is_secret
 from det_core.errors import Problem
-from det_core.interfaces.secrets import iter_texts, mask_credentials, mask_texts
+from det_core.interfaces.secrets import find_credentials, iter_texts, mask_texts
 
 _SHOWN = 60
 
@@ -106,7 +106,8 @@ def _explain(
     """
     kind, context = details["type"], details.get("ctx", {})
     value = context.get("tag", details["input"])
-    shown = mask_credentials(value) if isinstance(value, str) else value
+    credentials = find_credentials(value) if isinstance(value, str) else []
+    shown = mask_texts(value, credentials) if credentials else value
     if kind == "missing":
         return "a required key is missing", f"add `{location[-1]}: ...`"
     if kind == "extra_forbidden":
@@ -115,12 +116,10 @@ def _explain(
         return _seen(shown, location), "expected " + _EXPECTED[kind].format(**context)
     message = str(context.get("error", details["msg"])).replace("Input should be", "expected")
     if "error" in context:  # a plugin's own error message may quote a secret
-        message = mask_texts(message, secrets)
+        message = mask_texts(message, [*secrets, *credentials])
     if isinstance(value, (Mapping, list)):
         return "", message
-    quoted = isinstance(value, str) and repr(value) in message
-    if shown != value:
-        message = message.replace(repr(value), repr(shown)).replace(value, shown)
+    quoted = isinstance(value, str) and repr(shown) in message
     return "" if quoted else _seen(shown, location), message
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from det_core import storage
 from det_core.errors import StorageError
 from det_core.home import default_storage
-from det_core.interfaces.secrets import mask_credentials
+from det_core.interfaces.secrets import find_credentials, mask_texts
 from det_core.interfaces.storage import StorageManager
 from det_core.tracking.secret_files import resolve_secrets
 
@@ -91,6 +91,6 @@ def make_storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None)
     if plain and uri.scheme == "file" and uri.path and not uri.netloc:
         return {"type": "directory", "container_path": unquote(uri.path)}
     raise ValueError(
-        f"checkpoint_storage is {mask_credentials(text)!r}; expected a directory, file:///directory, "
+        f"checkpoint_storage is {mask_texts(text, find_credentials(text))!r}; expected a directory, file:///directory, "
         "s3://bucket/prefix, gs://bucket/prefix, or a mapping as in the experiment config"
     )

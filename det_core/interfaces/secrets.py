@@ -17,11 +17,11 @@ SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
 """Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
 
 _CREDENTIALS = (
-    (re.compile(r"://.*@", re.S), f"://{MASK}@"),
-    (re.compile(r"(://[^?#]*[?#]).+", re.S), rf"\1{MASK}"),
-    (re.compile(r"((?:key|sig|signature|secret|passw\w*|pwd|token)\s*=)[^;&]+", re.I), rf"\1{MASK}"),
+    re.compile(r"://(.*)@", re.S),
+    re.compile(r"://[^?#]*[?#](.+)", re.S),
+    re.compile(r"(?:key|sig|signature|secret|passw\w*|pwd|token)\s*=([^;&]+)", re.I),
 )
-"""Parts of URLs and connection strings that may be credentials, and what is shown instead."""
+"""Parts of URLs and connection strings that may be credentials."""
 
 _SHORT = 6
 """Length of texts below which they are parts of other words, too."""
@@ -77,11 +77,9 @@ def hide_secrets(value: Any) -> Any:
     return map_text(value, hide)
 
 
-def mask_credentials(text: str) -> str:
-    """Return a value for messages, in which what may be credentials of a URL or a connection string is masked."""
-    for pattern, shown in _CREDENTIALS:
-        text = pattern.sub(shown, text)
-    return text
+def find_credentials(text: str) -> list[str]:
+    """Return the parts of a text that may be credentials, if it is a URL or a connection string."""
+    return [found for pattern in _CREDENTIALS for found in pattern.findall(text)]
 
 
 def mask_texts(message: str, secrets: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from det_core.errors import DetError
 from det_core.interfaces.secrets import mask_texts
 from det_core.interfaces.webhook_records import WebhookFormat, WebhookRecord
+from det_core.tracking.printable import printable_text
 from det_core.tracking.secret_files import resolve_secrets
 from det_core.version import __version__
 
@@ -107,7 +108,7 @@ def _hide_target(text: str, parts: SplitResult) -> str:
     """Return what a receiver says without the secret part of its URL, which it may repeat, and not all of it."""
     values = [value for _, value in parse_qsl(parts.query)]
     secrets = [parts.query, parts.path.strip("/"), *parts.path.split("/"), *values]
-    return mask_texts(text, [*secrets, *map(unquote, secrets)])[:_ANSWER_CHARACTERS]
+    return printable_text(mask_texts(text, [*secrets, *map(unquote, secrets)]))[:_ANSWER_CHARACTERS]
 
 
 def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], *, private: bool) -> tuple[int, str]:

@@ -374,7 +374,12 @@ def test_a_whole_answer_confirms(answer: bytes) -> None:
     answer_once(answer)
 
 
-def answer_once(answer: bytes) -> None:
+def test_what_a_receiver_says_is_shown_without_its_secrets_and_control_characters() -> None:
+    with pytest.raises(DetError, match=r"answered 500 \*{8} and \*{8}: bad$"):
+        answer_once(b"HTTP/1.1 500 T0KEN/B0 and a b: \x1b[2Jbad\r\n\r\n", "T0KEN/B0?key=a%20b")
+
+
+def answer_once(answer: bytes, target: str = "") -> None:
     """Send an event to a receiver that answers with these bytes and closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -388,7 +393,7 @@ def answer_once(answer: bytes) -> None:
         thread = threading.Thread(target=receive)
         thread.start()
         try:
-            hook = _hook(f"http://127.0.0.1:{listener.getsockname()[1]}/", private=True)
+            hook = _hook(f"http://127.0.0.1:{listener.getsockname()[1]}/{target}", private=True)
             webhook_request.send_event(hook, {"event_id": "1"})
         finally:
             thread.join()
