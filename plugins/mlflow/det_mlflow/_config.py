@@ -48,7 +48,7 @@ class MLflowConfig(BaseModel):
             raise ValueError(
                 f"expected the address of an MLflow server, such as http://127.0.0.1:5000, here or in {_URI}"
             )
-        if not uri.startswith(("http://", "https://")) and not set("@?#") & set(uri):
+        if not uri.lower().startswith(("http://", "https://")) and not set("@?#") & set(uri):
             raise ValueError(
                 f"{uri!r} is not the address of an MLflow server, which begins with http:// or https://; for files or "
                 f"a database, start one: mlflow server --host 127.0.0.1 --port 5000 --backend-store-uri {uri}"

@@ -15,7 +15,7 @@ class S3Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    bucket: str = Field(min_length=3, max_length=255, examples=["my-checkpoints"])
+    bucket: str = Field(min_length=3, max_length=255, pattern="^[^@?#]+$", examples=["my-checkpoints"])
     """Name of the bucket."""
     prefix: BucketPrefix = Field(default="", examples=["team/digits"])
     """Key prefix of all objects. Checkpoints have keys under ``prefix/uuid/``. Superfluous slashes, and single dots

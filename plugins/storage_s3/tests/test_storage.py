@@ -88,6 +88,7 @@ GOOD: dict[str, Any] = {"bucket": "bkt"}
     ("keys", "words"),
     [
         ({"bucket": ""}, "bucket"),
+        ({"bucket": "s3://AK:SK-very-secret@bkt"}, "bucket"),
         ({"prefix": "a/../b"}, r"contains '\.\.'"),
         ({"access_key": "AK"}, "belong together"),
         ({"secret_key": "SK-very-secret"}, "belong together"),
