@@ -53,7 +53,9 @@ class MLflowConfig(BaseModel):
                 f"{uri!r} is not the address of an MLflow server, which begins with http:// or https://; for files or "
                 f"a database, start one: mlflow server --host 127.0.0.1 --port 5000 --backend-store-uri {uri}"
             )
-        return check_address(uri, "username and password, or as MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
+        return check_address(
+            uri, "the keys username and password, or as MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
 
     @model_validator(mode="after")
     def _has_one_identity(self) -> Self:

@@ -50,7 +50,7 @@ def test_the_address_is_recorded_when_the_experiment_is_submitted(monkeypatch: p
         ({"tracking_uri": "./mlruns"}, "begins with http"),
         ({"tracking_uri": "databricks"}, "begins with http"),
         ({"tracking_uri": "http://"}, "begins with http"),
-        ({"tracking_uri": "postgresql://me:hunter2@host/db"}, "credentials as username and password"),
+        ({"tracking_uri": "postgresql://me:hunter2@host/db"}, "credentials as the keys username and password"),
         ({"tracking_uri": URI, "checkpoints": "all"}, "'reference' or 'copy'"),
         ({"tracking_uri": URI, "timeout": 0}, "timeout"),
         ({"tracking_uri": URI, "tags": {"a\nb": "c"}}, "tags"),

@@ -44,7 +44,7 @@ class AzureConfig(BaseModel):
     @field_validator("account_url")
     @classmethod
     def _is_an_address(cls, url: str | None) -> str | None:
-        return url and check_address(url, "credential")
+        return url and check_address(url, "the key credential")
 
     @model_validator(mode="after")
     def _has_one_account(self) -> Self:

@@ -38,7 +38,7 @@ class S3Config(BaseModel):
     @field_validator("endpoint_url")
     @classmethod
     def _endpoint_is_an_address(cls, url: str | None) -> str | None:
-        return None if url is None else check_address(url, "access_key and secret_key")
+        return None if url is None else check_address(url, "the keys access_key and secret_key")
 
     @model_validator(mode="after")
     def _keys_come_together(self) -> S3Config:

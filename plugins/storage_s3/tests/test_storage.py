@@ -93,7 +93,10 @@ GOOD: dict[str, Any] = {"bucket": "bkt"}
         ({"access_key": "AK"}, "belong together"),
         ({"secret_key": "SK-very-secret"}, "belong together"),
         ({"endpoint_url": "store.example:80"}, "begins with http:// or https://"),
-        ({"endpoint_url": "https://me:SK-very-secret@store.example"}, "credentials as access_key and secret_key"),
+        (
+            {"endpoint_url": "https://me:SK-very-secret@store.example"},
+            "credentials as the keys access_key and secret_key",
+        ),
         ({"request_checksum_calculation": "never"}, "when_required"),
         ({"timeout": 0}, "timeout"),
         ({"bukket": "x"}, "bukket"),

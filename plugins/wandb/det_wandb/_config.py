@@ -29,7 +29,7 @@ def _is_a_project(name: str) -> str:
 
 
 def _is_an_address(url: str) -> str:
-    return check_address(url, "api_key")
+    return check_address(url, "the key api_key")
 
 
 class WandbConfig(BaseModel):

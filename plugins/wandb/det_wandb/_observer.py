@@ -173,7 +173,7 @@ def _to_project(name: object) -> str:
 def _require_service(address: str) -> None:
     """Check that the service can be reached, because W&B's client tries for minutes, whatever its time limit."""
     try:
-        check_address(address, "api_key")
+        check_address(address, "the key api_key")
     except ValueError as error:
         raise WandbError(f"WANDB_BASE_URL: {error}") from error
     try:

@@ -213,7 +213,7 @@ def test_other_names_of_modes_are_those_of_wandb(monkeypatch: pytest.MonkeyPatch
         ({"project": " "}, "is not the name of a W&B project"),
         ({"project": "a" * 129}, "128 characters"),
         ({"base_url": "wandb.example.com"}, "expected the address of a server"),
-        ({"base_url": "https://hunter2@wandb.example.com"}, "credentials as api_key"),
+        ({"base_url": "https://hunter2@wandb.example.com"}, "credentials as the key api_key"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], expected: str) -> None:
