@@ -157,6 +157,20 @@ def test_a_service_that_is_away_is_an_error_that_says_what_to_do(
 
 
 @pytest.mark.integration
+def test_credentials_in_the_address_of_the_environment_are_not_shown(
+    observe: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from det_wandb._observer import WandbError
+
+    monkeypatch.setenv("WANDB_BASE_URL", "https://hunter2@wandb.example.com")
+    worker = observe(mode="online")
+    worker.report(1, loss=0.5)
+    with pytest.raises(WandbError, match="WANDB_BASE_URL: .*credentials as the key api_key") as refused:
+        worker.observer.flush()
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.integration
 def test_nothing_is_recorded_if_the_mode_is_disabled(observe: Open, tmp_path: Path) -> None:
     worker = observe(mode="disabled")
     worker.report(1, loss=0.5)
