@@ -37,6 +37,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "home",
         "hookspecs",
         "interfaces.account_records",
+        "interfaces.addresses",
         "interfaces.backend",
         "interfaces.framework",
         "interfaces.launch_preparation",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from det_core.config._document import Document, config_error
-from det_core.config._secrets import mask_secrets
+from det_core.config._secrets import is_secret, mask_secrets
 from det_core.config._yaml import parse_yaml
 from det_core.interfaces.secrets import MASK, Secret, iter_texts
 
@@ -61,15 +61,14 @@ def apply_assignment(document: Document, assignment: str, flag: str) -> None:
     *owners, key = path.split(".")
     if not separator or not all((*owners, key)):
         raise config_error(document.file, f"{flag} {assignment}: expected KEY=VALUE, where the value is YAML")
+    shown = f"{flag} {path}={MASK if is_secret((*owners, key)) else text}"
     mapping = document.value
     for owner in owners:
         if mapping.get(owner) is None:
             mapping[owner] = {}
         mapping = mapping[owner]
         if not isinstance(mapping, dict):
-            raise config_error(
-                document.file, f"{flag} {assignment}: {owner} is {mapping!r}, which has no keys; set it as a whole"
-            )
-    mapping[key] = parse_yaml(text, f"{flag} {assignment}").value
+            raise config_error(document.file, f"{shown}: {owner} is no mapping, so it has no keys; set it as a whole")
+    mapping[key] = parse_yaml(text, shown).value
     place = (*owners, key)
     document.lines = {at: line for at, line in document.lines.items() if at[: len(place)] != place}

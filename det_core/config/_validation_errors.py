@@ -14,7 +14,7 @@ from det_core.config._block import UnknownKey
 from det_core.config._document import Document, Location
 from det_core.config._secrets import is_secret
 from det_core.errors import Problem
-from det_core.interfaces.secrets import MASK, iter_texts
+from det_core.interfaces.secrets import find_credentials, iter_texts, mask_texts
 
 _SHOWN = 60
 
@@ -52,7 +52,7 @@ def explain_errors(error: ValidationError, document: Document) -> Iterator[Probl
         document: the document that was validated. Its secrets are masked in the messages.
     """
     found: dict[tuple[Location, str], dict[str, None]] = {}
-    secrets = {text for location, text in iter_texts(document.value) if text and is_secret(location)}
+    secrets = {text for location, text in iter_texts(document.value) if is_secret(location)}
     for details in error.errors(include_url=False):
         if _has_enough_items(details):
             continue
@@ -114,19 +114,21 @@ def _explain(
     """
     kind, context = details["type"], details.get("ctx", {})
     value = context.get("tag", details["input"])
+    credentials = find_credentials(value) if isinstance(value, str) else []
+    shown = mask_texts(value, credentials) if credentials else value
     if kind == "missing":
         return "a required key is missing", f"add `{location[-1]}: ...`"
     if kind == "extra_forbidden":
         return "unknown key", _suggest(str(location[-1]), value, given)
     if kind in _EXPECTED:
-        return _seen(value, location), "expected " + _EXPECTED[kind].format(**context)
+        return _seen(shown, location), "expected " + _EXPECTED[kind].format(**context)
     message = str(context.get("error", details["msg"])).replace("Input should be", "expected")
-    for secret in secrets if "error" in context else ():  # a plugin's own error message may quote a secret
-        message = message.replace(secret, MASK)
+    if "error" in context:  # a plugin's own error message may quote a secret
+        message = mask_texts(message, [*secrets, *credentials])
     if isinstance(value, (Mapping, list)):
         return "", message
-    quoted = isinstance(value, str) and repr(value) in message
-    return "" if quoted else _seen(value, location), message
+    quoted = isinstance(value, str) and repr(shown) in message
+    return "" if quoted else _seen(shown, location), message
 
 
 def _suggest(key: str, value: Any, given: Collection[str]) -> str:

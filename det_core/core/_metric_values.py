@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from enum import Enum
 from numbers import Real
@@ -79,7 +80,7 @@ class MetricConverter:
             TypeError: as in `copy`.
             ValueError: as in `copy`, or there are more than `MAX_COPY_SIZE` numbers and characters.
         """
-        return self._metrics(values, _Room(MAX_COPY_SIZE), None)
+        return self._metrics(values, _Room(MAX_COPY_SIZE))
 
     def _within(self, size: int, mappings: Iterable[Mapping[str, Any]], which: str) -> list[dict[str, Any]]:
         """Return converted copies without the largest metrics if these exceed a size.
@@ -89,22 +90,32 @@ class MetricConverter:
             mappings: the metrics, or those of each batch.
             which: description of the metrics for warnings.
         """
-        omitted: set[Any] | None = None
-        while True:
-            room = _Room(size)
-            try:
-                return [self._metrics(metrics, room, omitted) for metrics in mappings]
-            except _TooLarge:
-                if omitted is None:
-                    omitted = set()  # from now on, the sizes of all metrics are counted
-                    continue
-                name = room.used.most_common(1)[0][0]
-                omitted.add(name)
-                self._warn(name, f"{which}is left out, because its report {room.problem}")
+        room = _Room(size)
+        try:
+            return [self._metrics(metrics, room) for metrics in mappings]
+        except _TooLarge:
+            room, sizes = _Room(size), _Sizes()
+        copies = [self._metrics(metrics, room, sizes) for metrics in mappings]
+        for name in sizes.omitted:
+            self._warn(name, f"{which}is left out, because its report {room.problem}")
+        return copies
 
-    def _metrics(self, metrics: Mapping[str, Any], room: _Room, omitted: Collection[Any] | None) -> dict[str, Any]:
+    def _metrics(self, metrics: Mapping[str, Any], room: _Room, sizes: _Sizes | None = None) -> dict[str, Any]:
+        """Return converted copies of metrics.
+
+        Args:
+            metrics: values by name.
+            room: the limit, from which the metrics take their parts.
+            sizes: sizes of all metrics, of which the largest ones are omitted if the limit is exceeded. None = the
+                limit must not be exceeded.
+
+        Raises:
+            _TooLarge: the limit is exceeded, and ``sizes`` is None.
+            TypeError: as in `copy`.
+            ValueError: as in `copy`.
+        """
         most = min(room.left, MAX_METRICS)
-        if omitted is None and type(metrics) is dict and len(metrics) <= most and _is_flat(metrics):
+        if sizes is None and type(metrics) is dict and len(metrics) <= most and _is_flat(metrics):
             room.left -= len(metrics)
             return metrics.copy()
         if not isinstance(metrics, Mapping):
@@ -116,20 +127,20 @@ class MetricConverter:
                     key, f"and all after it are left out, because a report may have {MAX_METRICS:,} metrics; {_INSTEAD}"
                 )
                 break
-            if omitted and key in omitted:
+            if sizes and key in sizes.omitted:
                 continue
             if isinstance(value, (bytes, bytearray)):
                 self._warn(key, "is bytes, which are not recorded; report a number, a string or a list")
                 continue
-            left = room.left
             try:
                 if key == "":
                     raise ValueError("has no name; expected one such as 'loss'")
-                _put(copied, key, _plain(value, room, _DEEPEST))
+                if sizes is None:
+                    _put(copied, key, _plain(value, room, _DEEPEST))
+                else:
+                    sizes.put(copied, key, value, room)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"metric {key!r} {error}") from error
-            finally:
-                room.used[key] += left - room.left
         return copied
 
     def _warn(self, name: Any, problem: str) -> None:
@@ -185,13 +196,12 @@ class _TooLarge(ValueError):
 
 
 class _Room:
-    """Remaining part of a limit on numbers and characters, and the parts that metrics use."""
+    """Remaining part of a limit on numbers and characters."""
 
-    __slots__ = ("left", "size", "used")
+    __slots__ = ("left", "size")
 
     def __init__(self, size: int) -> None:
         self.size = self.left = size
-        self.used: Counter[Any] = Counter()
 
     def take(self, count: int) -> None:
         """Subtract numbers or characters from the remaining part.
@@ -207,6 +217,54 @@ class _Room:
     def problem(self) -> str:
         """Description of what exceeds the limit."""
         return f"exceeds the {self.size:,} numbers and characters that it may hold; {_INSTEAD}"
+
+
+class _Sizes:
+    """Sizes of the metrics of several mappings, of which the largest ones are omitted if a limit is exceeded."""
+
+    def __init__(self) -> None:
+        self.omitted: dict[Any, None] = {}
+        self._sizes: dict[Any, int] = {}
+        self._order: dict[Any, int] = {}
+        self._copies: defaultdict[Any, list[dict[str, Any]]] = defaultdict(list)
+        self._largest: list[tuple[int, int, Any]] = []
+        """Heap of negative sizes, orders and names. Entries of sizes that have changed since are outdated."""
+
+    def put(self, copied: dict[str, Any], name: Any, value: Any, room: _Room) -> None:
+        """Convert a metric and put it into a copy, unless it is the largest one and there is no room.
+
+        Args:
+            copied: the copy.
+            name: name of the metric.
+            value: its value.
+            room: the limit.
+        """
+        while name not in self.omitted:
+            left = room.left
+            try:
+                _put(copied, name, _plain(value, room, _DEEPEST))
+            except _TooLarge:
+                used, room.left = left - room.left, left
+                room.left += self._omit_largest(self._entry(name, used))
+            else:
+                entry = self._entry(name, left - room.left)
+                self._sizes[name] = -entry[0]
+                self._copies[name].append(copied)
+                heapq.heappush(self._largest, entry)
+                return
+
+    def _entry(self, name: Any, more: int) -> tuple[int, int, Any]:
+        return -self._sizes.get(name, 0) - more, self._order.setdefault(name, len(self._order)), name
+
+    def _omit_largest(self, candidate: tuple[int, int, Any]) -> int:
+        """Remove the largest metric, which may be the candidate, from all copies, and return its size in them."""
+        while self._largest and self._sizes.get(self._largest[0][2]) != -self._largest[0][0]:
+            heapq.heappop(self._largest)
+        name = min([candidate, *self._largest[:1]])[2]
+        self.omitted[name] = None
+        for copied in self._copies.pop(name, ()):
+            del copied[_name(name)]
+        return self._sizes.pop(name, 0)
 
 
 def _plain(value: Any, room: _Room, levels: int) -> Any:

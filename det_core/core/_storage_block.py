@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from det_core import storage
 from det_core.errors import StorageError
 from det_core.home import default_storage
+from det_core.interfaces.secrets import find_credentials, mask_texts
 from det_core.interfaces.storage import StorageManager
 from det_core.tracking.secret_files import resolve_secrets
 
@@ -84,12 +85,12 @@ def make_storage_block(given: str | os.PathLike[str] | Mapping[str, Any] | None)
     if "://" not in text or text.startswith("/"):
         return {"type": "directory", "container_path": text}
     uri = urlsplit(text)
-    plain = not (uri.query or uri.fragment)
+    plain = not (uri.query or uri.fragment or "@" in uri.netloc)
     if plain and uri.scheme in _BUCKETS and uri.netloc:
         return {"type": _BUCKETS[uri.scheme], "bucket": uri.netloc, "prefix": uri.path.strip("/")}
     if plain and uri.scheme == "file" and uri.path and not uri.netloc:
         return {"type": "directory", "container_path": unquote(uri.path)}
     raise ValueError(
-        f"checkpoint_storage is {text!r}; expected a directory, file:///directory, s3://bucket/prefix, "
-        "gs://bucket/prefix, or a mapping as in the experiment config"
+        f"checkpoint_storage is {mask_texts(text, find_credentials(text))!r}; expected a directory, file:///directory, "
+        "s3://bucket/prefix, gs://bucket/prefix, or a mapping as in the experiment config"
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["MASK", "REFERENCE_PREFIX", "Secret", "iter_texts"]
+__all__ = ["MASK", "REFERENCE_PREFIX", "Secret", "iter_texts", "mask_texts"]
 
 MASK = "********"
 """Text that is shown instead of a secret."""
@@ -15,6 +15,16 @@ REFERENCE_PREFIX = "det-secret:"
 """Beginning of every `SECRET_REFERENCE`."""
 SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
 """Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
+
+_CREDENTIALS = (
+    re.compile(r"://(.*)@", re.S),
+    re.compile(r"://[^?#]*[?#](.+)", re.S),
+    re.compile(r"(?:key|sig|signature|secret|passw\w*|pwd|token)\s*=([^;&]+)", re.I),
+)
+"""Parts of URLs and connection strings that may be credentials."""
+
+_SHORT = 6
+"""Length of texts below which they are parts of other words, too."""
 
 Location = tuple[str | int, ...]
 """The keys and indexes that lead to a value."""
@@ -65,6 +75,26 @@ def hide_secrets(value: Any) -> Any:
         return text.public + MASK if isinstance(text, Secret) else SECRET_REFERENCE.sub(MASK, text)
 
     return map_text(value, hide)
+
+
+def find_credentials(text: str) -> list[str]:
+    """Return the parts of a text that may be credentials, if it is a URL or a connection string."""
+    return [found for pattern in _CREDENTIALS for found in pattern.findall(text)]
+
+
+def mask_texts(message: str, secrets: Iterable[str]) -> str:
+    """Return a message with `MASK` for each secret that it quotes, if short ones are words of their own.
+
+    Args:
+        message: text of an error.
+        secrets: the secrets.
+    """
+    quoted = {form for secret in secrets if secret for form in (secret, repr(secret)[1:-1])}
+    patterns = [
+        re.escape(form) if len(form) >= _SHORT else rf"(?<!\w){re.escape(form)}(?!\w)"
+        for form in sorted(quoted, key=len, reverse=True)
+    ]
+    return re.sub("|".join(patterns), MASK, message) if patterns else message
 
 
 def iter_texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:

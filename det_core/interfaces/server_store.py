@@ -193,7 +193,7 @@ class ServerStore(TrackingStore):
         """Record a receiver of events.
 
         Args:
-            name: a new name.
+            name: a new name of 1 to 64 letters of ASCII, digits and ``._@-``.
             url: its URL, with a reference in place of what is secret.
             key: reference to the secret that signs requests.
             format: format of the bodies.
@@ -202,7 +202,7 @@ class ServerStore(TrackingStore):
 
         Raises:
             RecordExists: the name is in use.
-            ValueError: webhooks cannot announce one of the states.
+            ValueError: the name has other characters or another length, or webhooks cannot announce one of the states.
         """
 
     @abstractmethod

@@ -66,6 +66,6 @@ class Delivery:
     event: Mapping[str, Any]
     """The event, which has the same ``event_id`` at each attempt."""
     time: datetime
-    """Time of the event."""
+    """Time of the event, or of its first failed attempt if those before it had arrived."""
     attempts: int
     """Number of attempts, including the present one."""

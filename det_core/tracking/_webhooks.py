@@ -6,7 +6,9 @@ receiver has confirmed it.
 
 from __future__ import annotations
 
+import re
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, and_, delete, func, select, update
@@ -19,12 +21,13 @@ from det_core.tracking._rows import StoreMixin, fetch_only_row, get_experiment, 
 from det_core.tracking._schema import deliveries, webhooks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sqlalchemy import Row, Select
 
     from det_core.interfaces.records import ExperimentRecord
 
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _CLAIM_SECONDS = 60.0
 """Time after which another process repeats an attempt whose process has not reported its result."""
 _LARGEST_EVENT_TEXT = 1000
@@ -37,6 +40,10 @@ class WebhooksMixin(StoreMixin):
     def create_webhook(
         self, name: str, *, url: str, key: str, format: WebhookFormat, states: Sequence[State], private: bool
     ) -> WebhookRecord:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"the name {name!r:.100} of a webhook is invalid; expected 1 to 64 letters, digits and ._@-"
+            )
         if unknown := [state for state in states if state not in WEBHOOK_STATES]:
             raise ValueError(f"webhooks cannot announce {unknown[0]}; expected some of {', '.join(WEBHOOK_STATES)}")
         values = {"name": name, "url": url, "key": key, "format": format, "states": list(states), "private": private}
@@ -90,6 +97,8 @@ class WebhooksMixin(StoreMixin):
 
     def postpone_delivery(self, delivery: Delivery, *, seconds: float, error: str) -> None:
         later = update(deliveries).where(deliveries.c.id == delivery.id)
+        if not delivery.webhook.error:
+            later = later.values(time=utc_now())
         with self._database.write() as connection:
             connection.execute(later.values(next_attempt=self._database.clock + seconds))
             _note_error(connection, delivery, error)
@@ -121,7 +130,8 @@ def announce_state(connection: Connection, experiment_id: int, state: State) -> 
 
 def _describe(experiment: ExperimentRecord, state: State, now: int) -> Mapping[str, Any]:
     """Return the event with the names of Determined's webhooks."""
-    resources = experiment.config.get("resources") or {}
+    resources = experiment.config.get("resources")
+    slots = resources.get("slots_per_trial") if isinstance(resources, Mapping) else None
     return {
         "event_type": "EXPERIMENT_STATE_CHANGE",
         "timestamp": now,
@@ -133,7 +143,7 @@ def _describe(experiment: ExperimentRecord, state: State, now: int) -> Mapping[s
                 "name": experiment.name[:_LARGEST_EVENT_TEXT],
                 "owner": experiment.owner[:_LARGEST_EVENT_TEXT],
                 "duration": max(0, now - int(experiment.start_time.timestamp())),
-                "slots_per_trial": resources.get("slots_per_trial", 1),
+                "slots_per_trial": slots if isinstance(slots, int) else 1,
                 "workspace": str(experiment.config.get("workspace") or "")[:_LARGEST_EVENT_TEXT],
                 "project": str(experiment.config.get("project") or "")[:_LARGEST_EVENT_TEXT],
             }

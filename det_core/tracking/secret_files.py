@@ -1,7 +1,7 @@
 """Files with the secrets of stored configs, under ``DET_HOME``.
 
 Configs in the tracking store contain references to these files. Configs with the same secret share its file, so that a
-new key is written to one place.
+new key is written to one place. Webhooks have files of their own, which are deleted with them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ T = TypeVar("T")
 SECRETS_DIRECTORY_VARIABLE = "DET_SECRETS_DIR"
 """Environment variable of workers with the directory for the secrets of their config. Others are in ``DET_HOME``."""
 
+_ALONE = ".alone"
+"""End of the names of files that belong to a single config."""
+
 
 def extract_secrets(config: T) -> T:
     """Return a copy of a config with a reference for each `Secret`, so that it can be stored.
@@ -34,9 +37,22 @@ def extract_secrets(config: T) -> T:
     return cast("T", map_text(config, lambda text: known[text] if isinstance(text, Secret) else text))
 
 
-def store_secrets(config: object) -> dict[str, str]:
-    """Return the reference of each `Secret` in a config. All secrets are in their files on return."""
-    return {text: _refer(text) for _, text in iter_texts(config) if isinstance(text, Secret)}
+def store_secrets(config: object, *, shared: bool = True) -> dict[str, str]:
+    """Return the reference of each `Secret` in a config. All secrets are in their files on return.
+
+    Args:
+        config: a JSON-compatible value.
+        shared: whether other configs with the same secret use its file. `delete_secrets` deletes those that are not
+            shared.
+    """
+    return {text: _refer(text, shared=shared) for _, text in iter_texts(config) if isinstance(text, Secret)}
+
+
+def delete_secrets(config: object) -> None:
+    """Delete the files of the secrets that a stored config refers to and shares with no other config."""
+    for _, path in _iter_files(config):
+        if path.suffix == _ALONE:
+            path.unlink(missing_ok=True)
 
 
 def resolve_secrets(config: T) -> T:
@@ -85,14 +101,14 @@ def write_secret(path: Path, secret: str) -> None:
         _sync(directory)
 
 
-def _refer(secret: Secret) -> str:
+def _refer(secret: Secret, *, shared: bool) -> str:
     value = secret[len(secret.public) :]
-    same = (path for path in sorted(_directory().glob("[0-9a-f]" * 32)) if _text(path) == value)
+    same = (path for path in sorted(_directory().glob("[0-9a-f]" * 32)) if shared and _text(path) == value)
     path = next(same, None)
     if path is None:
-        path = _directory() / uuid.uuid4().hex
+        path = _directory() / (uuid.uuid4().hex + ("" if shared else _ALONE))
         write_secret(path, value)
-    return f"{secret.public}{REFERENCE_PREFIX}{path.name}"
+    return f"{secret.public}{REFERENCE_PREFIX}{path.stem}"
 
 
 def _require_files(config: object) -> set[Path]:
@@ -116,7 +132,8 @@ def _text(path: Path) -> str:
 def _file(reference: str) -> Path:
     name = reference.partition(":")[2]
     given = Path(os.environ.get(SECRETS_DIRECTORY_VARIABLE, os.devnull), name)
-    return given if given.exists() else _directory() / name
+    alone = _directory() / f"{name}{_ALONE}"
+    return next((path for path in (given, alone) if path.exists()), _directory() / name)
 
 
 def _directory() -> Path:

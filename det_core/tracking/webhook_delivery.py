@@ -1,4 +1,4 @@
-"""Delivery of events to webhooks, by a thread of a server or of a runner."""
+"""Delivery of events to webhooks, by threads of a server or of a runner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIRST_PAUSE = 5.0
 """Seconds until the second attempt. Each later pause is twice as long, up to `_LONGEST_PAUSE`."""
 _LONGEST_PAUSE = 300.0
 _GIVE_UP_AFTER = timedelta(days=3)
-"""Age of an event after which a failed attempt is the last one."""
+"""Age of an event after which a failed attempt is the last one, unless those before it had arrived."""
 
 
 @contextmanager
@@ -54,22 +54,53 @@ def deliver_webhooks(store: TrackingStore, *, every: float = _POLL_SECONDS) -> I
 
 
 def _deliver_until(store: ServerStore, ended: threading.Event, every: float) -> None:
+    threads: list[threading.Thread] = []
     last = False
     while True:
+        threads = [thread for thread in threads if thread.is_alive()]
         try:
-            _deliver_due(store)
+            _start_deliveries(store, threads)
         except Exception:  # noqa: BLE001  (the next attempt may succeed)
             _log.exception("events of webhooks could not be delivered")
         if last:
-            return
+            break
         last = ended.wait(every)
+    for thread in threads:
+        thread.join()
 
 
-def _deliver_due(store: ServerStore) -> None:
-    """Deliver the events that are due, of the webhooks whose secrets are on this host."""
-    able = [one.id for one in store.webhooks() if one.waiting and not find_missing_secrets([one.url, one.key])]
-    while able and (delivery := store.claim_delivery(able)):
-        _attempt(store, delivery)
+def _start_deliveries(store: ServerStore, threads: list[threading.Thread]) -> None:
+    """Deliver the events that are due, of the webhooks whose secrets are on this host.
+
+    Each webhook gets a thread of its own, so that no receiver waits for a slow one.
+
+    Args:
+        store: the tracking store.
+        threads: list to which the new threads are added.
+    """
+    able = {one.id for one in store.webhooks() if one.waiting and not find_missing_secrets([one.url, one.key])}
+    while able and (delivery := store.claim_delivery(sorted(able))):
+        able.remove(delivery.webhook.id)
+        thread = threading.Thread(
+            target=_deliver_in_order, args=(store, delivery), name=f"det-webhook-{delivery.webhook.id}", daemon=True
+        )
+        thread.start()
+        threads.append(thread)
+
+
+def _deliver_in_order(store: ServerStore, delivery: Delivery | None) -> None:
+    """Deliver an event, and then those of its webhook that are due.
+
+    Args:
+        store: the tracking store.
+        delivery: the event, which is claimed already.
+    """
+    try:
+        while delivery:
+            _attempt(store, delivery)
+            delivery = store.claim_delivery([delivery.webhook.id])
+    except Exception:  # noqa: BLE001  (the next attempt may succeed)
+        _log.exception("events of webhooks could not be delivered")
 
 
 def _attempt(store: ServerStore, delivery: Delivery) -> None:
@@ -80,7 +111,7 @@ def _attempt(store: ServerStore, delivery: Delivery) -> None:
         send_event(delivery.webhook, delivery.event)
     except Exception as failure:  # noqa: BLE001  (such as a damaged secret, which must not hold back other webhooks)
         error = failure if isinstance(failure, DetError) else f"{type(failure).__name__}: {failure}"
-        if utc_now() - delivery.time > _GIVE_UP_AFTER:
+        if delivery.webhook.error and utc_now() - delivery.time > _GIVE_UP_AFTER:
             _log.warning("webhook %s: gave up the event %s: %s", name, delivery.event["event_id"], error)
             store.confirm_delivery(delivery, error=str(error))
             return

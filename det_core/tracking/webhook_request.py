@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import http.client
+import io
 import ipaddress
 import json
 import secrets
@@ -17,23 +18,32 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import closing
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from det_core.errors import DetError
-from det_core.interfaces.secrets import MASK
+from det_core.interfaces.secrets import mask_texts
 from det_core.interfaces.webhook_records import WebhookFormat, WebhookRecord
+from det_core.tracking.printable import printable_text
 from det_core.tracking.secret_files import resolve_secrets
 from det_core.version import __version__
 
 _SECONDS = 10.0
-"""Maximum time for a request, and for the connection before it."""
+"""Maximum time for the lookup of a name, the connection, the request and the answer together."""
 _KEY_PREFIX = "whsec_"
 _CONNECTIONS = {"http": (http.client.HTTPConnection, 80), "https": (http.client.HTTPSConnection, 443)}
 """Kind of connection and default port of each scheme."""
 _ANSWER_CHARACTERS = 200
+_ANSWER_BYTES = 1 << 20
+"""Number of bytes of an answer's body after which the rest is not awaited."""
+_EMBEDDED = [ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")]
+"""Networks whose addresses end with one of IPv4, which compatible, mapped and translated ones are."""
+_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""Network for translations within an organization, which older releases of Python count as public."""
 
 
 def create_key() -> str:
@@ -87,7 +97,7 @@ def send_event(webhook: WebhookRecord, event: Mapping[str, Any]) -> None:
     }
     try:
         status, reason = _post(parts, body, headers, private=webhook.private)
-    except (OSError, http.client.HTTPException, UnicodeError) as error:
+    except (OSError, FutureTimeout, http.client.HTTPException, UnicodeError) as error:
         text = _hide_target(str(error) or type(error).__name__, parts)
         raise DetError(f"{parts.hostname} could not be reached: {text}") from None  # the cause might quote secrets
     if not 200 <= status < 300:
@@ -96,17 +106,20 @@ def send_event(webhook: WebhookRecord, event: Mapping[str, Any]) -> None:
 
 def _hide_target(text: str, parts: SplitResult) -> str:
     """Return what a receiver says without the secret part of its URL, which it may repeat, and not all of it."""
-    for secret in (parts.query, parts.path.strip("/")):
-        text = text.replace(secret, MASK) if secret else text
-    return text[:_ANSWER_CHARACTERS]
+    values = [value for _, value in parse_qsl(parts.query)]
+    secrets = [parts.query, parts.path.strip("/"), *parts.path.split("/"), *values]
+    return printable_text(mask_texts(text, [*secrets, *map(unquote, secrets)]))[:_ANSWER_CHARACTERS]
 
 
 def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], *, private: bool) -> tuple[int, str]:
-    """Post a body, and return the status of the answer. The answer's own body is not read."""
+    """Post a body, and return the status of the answer, which has arrived whole."""
+    deadline = time.monotonic() + _SECONDS
     host, (kind, default_port) = str(parts.hostname), _CONNECTIONS[parts.scheme]
     connection = kind(host, parts.port or default_port)
-    with closing(_connect(host, connection.port, private=private)) as plain:
-        limit = threading.Timer(_SECONDS, plain.shutdown, [socket.SHUT_RDWR])
+    connection.response_class = _WholeAnswer
+    addresses = _find_addresses(host, connection.port, private=private)
+    with closing(_connect(addresses, connection.port, deadline)) as plain:
+        limit = threading.Timer(deadline - time.monotonic(), plain.shutdown, [socket.SHUT_RDWR])
         limit.daemon = True
         limit.start()
         try:
@@ -114,6 +127,11 @@ def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], *, privat
                 target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
                 connection.request("POST", target, body, headers)
                 answer = connection.getresponse()
+                received = answer.read(_ANSWER_BYTES)
+                if answer.length and len(received) < _ANSWER_BYTES:
+                    raise http.client.IncompleteRead(received, answer.length)
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no answer within {_SECONDS:g} s")
                 return answer.status, answer.reason
         finally:
             limit.cancel()
@@ -126,24 +144,67 @@ def _secure(plain: socket.socket, parts: SplitResult) -> socket.socket:
     return ssl.create_default_context().wrap_socket(plain.dup(), server_hostname=parts.hostname)
 
 
-def _connect(host: str, port: int, *, private: bool) -> socket.socket:
-    """Connect to an address of a host, which is public unless ``private``."""
-    found = [str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+def _find_addresses(host: str, port: int, *, private: bool) -> Sequence[str]:
+    """Return the addresses of a host that are public, or all of them if ``private``."""
+    lookup: Future[list[Any]] = Future()
+
+    def look_up() -> None:
+        try:
+            lookup.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except Exception as error:  # noqa: BLE001  (raised by the thread that waits)
+            lookup.set_exception(error)
+
+    threading.Thread(target=look_up, name="det-webhook-lookup", daemon=True).start()  # a lookup has no time limit
+    found = [str(one[4][0]) for one in lookup.result(_SECONDS)]
     allowed = [address for address in found if private or _is_public(address)]
     if not allowed:
         raise DetError(f"{host} has the private address {found[0]}; to permit it, add the webhook with --private")
-    for address in allowed[:-1]:
+    return allowed
+
+
+def _connect(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
+    """Connect to the first address that answers. Each gets an equal part of the time that is left."""
+    failure: OSError = TimeoutError("timed out")
+    for number, address in enumerate(addresses):
+        left = (deadline - time.monotonic()) / (len(addresses) - number)
+        if left <= 0:
+            break
         try:
-            return socket.create_connection((address, port), timeout=_SECONDS)
-        except OSError:  # the next address may work, and the error of the last one is reported
-            continue
-    return socket.create_connection((allowed[-1], port), timeout=_SECONDS)
+            connected = socket.create_connection((address, port), timeout=left)
+        except OSError as error:
+            failure = error
+        else:
+            connected.settimeout(_SECONDS)
+            return connected
+    raise failure
 
 
 def _is_public(text: str) -> bool:
     address = ipaddress.ip_address(text.partition("%")[0])
-    inner = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None) or address
-    return inner.is_global and not inner.is_multicast
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _LOCAL:
+            return False
+        if any(address in network for network in _EMBEDDED):
+            address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        else:
+            address = address.sixtofour or address
+    return address.is_global and not address.is_multicast
+
+
+class _WholeAnswer(http.client.HTTPResponse):
+    """Answer whose lines are whole. `HTTPResponse` takes the end of a connection for the end of the headers."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fp = _WholeLines(self.fp.detach())
+
+
+class _WholeLines(io.BufferedReader):
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n"):
+            raise http.client.IncompleteRead(line)
+        return line
 
 
 def _sign(key: str, identity: str, now: str, body: bytes) -> str:

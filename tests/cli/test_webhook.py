@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -56,14 +57,26 @@ def test_messages_for_slack_can_be_tested(det: Det) -> None:
         (["add", "x", "https://a:b@example.org/"], "cannot contain a user or a password"),
         (["add", "x", "https://example.org/", "--on", "done"], "'done' is not one of active,paused,completed"),
         (["add", "x", "https://example.org/", "--format", "teams"], "choose from default, slack"),
+        (["add", "a\nb", "https://example.org/"], "expected 1 to 64 letters"),
         (["test", "x"], "there is no webhook 'x'; to see all: det webhook list"),
     ],
 )
-def test_wrong_arguments_are_explained(det: Det, arguments: list[str], message: str) -> None:
+def test_wrong_arguments_are_explained(det: Det, det_home: Path, arguments: list[str], message: str) -> None:
     result = det("webhook", *arguments)
     assert result.code != 0
     assert message in result.err
     assert det("webhook", "list", "--json").json == []
+    assert not [*(det_home / "secrets").glob("*")]
+
+
+def test_a_removed_webhook_leaves_no_secrets(det: Det, det_home: Path) -> None:
+    det("webhook", "add", "pager", "https://example.org/T0KEN")
+    det("webhook", "add", "other", "https://example.org/T0KEN")
+    assert det("webhook", "add", "other", "https://example.org/T0KEN").code == 1
+    assert len([*(det_home / "secrets").iterdir()]) == 4
+    det("webhook", "rm", "pager")
+    assert sorted(path.read_text()[:5] for path in (det_home / "secrets").iterdir()) == ["T0KEN", "whsec"]
+    assert det("webhook", "list").out.count("other") == 1
 
 
 def test_a_url_without_a_path_is_called_as_it_is(det: Det) -> None:

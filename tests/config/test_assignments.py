@@ -41,7 +41,7 @@ def test_the_yaml_text_determines_the_type() -> None:
     [
         ("launcher.slots", "--config launcher.slots: expected KEY=VALUE, where the value is YAML"),
         (".slots=2", "expected KEY=VALUE"),
-        ("bind_mounts.host_path=/a", r"bind_mounts is \[\], which has no keys; set it as a whole"),
+        ("bind_mounts.host_path=/a", "bind_mounts is no mapping, so it has no keys; set it as a whole"),
         ("name={", "--config name={"),
         ("searcher.metrc=loss", "const.yaml:2: searcher.metrc: unknown key; did you mean 'metric'?"),
         ("launcher.slots=two", 'launcher.slots: got "two"; expected a whole number'),
@@ -50,3 +50,10 @@ def test_the_yaml_text_determines_the_type() -> None:
 def test_wrong_changes_are_rejected(change: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_config(TEXT, filename="const.yaml", changes=[change])
+
+
+@pytest.mark.parametrize("change", ["checkpoint_storage.secret_key={hunter2", "checkpoint_storage.secret_key.a=1"])
+def test_wrong_changes_do_not_repeat_secrets(change: str) -> None:
+    with pytest.raises(ConfigError, match="--config checkpoint_storage.secret_key") as rejected:
+        parse_config(f"{TEXT}\ncheckpoint_storage: {{type: s3, secret_key: hunter2}}\n", changes=[change])
+    assert "hunter2" not in str(rejected.value)

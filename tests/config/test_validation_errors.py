@@ -200,6 +200,10 @@ def test_an_option_may_be_called_options(method: str, key: str, found: tuple[int
         "hyperparameters: {access_key: {type: int, minval: hunter2, maxval: 3}}",
         "min_validation_period: {password: hunter2}",
         "access_key: hunter2\nbad: [",
+        "debug: https://ada:hunter2@example.com",
+        "debug: 'https://example.com/x?sig=hunter2'",
+        "debug: 'https://example.com/x#hunter2'",
+        "debug: AccountName=ada;AccountKey=hunter2",
     ],
 )
 def test_secrets_are_not_repeated(text: str) -> None:

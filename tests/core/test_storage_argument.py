@@ -41,11 +41,16 @@ def test_none_and_empty_text_select_the_default(det_home: Path, given: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "given", ["file://host/a", "file://", "s3://", "s3://bucket?x=1", "gs:///a", "s3://bucket#part", "ftp://host/a"]
+    "given",
+    [
+        *("file://host/a", "file://", "s3://", "s3://bucket?x=hunter2", "gs:///a", "s3://bucket#part", "ftp://host/a"),
+        "s3://ada:hunter2@bucket",
+    ],
 )
 def test_ambiguous_uris_are_rejected(given: str) -> None:
-    with pytest.raises(ValueError, match="expected a directory, file:///directory, s3://bucket/prefix"):
+    with pytest.raises(ValueError, match="expected a directory, file:///directory, s3://bucket/prefix") as rejected:
         make_storage_block(given)
+    assert "hunter2" not in str(rejected.value)
 
 
 def test_shared_fs_is_rejected_with_the_directory_to_pass() -> None:

@@ -206,6 +206,20 @@ def test_the_limits_are_those_of_the_metrics_and_of_all_batches(
     ]
 
 
+def test_a_report_is_read_twice_at_most_however_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(dict[str, Any]):
+        reads = 0
+
+        def items(self) -> Any:
+            self.reads += 1
+            return super().items()
+
+    monkeypatch.setattr(_metric_values, "MAX_REPORT_SIZE", 1000)
+    texts = Counted({f"text {number}": "x" * (number + 1) for number in range(300)})
+    assert MetricConverter().copy(texts)[0] == {f"text {number}": "x" * (number + 1) for number in range(44)}
+    assert texts.reads == 2
+
+
 def test_metrics_after_the_first_twenty_thousand_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """The tracking store would refuse the report as a whole."""
     values, most = MetricConverter(), {f"metric {number}": 0.5 for number in range(MAX_METRICS)}

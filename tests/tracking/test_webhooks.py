@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import random
 import signal
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from det_core.interfaces.records import State
 from det_core.interfaces.secrets import Secret
 from det_core.interfaces.server_store import ServerStore
 from det_core.interfaces.webhook_records import WEBHOOK_STATES, WebhookFormat, WebhookRecord
-from det_core.tracking import webhook_request
+from det_core.tracking import _webhooks, webhook_delivery, webhook_request
+from det_core.tracking._column_types import utc_now
 from det_core.tracking._schema import deliveries
 from det_core.tracking.secret_files import store_secrets
 from det_core.tracking.webhook_delivery import deliver_webhooks
 
+from ..waiting import wait_for
 from ..webhook_receiver import Receiver, receiving, sign
 
 KEY = webhook_request.create_key()
@@ -115,6 +118,15 @@ def test_requests_are_signed_and_named_as_those_of_determined(store: ServerStore
     }
 
 
+@pytest.mark.parametrize("resources", [[], ["x"], "x", 1, {"slots_per_trial": ["x"]}])
+def test_configs_of_scripts_may_be_anything(store: ServerStore, receiver: Receiver, resources: Any) -> None:
+    add(store, "all", receiver.url)
+    experiment = store.create_experiment(config={"resources": resources, "workspace": [1], "project": {}})
+    store.set_experiment_state(experiment.id, State.COMPLETED)
+    deliver(store)
+    assert receiver.confirmed[0]["event_data"]["experiment"]["slots_per_trial"] == 1
+
+
 def test_messages_for_slack_are_escaped(store: ServerStore, receiver: Receiver) -> None:
     add(store, "team", receiver.url, format=WebhookFormat.SLACK)
     experiment = store.create_experiment(config={"name": "<!channel> & co"})
@@ -160,6 +172,35 @@ def test_events_of_a_webhook_keep_their_order(store: ServerStore, receiver: Rece
     make_due(store)
     deliver(store)
     assert states_of(receiver.confirmed) == [(experiment.id, "ACTIVE"), (experiment.id, "COMPLETED")]
+
+
+def test_a_slow_receiver_delays_no_other_one(store: ServerStore, receiver: Receiver) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        add(store, "a-slow", f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        add(store, "pager", receiver.url)
+        store.set_experiment_state(store.create_experiment(config={}).id, State.COMPLETED)
+        with deliver_webhooks(store):
+            peer, _ = silent.accept()
+            wait_for(lambda: receiver.confirmed)
+            assert store.webhooks()[0].error == ""  # its first attempt has not ended
+            peer.close()
+
+
+def test_events_are_given_up_after_the_receiver_was_away_for_three_days(
+    store: ServerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(store, "pager", "http://127.0.0.1:1/hook")
+    experiment = store.create_experiment(config={})
+    for state in (State.ACTIVE, State.COMPLETED):
+        store.set_experiment_state(experiment.id, state)
+    waiting = []
+    for day in (4, 5, 8, 8):  # nobody delivers during the first days
+        monkeypatch.setattr(webhook_delivery, "utc_now", lambda day=day: utc_now() + timedelta(days=day))
+        monkeypatch.setattr(_webhooks, "utc_now", webhook_delivery.utc_now)
+        make_due(store)
+        deliver(store)
+        waiting.append(store.webhooks()[0].waiting)
+    assert waiting == [2, 2, 0, 0]
 
 
 def test_a_damaged_secret_holds_back_no_other_webhook(store: ServerStore, receiver: Receiver) -> None:
@@ -211,6 +252,12 @@ def test_a_host_without_the_secrets_leaves_the_events_to_others(
         "http://[fd00::1]/",
         "http://[2002:7f00:1::]/",
         "http://224.0.0.1/",
+        "http://[64:ff9b::127.0.0.1]/",
+        "http://[64:ff9b::10.0.0.1]/",
+        "http://[64:ff9b:1::8.8.8.8]/",
+        "http://[::127.0.0.1]/",
+        "http://[::ffff:0:10.0.0.1]/",
+        "http://[2001:0:7f00:1::1]/",
     ],
 )
 def test_private_addresses_are_refused_unless_allowed(receiver: Receiver, url: str) -> None:
@@ -259,6 +306,9 @@ def test_names_are_unique_and_states_are_those_of_experiments(store: ServerStore
     add(store, "pager", "http://example.org/")
     with pytest.raises(RecordExists, match="'pager' already"):
         add(store, "pager", "http://example.org/")
+    for name in ("", "a" * 65, "a b", "a\nb", "\x1b[2J"):
+        with pytest.raises(ValueError, match="expected 1 to 64 letters"):
+            add(store, name, "http://example.org/")
     with pytest.raises(ValueError, match="STOPPING_KILLED; expected some of ACTIVE, PAUSED"):
         add(store, "other", "http://example.org/", states=[State.STOPPING_KILLED])
     store.set_experiment_state(store.create_experiment(config={}).id, State.COMPLETED)
@@ -294,6 +344,76 @@ def test_a_receiver_that_never_ends_its_answer_is_left(monkeypatch: pytest.Monke
             port = listener.getsockname()[1]
             webhook_request.send_event(_hook(f"http://127.0.0.1:{port}/", private=True), {"event_id": "1"})
         thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+    ],
+)
+def test_a_truncated_answer_confirms_nothing(answer: bytes) -> None:
+    with pytest.raises(DetError, match="could not be reached"):
+        answer_once(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.0 200 OK\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    ],
+)
+def test_a_whole_answer_confirms(answer: bytes) -> None:
+    answer_once(answer)
+
+
+def test_what_a_receiver_says_is_shown_without_its_secrets_and_control_characters() -> None:
+    with pytest.raises(DetError, match=r"answered 500 \*{8} and \*{8}: bad$"):
+        answer_once(b"HTTP/1.1 500 T0KEN/B0 and a b: \x1b[2Jbad\r\n\r\n", "T0KEN/B0?key=a%20b")
+
+
+def answer_once(answer: bytes, target: str = "") -> None:
+    """Send an event to a receiver that answers with these bytes and closes the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def receive() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                while not peer.recv(1 << 16).endswith(b"}"):
+                    pass
+                peer.sendall(answer)
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        try:
+            hook = _hook(f"http://127.0.0.1:{listener.getsockname()[1]}/{target}", private=True)
+            webhook_request.send_event(hook, {"event_id": "1"})
+        finally:
+            thread.join()
+
+
+def test_dead_addresses_and_lookups_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_request, "_SECONDS", 0.5)
+    hook, freed = _hook("http://example.org/", private=True), threading.Event()
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.socket() as first:
+        first.connect(full.getsockname())  # further connections get no answer
+        dead = (socket.AF_INET, socket.SOCK_STREAM, 6, "", full.getsockname())
+        port = full.getsockname()[1]
+        monkeypatch.setattr(webhook_request, "_CONNECTIONS", {"http": (http.client.HTTPConnection, port)})
+        for lookup in (lambda *_, **__: [dead] * 20, lambda *_, **__: freed.wait(60)):
+            monkeypatch.setattr(socket, "getaddrinfo", lookup)
+            began = time.monotonic()
+            with pytest.raises(DetError, match="example.org could not be reached"):
+                webhook_request.send_event(hook, {"event_id": "1"})
+            assert time.monotonic() - began < 5
+        freed.set()
 
 
 _WRITER = """

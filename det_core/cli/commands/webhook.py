@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from det_core.cli._command_table import JSON, Command, add_commands, make_argument
 from det_core.cli.commands._own_database import choose_database
 from det_core.cli.render.printing import print_json
-from det_core.errors import RecordNotFound
+from det_core.errors import DetError, RecordExists, RecordNotFound
 from det_core.interfaces.webhook_records import WEBHOOK_STATES, WebhookFormat, WebhookRecord
 from det_core.text import format_count, format_table, mask_references, record_to_json
 
@@ -30,22 +30,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _add(args: argparse.Namespace) -> int:
     from det_core.interfaces.secrets import Secret
-    from det_core.tracking.secret_files import store_secrets
+    from det_core.tracking.secret_files import delete_secrets, store_secrets
     from det_core.tracking.webhook_request import check_url, create_key
 
     parts, key = check_url(args.url), Secret(create_key())
     whole = parts._replace(path=parts.path or "/", fragment="").geturl()
     url = Secret(whole, public=f"{parts.scheme}://{parts.netloc}/")
     with _open_store(args) as store:
-        references = store_secrets([url, key])
-        webhook = store.create_webhook(
-            args.name,
-            url=references[url],
-            key=references[key],
-            format=WebhookFormat[args.format.upper()],
-            states=args.on,
-            private=args.private,
-        )
+        references = store_secrets([url, key], shared=False)
+        try:
+            webhook = store.create_webhook(
+                args.name,
+                url=references[url],
+                key=references[key],
+                format=WebhookFormat[args.format.upper()],
+                states=args.on,
+                private=args.private,
+            )
+        except (RecordExists, ValueError) as error:  # such as a name with other characters
+            delete_secrets(list(references.values()))
+            raise DetError(str(error)) from error
     if args.json:
         print_json({**_document(webhook), "key": str(key)})
     else:
@@ -84,13 +88,17 @@ def _test(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
+    from det_core.tracking.secret_files import delete_secrets
+
     with _open_store(args) as store:
-        waiting = _find(store, args.name).waiting
+        webhook = _find(store, args.name)
         store.delete_webhook(args.name)
+    delete_secrets([webhook.url, webhook.key])
     if args.json:
-        print_json({"name": args.name, "dropped": waiting})
+        print_json({"name": args.name, "dropped": webhook.waiting})
     else:
-        dropped = f", with {format_count(waiting, 'event')} that it had not received" if waiting else ""
+        events = format_count(webhook.waiting, "event")
+        dropped = f", with {events} that it had not received" if webhook.waiting else ""
         print(f"Removed webhook {args.name}{dropped}")
     return 0
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, field_validator, model_validator
 from typing_extensions import Self
+
+from det_core.interfaces.addresses import check_address
 
 _URI = "MLFLOW_TRACKING_URI"
 
@@ -47,18 +48,14 @@ class MLflowConfig(BaseModel):
             raise ValueError(
                 f"expected the address of an MLflow server, such as http://127.0.0.1:5000, here or in {_URI}"
             )
-        parts = urlsplit(uri)
-        if parts.username or parts.password:  # never quoted
-            raise ValueError(
-                "the address contains a user name or password; remove them from the address, and write them as "
-                "username and password, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-            )
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not uri.lower().startswith(("http://", "https://")) and not set("@?#") & set(uri):
             raise ValueError(
                 f"{uri!r} is not the address of an MLflow server, which begins with http:// or https://; for files or "
                 f"a database, start one: mlflow server --host 127.0.0.1 --port 5000 --backend-store-uri {uri}"
             )
-        return uri.rstrip("/")
+        return check_address(
+            uri, "the keys username and password, or as MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
 
     @model_validator(mode="after")
     def _has_one_identity(self) -> Self:

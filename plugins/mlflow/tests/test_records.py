@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from det_core import events
 from det_core.interfaces.records import State
 
-from .observation import Observation
+from .observation import BEGIN, Observation
 from .server import MLflowServer
 
 pytestmark = pytest.mark.integration
@@ -74,6 +75,22 @@ def test_a_preempted_worker_leaves_a_scheduled_run_which_the_next_one_continues(
     second.flush()
     assert (second.run.id, second.run.status, second.run.tags["det.run_id"]) == (first.run.id, "RUNNING", "2")
     assert second.run.history("training/loss") == [(1, 0.5), (2, 0.25)]
+
+
+def test_the_later_value_of_a_step_that_is_trained_again_counts(observe: Observe) -> None:
+    first, second = observe(), observe()
+    first.start()
+    first.report(1, loss=0.5)
+    first.report(2, loss=0.25)
+    first.flush()
+    second.start(run_id=2)
+    later = BEGIN + timedelta(seconds=3)
+    second.send(
+        events.MetricsReported, run_id=2, group="training", steps_completed=2, metrics={"loss": 0.75}, time=later
+    )
+    second.flush()
+    assert sorted(second.run.history("training/loss")) == [(1, 0.5), (2, 0.25), (2, 0.75)]
+    assert second.run.metrics == {"training/loss": 0.75}
 
 
 def test_a_paused_experiment_schedules_the_runs_of_workers_that_were_killed(observe: Observe) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from typing_extensions import Self
 
+from det_core.interfaces.addresses import check_address
 from det_core.storage import BucketPrefix
 
 _ENDPOINT: Final = re.compile(r"(^|;)\s*(AccountName|BlobEndpoint)=", re.I)
@@ -43,13 +43,8 @@ class AzureConfig(BaseModel):
 
     @field_validator("account_url")
     @classmethod
-    def _has_no_secret(cls, url: str | None) -> str | None:
-        parts = urlsplit(url or "")
-        if parts.query or parts.username or parts.password:  # never quoted
-            raise ValueError("the URL contains a SAS token or a password; write it as credential instead")
-        if url is not None and (parts.scheme not in ("http", "https") or not parts.hostname):
-            raise ValueError(f"{url!r} is not the URL of an account, such as https://myaccount.blob.core.windows.net")
-        return url and url.rstrip("/")
+    def _is_an_address(cls, url: str | None) -> str | None:
+        return url and check_address(url, "the key credential")
 
     @model_validator(mode="after")
     def _has_one_account(self) -> Self:

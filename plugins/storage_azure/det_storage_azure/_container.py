@@ -65,7 +65,7 @@ class AzureContainer(ObjectStore):
             raise StorageError(
                 "checkpoint_storage: the connection_string or credential is malformed; copy it whole"
             ) from None
-        self.url = self._client.primary_endpoint.partition("?")[0]  # without a SAS token
+        self.url = re.sub(r"(?<=//).*@|[?#].*", "", self._client.primary_endpoint)  # without a password and SAS token
 
     def put(self, key: str, data: bytes, crc32c: int) -> None:
         with self._translate_errors():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -21,14 +23,21 @@ from typing_extensions import Self
 Writes = Literal["rename", "direct"]
 Option = SecretStr | StrictBool | StrictInt | StrictFloat | None
 
+SFTP: Final = ("sftp", "ssh")
+"""Protocols of URLs that are read by SFTP."""
 WRITES: Final[dict[str, Writes]] = {
     "file": "rename",
     "local": "rename",
-    "sftp": "rename",
-    "ssh": "rename",
-    **dict.fromkeys(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"), "direct"),
+    **dict.fromkeys(SFTP, "rename"),
 }
 """Protocols of which det knows how they store a file whole or not at all."""
+_OWN_STORES: Final = {
+    **dict.fromkeys(("s3", "s3a"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
+}
+"""Names of det's own stores by the protocols of their buckets."""
+_SECRET_NAME: Final = re.compile(r"passw|passphrase|pwd|secret|token|credential|(^|_)(key|pin)$", re.I)
 
 
 class FsspecConfig(BaseModel):
@@ -41,7 +50,7 @@ class FsspecConfig(BaseModel):
     storage_options: dict[str, Option | dict[str, Option]] = Field(
         default={}, examples=[{"username": "ada", "password": "PASSWORD"}]
     )
-    """Arguments of the file system's class. Every text is kept as a secret."""
+    """Arguments of the file system's class. Every text is kept as a secret. A password of digits needs quotes."""
     writes: Writes | None = Field(default=None, examples=["rename"])
     """Way to store a file whole or not at all. ``rename`` writes a new file and then renames it, which must replace an
     earlier one in one step. ``direct`` writes to the final place. Needed for protocols that det does not know."""
@@ -66,7 +75,10 @@ class FsspecConfig(BaseModel):
     @field_validator("url")
     @classmethod
     def _is_a_directory(cls, url: str) -> str:
-        parts = urlsplit(url)
+        try:
+            parts, port = urlsplit(url), urlsplit(url).port
+        except ValueError:  # never quoted, because the port may be a part of a password
+            raise ValueError("the URL has an invalid host or port; write sftp://user@host:22/directory") from None
         if parts.password is not None:  # never quoted
             raise ValueError("the URL contains a password; remove it, and write it into storage_options")
         if parts.query or parts.fragment:  # never quoted, because they may contain a key
@@ -75,6 +87,10 @@ class FsspecConfig(BaseModel):
             raise ValueError(f"{url!r} is not the URL of a directory, such as sftp://user@host/directory")
         if not url.startswith(f"{parts.scheme}:"):  # fsspec would take it for a path relative to each process
             raise ValueError(f"{url!r} begins with a blank or a capital letter; write {parts.scheme}://...")
+        if own := _OWN_STORES.get(parts.scheme):
+            raise ValueError(f"use det's own store for {parts.scheme}://, which is checkpoint_storage: {{type: {own}}}")
+        if port == 0 or (parts.scheme in SFTP and not parts.hostname):
+            raise ValueError(f"{url!r} has no host, or the port 0; write sftp://user@host:22/directory")
         if parts.scheme == "memory":
             raise ValueError("memory:// is lost with each process; use a file system that all processes share")
         if parts.scheme in ("file", "local"):
@@ -83,6 +99,17 @@ class FsspecConfig(BaseModel):
             if "%" in parts.path:  # fsspec does not decode it
                 raise ValueError(f"{url!r} contains '%'; write the path as it is, blanks included")
         return url.rstrip("/")
+
+    @field_validator("storage_options")
+    @classmethod
+    def _has_usable_numbers(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in _walk(options):
+            if type(value) in (int, float) and _SECRET_NAME.search(name):
+                raise ValueError(f"{name} is a number; write it in quotes, so that it is kept as a secret")
+        port = options.get("port", 22)
+        if type(port) is not int or not 0 < port < 65536:
+            raise ValueError("port is not a number from 1 to 65535; write it without quotes, such as port: 22")
+        return options
 
     @model_validator(mode="after")
     def _stores_whole_files(self) -> Self:
@@ -93,6 +120,11 @@ class FsspecConfig(BaseModel):
                 "otherwise it cannot keep checkpoints"
             )
         return self
+
+
+def _walk(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in options.items():
+        yield from _walk(value) if isinstance(value, Mapping) else ((name, value),)
 
 
 def _reveal(value: Any) -> Any:

@@ -7,18 +7,16 @@ import os
 import queue
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import fsspec
 
 from det_core.errors import StorageError
-from det_storage_fsspec._config import FsspecConfig
+from det_core.interfaces.secrets import iter_texts, mask_texts
+from det_storage_fsspec._config import SFTP, FsspecConfig
 
 T = TypeVar("T")
-
-SFTP: Final = ("sftp", "ssh")
-"""Protocols of URLs that are read by SFTP."""
 
 _FINAL_ERRORS: Final = (PermissionError, NotADirectoryError, IsADirectoryError, ImportError, TypeError, ValueError)
 """Errors that another connection would not change."""
@@ -87,8 +85,7 @@ class Connections:
 
     def _explain(self, error: Exception) -> str:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        for secret in sorted(_texts(self._config.options), key=len, reverse=True):
-            text = text.replace(secret, "********")
+        text = mask_texts(text, [secret for _, secret in iter_texts(self._config.options)])
         text = re.sub(r"://[^/@\s]*@", "://", text)
         return f"cannot use {self._config.url}: {text}; correct checkpoint_storage.url or storage_options"
 
@@ -110,11 +107,3 @@ def _find_class(protocol: str) -> Any:
         raise StorageError(f"checkpoint_storage needs a library for {protocol}://: {error}; {hint}") from error
     except ValueError as error:
         raise StorageError(f"{error}; correct checkpoint_storage.url") from error
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, str) and value:
-        yield value

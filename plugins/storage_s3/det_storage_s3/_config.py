@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from det_core.interfaces.addresses import check_address
 from det_core.storage import BucketPrefix
 
 
@@ -15,7 +15,7 @@ class S3Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    bucket: str = Field(min_length=3, max_length=255, examples=["my-checkpoints"])
+    bucket: str = Field(min_length=3, max_length=255, pattern="^[^@?#]+$", examples=["my-checkpoints"])
     """Name of the bucket."""
     prefix: BucketPrefix = Field(default="", examples=["team/digits"])
     """Key prefix of all objects. Checkpoints have keys under ``prefix/uuid/``. Superfluous slashes, and single dots
@@ -38,12 +38,7 @@ class S3Config(BaseModel):
     @field_validator("endpoint_url")
     @classmethod
     def _endpoint_is_an_address(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-            raise ValueError("endpoint_url must be like https://host:port, without a user or a password")
-        return url.rstrip("/")
+        return None if url is None else check_address(url, "the keys access_key and secret_key")
 
     @model_validator(mode="after")
     def _keys_come_together(self) -> S3Config:

@@ -88,11 +88,15 @@ GOOD: dict[str, Any] = {"bucket": "bkt"}
     ("keys", "words"),
     [
         ({"bucket": ""}, "bucket"),
+        ({"bucket": "s3://AK:SK-very-secret@bkt"}, "bucket"),
         ({"prefix": "a/../b"}, r"contains '\.\.'"),
         ({"access_key": "AK"}, "belong together"),
         ({"secret_key": "SK-very-secret"}, "belong together"),
-        ({"endpoint_url": "store.example:80"}, "like https://host:port"),
-        ({"endpoint_url": "https://me:SK-very-secret@store.example"}, "without a user"),
+        ({"endpoint_url": "store.example:80"}, "begins with http:// or https://"),
+        (
+            {"endpoint_url": "https://me:SK-very-secret@store.example"},
+            "credentials as the keys access_key and secret_key",
+        ),
         ({"request_checksum_calculation": "never"}, "when_required"),
         ({"timeout": 0}, "timeout"),
         ({"bukket": "x"}, "bukket"),

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
+from det_core.interfaces.addresses import check_address
+
+REFUSED_IN_PROJECTS: Final = re.compile(r"[/\\#?%:\x00-\x1f\x7f]")
+"""Characters that W&B refuses in the names of projects, and control characters."""
+_MODES: Final = {"": "online", "run": "online", "dryrun": "offline"}
+"""Modes by other values of WANDB_MODE that W&B takes for them."""
+
 
 def _default_mode() -> Any:  # validated
-    return os.environ.get("WANDB_MODE", "online")
+    mode = os.environ.get("WANDB_MODE", "")
+    return _MODES.get(mode, mode)
+
+
+def _is_a_project(name: str) -> str:
+    if REFUSED_IN_PROJECTS.search(name) or not name.strip():
+        raise ValueError(f"{name!r} is not the name of a W&B project, which is not blank and has none of / \\ # ? % :")
+    return name
 
 
 def _is_an_address(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.username or parts.password:  # never quoted
-        raise ValueError("the address contains a user name or password; remove them, and set api_key")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not the address of a server, such as https://wandb.example.com")
-    return url
+    return check_address(url, "the key api_key")
 
 
 class WandbConfig(BaseModel):
@@ -31,11 +40,11 @@ class WandbConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    project: str | None = Field(
-        default_factory=lambda: os.environ.get("WANDB_PROJECT"), min_length=1, max_length=128, examples=["digits"]
+    project: Annotated[str, Field(max_length=128), AfterValidator(_is_a_project)] | None = Field(
+        default_factory=lambda: os.environ.get("WANDB_PROJECT") or None, examples=["digits"]
     )
     """Name of the W&B project. By default that of WANDB_PROJECT when the experiment is submitted, or else the name of
-    the experiment, or ``det`` if it has none."""
+    the experiment with hyphens in place of characters that W&B refuses, or ``det`` if it has none."""
     entity: str | None = Field(default=None, min_length=1, examples=["vision-team"])
     """User or team that the project belongs to. By default that of W&B itself."""
     group: str | None = Field(default=None, min_length=1, max_length=128, examples=["baselines"])
@@ -46,7 +55,7 @@ class WandbConfig(BaseModel):
     """Whether runs are sent to the service, written to `dir` for ``wandb sync``, or not recorded. By default that of
     WANDB_MODE when the experiment is submitted, or else ``online``."""
     dir: Annotated[Path, AfterValidator(Path.absolute)] = Field(
-        default_factory=lambda: Path(os.environ.get("WANDB_DIR", ".")), examples=["/data/runs"]
+        default_factory=lambda: Path(os.environ.get("WANDB_DIR") or "."), examples=["/data/runs"]
     )
     """Directory of the folder ``wandb``, in which W&B keeps its files. By default that of WANDB_DIR when the experiment
     is submitted, or else the working directory."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import shutil
+import tempfile
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,9 +17,10 @@ from wandb import errors
 
 from det_core import events
 from det_core.errors import DetError
+from det_core.interfaces.addresses import check_address
 from det_core.interfaces.observer import Observer, ObserverContext
 from det_core.interfaces.records import MetricsReport, searcher_metric
-from det_wandb._config import WandbConfig
+from det_wandb._config import REFUSED_IN_PROJECTS, WandbConfig
 
 _log = logging.getLogger("det.wandb")
 
@@ -110,14 +112,20 @@ class WandbObserver(Observer):
         settings: dict[str, Any] = {"base_url": config.base_url} if config.base_url else {}
         if config.api_key:
             settings["api_key"] = config.api_key.get_secret_value()
-        config.dir.mkdir(parents=True, exist_ok=True)
+        try:
+            config.dir.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=config.dir).close()  # W&B would write elsewhere
+        except OSError as error:
+            raise WandbError(
+                f"cannot write to {config.dir}: {error.strerror}; correct observers.wandb.dir or its permissions"
+            ) from error
         if config.mode == "online":
             _require_service(config.base_url or wandb.setup().settings.base_url)
         try:
             return wandb.init(
                 id=f"{context.cluster_id}-trial-{first.trial_id}",
                 name=f"trial {first.trial_id}",
-                project=config.project or context.config.get("name") or "det",
+                project=config.project or _to_project(context.config.get("name")),
                 entity=config.entity,
                 group=config.group or (f"experiment {context.experiment_id}" if context.is_search else None),
                 tags=config.tags or None,
@@ -158,8 +166,16 @@ class WandbObserver(Observer):
                 shutil.rmtree(earlier)
 
 
+def _to_project(name: object) -> str:
+    return REFUSED_IN_PROJECTS.sub("-", str(name or "")).strip()[:128] or "det"
+
+
 def _require_service(address: str) -> None:
     """Check that the service can be reached, because W&B's client tries for minutes, whatever its time limit."""
+    try:
+        check_address(address, "the key api_key")
+    except ValueError as error:
+        raise WandbError(f"WANDB_BASE_URL: {error}") from error
     try:
         requests.head(address, timeout=_TIMEOUT)
     except requests.RequestException as error:

@@ -26,7 +26,9 @@ Open = Callable[..., Any]
 class Observation:
     """Observer of run 2 of trial 3, which is called as det calls it."""
 
-    def __init__(self, directory: Path, stored: Sequence[MetricsReport], searcher: str, **options: Any) -> None:
+    def __init__(
+        self, directory: Path, stored: Sequence[MetricsReport], searcher: str, name: str = "digits", **options: Any
+    ) -> None:
         from det_wandb._observer import WandbObserver
 
         self.observer = WandbObserver(WandbConfig.model_validate({"mode": "offline", "dir": directory, **options}))
@@ -37,7 +39,7 @@ class Observation:
                 cluster_id="cluster",
                 experiment_id=7,
                 trial_id=3,
-                config={"name": "digits", "searcher": by},
+                config={"name": name, "searcher": by},
                 fetch_files=lambda *_: None,
                 fetch_metrics=lambda: stored,
             )
@@ -155,11 +157,44 @@ def test_a_service_that_is_away_is_an_error_that_says_what_to_do(
 
 
 @pytest.mark.integration
+def test_credentials_in_the_address_of_the_environment_are_not_shown(
+    observe: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from det_wandb._observer import WandbError
+
+    monkeypatch.setenv("WANDB_BASE_URL", "https://hunter2@wandb.example.com")
+    worker = observe(mode="online")
+    worker.report(1, loss=0.5)
+    with pytest.raises(WandbError, match="WANDB_BASE_URL: .*credentials as the key api_key") as refused:
+        worker.observer.flush()
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.integration
 def test_nothing_is_recorded_if_the_mode_is_disabled(observe: Open, tmp_path: Path) -> None:
     worker = observe(mode="disabled")
     worker.report(1, loss=0.5)
     worker.end()
     assert list(tmp_path.glob("wandb/*run-*")) == []
+
+
+@pytest.mark.integration
+def test_a_directory_that_cannot_be_written_is_an_error_that_names_it(observe: Open, tmp_path: Path) -> None:
+    from det_wandb._observer import WandbError
+
+    (tmp_path / "file").touch()
+    worker = observe(dir=tmp_path / "file")
+    worker.report(1, loss=0.5)
+    with pytest.raises(WandbError, match=r"cannot write to .*/file: File exists; correct observers.wandb.dir"):
+        worker.observer.flush()
+
+
+@pytest.mark.integration
+def test_names_of_experiments_become_names_of_projects(observe: Open, tmp_path: Path) -> None:
+    worker = observe(name="team/digits: 50%")
+    worker.report(1, loss=0.5)
+    worker.end()
+    assert only_run(tmp_path).run.project == "team-digits- 50-"
 
 
 def test_defaults_are_those_of_the_environment_at_the_submission(
@@ -172,14 +207,27 @@ def test_defaults_are_those_of_the_environment_at_the_submission(
         monkeypatch.setenv(name, value)
     given = WandbConfig()
     assert (given.mode, given.project, given.dir) == ("offline", "mine", tmp_path / "runs")
+    for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_DIR"):
+        monkeypatch.setenv(name, "")
+    assert WandbConfig() == plain
+
+
+@pytest.mark.parametrize(("value", "mode"), [("dryrun", "offline"), ("run", "online"), ("disabled", "disabled")])
+def test_other_names_of_modes_are_those_of_wandb(monkeypatch: pytest.MonkeyPatch, value: str, mode: str) -> None:
+    monkeypatch.setenv("WANDB_MODE", value)
+    assert WandbConfig().mode == mode
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"mode": "shared"}, "mode"),
-        ({"base_url": "wandb.example.com"}, "is not the address of a server"),
-        ({"base_url": "https://me:hunter2@wandb.example.com"}, "contains a user name or password.*api_key"),
+        ({"project": "team/digits"}, "is not the name of a W&B project"),
+        ({"project": "a\nb"}, "is not the name of a W&B project"),
+        ({"project": " "}, "is not the name of a W&B project"),
+        ({"project": "a" * 129}, "128 characters"),
+        ({"base_url": "wandb.example.com"}, "expected the address of a server"),
+        ({"base_url": "https://hunter2@wandb.example.com"}, "credentials as the key api_key"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], expected: str) -> None:

@@ -1,0 +1,39 @@
+"""Secrets in the texts of errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_core.interfaces.secrets import find_credentials, mask_texts
+
+
+@pytest.mark.parametrize(
+    ("message", "secrets", "shown"),
+    [
+        ("cannot read a file as ada: /home/ada", ["ada"], "cannot read a file as ********: /home/********"),
+        ("adapter of a camera: a", ["a"], "adapter of ******** camera: ********"),
+        ("xhunter2x, 'a\\\\b-long'", ["hunter2", "a\\b-long"], "x********x, '********'"),
+        ("hunter22 hunter2", ["hunter2", "hunter22"], "******** ********"),
+        ("2 * 3", ["*", ""], "2 ******** 3"),
+        ("nothing", [], "nothing"),
+    ],
+)
+def test_short_secrets_are_masked_as_words_only(message: str, secrets: list[str], shown: str) -> None:
+    assert mask_texts(message, secrets) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "shown"),
+    [
+        (
+            "gs://b/a?token=hunter2",
+            "write bucket: b and prefix: a?token=hunter2",
+            "write bucket: b and prefix: a?********",
+        ),
+        ("https://me:hun/ter2@host", "no https://me:hun/ter2@host", "no https://********@host"),
+        ("AccountName=me;AccountKey=hunter2==;A=b", "hunter2== of me", "******** of me"),
+        ("python train.py", "python train.py", "python train.py"),
+    ],
+)
+def test_credentials_in_urls_and_connection_strings_are_found(value: str, message: str, shown: str) -> None:
+    assert mask_texts(message, find_credentials(value)) == shown
