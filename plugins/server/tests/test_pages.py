@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import re
 import tarfile
@@ -24,7 +25,7 @@ from det_server.pages import code
 from det_server.pages._series import MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
 
-from det_core.interfaces.records import MetricsReport, State, SystemMetrics
+from det_core.interfaces.records import LogLine, MetricsReport, State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
 from det_core.launch import context_archive
 from det_core.tracking import open_store
@@ -120,6 +121,34 @@ def test_all_data_of_pages_is_answered(seeded: tuple[Seeded, Client]) -> None:
     assert len(bests) == 8 and bests == sorted(bests)
     first = Page(client.get(f"/trials/{bests.index(bests[0]) + 1}").text)
     assert first.all("figure")
+
+
+def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line has up to 128 KiB, and a response of 2000 would keep all others waiting while it is encoded."""
+    store, encoded, dumps = local.store, list[int](), json.dumps
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    line = LogLine(
+        trial_id=trial, run_id=1, rank=0, stdtype="stdout", log="\x1b[31mé" * 4000, time=datetime.now(timezone.utc)
+    )
+    store.add_logs([line] * 60)
+    ids = [one.id for one in store.logs(trial)]
+
+    def note(*args: Any, **options: Any) -> str:
+        text = dumps(*args, **options)
+        encoded.append(len(text))
+        return text
+
+    monkeypatch.setattr(json, "dumps", note)
+    for name, edge in (("after", -1), ("before", 0)):
+        shown, more = list[int](), True
+        while more:
+            answer = local.owner.get(f"/data/logs/{trial}?{name}={shown[edge] if shown else 0}")
+            assert len(answer.body) < 4 << 20
+            found, more = [one["id"] for one in answer.json["lines"]], answer.json["more"]
+            shown = shown + found if name == "after" else found + shown
+        assert shown == ids
+    assert max(encoded) < 100_000
+    assert len(local.owner.get(f"/trials/{trial}").body) < 16 << 20
 
 
 def test_utilization_has_a_chart_per_value(seeded: tuple[Seeded, Client]) -> None:
