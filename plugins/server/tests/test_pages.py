@@ -151,6 +151,27 @@ def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pyte
     assert len(local.owner.get(f"/trials/{trial}").body) < 16 << 20
 
 
+@pytest.mark.parametrize("path", ["/models", "/models.csv", "/models/1", "/checkpoints/c/register"])
+def test_pages_of_models_do_not_read_what_they_do_not_show(local: ServedSite, path: str) -> None:
+    """The token of a run creates any number of models and versions with 1 MiB of each text."""
+    store, long = local.store, "x" * (1 << 20)
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    store.start_run(trial, allocation_id="a")
+    store.begin_checkpoint("c", trial_id=trial, run_id=1, storage={})
+    store.complete_checkpoint("c", run_id=1, steps_completed=1, resources={}, metadata={})
+    for number in range(10):
+        store.create_model(f"m{number}", description=long, notes=long, metadata={"a": long[100:]})
+        store.add_model_version("m0", "c", comment=long, notes=long, metadata={"a": long[100:]})
+    owner = local.owner
+    tracemalloc.start()
+    try:
+        assert owner.get(path).status == 200
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 << 20
+
+
 def test_utilization_has_a_chart_per_value(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
     trials = client.get(f"/data/experiments/{ids.search}/trials").json["trials"]
