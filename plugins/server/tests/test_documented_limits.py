@@ -83,8 +83,10 @@ LIMITS = {
     "entries of one person in the audit log": [
         _login_limits.MAX_CHANGES,
         _login_limits._WINDOW / 60,
+        _login_limits.MAX_CHANGES_IN_A_DAY,
         _download_log.ENTRY_SECONDS / 3600,
     ],
+    "failed logins in the audit log": [_login_limits.MAX_RECORDED_FAILURES, _login_limits._WINDOW / 60],
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],
         _login_limits._LIMITS["address"],
