@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from det_core.errors import RecordNotFound, StaleRun
 from det_core.interfaces.records import LONGEST_SEARCH, SEARCHED, ExperimentRecord, TrialRecord
-from det_core.tracking._column_types import ListedJson, ListedText, utc_now
+from det_core.tracking._column_types import ListedJson, ListedText, RecordJson, utc_now
 from det_core.tracking._schema import experiments, runs, trials
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def record_columns(table: Table, record: type[Any]) -> list[Column[Any]]:
 
 def brief_column(column: Column[Any]) -> ColumnElement[Any]:
     """Return a column for lists: without JSON objects, and only with the beginnings of texts."""
-    if isinstance(column.type, ListedJson):
+    if isinstance(column.type, ListedJson | RecordJson):
         return literal_column("'{}'", column.type).label(column.name)
     if isinstance(column.type, ListedText):
         return func.substr(column, 1, SEARCHED, type_=column.type).label(column.name)

@@ -11,6 +11,7 @@ import re
 import tarfile
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from det_server.pages.experiment import _rungs
 from det_core.interfaces.records import LogLine, MetricsReport, State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
 from det_core.launch import context_archive
+from det_core.text import format_size
 from det_core.tracking import open_store
 
 from .seeded_pages import page_paths
@@ -170,6 +172,36 @@ def test_pages_of_models_do_not_read_what_they_do_not_show(local: ServedSite, pa
     finally:
         tracemalloc.stop()
     assert peak < 10 << 20
+
+
+def test_large_records_of_a_trial_leave_its_pages_small(local: ServedSite) -> None:
+    """The token of a run writes any number of checkpoints and samples, each as large as a record can be."""
+    store, time = local.store, datetime.now(timezone.utc)
+    hyperparameters = {f"h{number}": number for number in range(3000)}
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams=hyperparameters, seed=1).id
+    store.start_run(trial, allocation_id="a")
+    for number in range(20):
+        store.begin_checkpoint(f"c{number}", trial_id=trial, run_id=1, storage={})
+        resources = {"x" * (1 << 20): 2**20}
+        store.complete_checkpoint(f"c{number}", run_id=1, steps_completed=number, resources=resources, metadata={})
+    hosts = {f"host{number}": {"cpu_util_simple": 1.0} for number in range(1000)}
+    sample = SystemMetrics(trial_id=trial, run_id=1, group="cpu", metrics=hosts, time=time)
+    one = replace(sample, metrics={"host0": {"cpu_util_simple": 1.0}})
+    store.report_system_metrics([sample, *[one] * 2000])
+    owner = local.owner
+    tracemalloc.start()
+    try:
+        page = owner.get(f"/trials/{trial}")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert page.text.count(f">{format_size(2**20)}<") == 20
+    assert peak < 16 << 20
+    series = owner.get(f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple&after=1").json["series"]
+    assert [len(series), len(series[0]["x"]) < 700] == [1, True]
+    series = owner.get(f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple").json["series"]
+    assert len(series) == 100
+    assert len(owner.get(f"/compare?trials={trial}").body) < 1 << 20
 
 
 def test_utilization_has_a_chart_per_value(seeded: tuple[Seeded, Client]) -> None:

@@ -48,7 +48,7 @@ def show_trial(request: Request) -> Response:
     trial, store = trial_of(request), store_of(request)
     experiment = store.experiment(trial.experiment_id)
     scored = store.scored_checkpoints(
-        experiment.id, trial_id=trial.id, states=SHOWN_CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS
+        experiment.id, trial_id=trial.id, states=SHOWN_CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS, brief=True
     )
     names = sorted_groups(store.metric_names([trial.id]))
     runs = store.runs(trial.id)
