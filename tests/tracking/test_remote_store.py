@@ -23,7 +23,7 @@ from det_core.interfaces.model_records import ModelSort
 from det_core.interfaces.records import CheckpointState, MetricsReport, Run, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
-from det_core.tracking._column_types import DeferredJson
+from det_core.tracking._deferred_json import DeferredJson
 from det_core.tracking._outage import Unavailable
 from det_core.tracking.remote import _calls, _codecs, answer_call, open_remote_store
 from det_core.tracking.remote._calls import METHODS, _is_deep, dump_error, find_method, load_values

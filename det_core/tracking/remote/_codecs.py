@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from det_core.json_values import dump_json_value
+from det_core.tracking._deferred_json import DeferredJson
 
 _T = TypeVar("_T")
 
@@ -146,6 +147,8 @@ def _load_bytes(value: Any) -> bytes:
 
 
 def _dump_object(value: Any) -> str:
+    if isinstance(value, DeferredJson):
+        return value.text
     if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
         # JSON has only text as keys, and would convert the others.
         return "[" + ",".join(dump_json_value(pair) for pair in value.items()) + "]"
