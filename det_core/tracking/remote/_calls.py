@@ -236,7 +236,17 @@ def dump_error(error: Exception) -> bytes:
 
 def _pack(texts: Iterable[str], what: str, limit: int) -> bytes:
     """Return a body with these texts, which are compressed if they are long."""
-    stream, compressed, size = zlib.compressobj(1, wbits=31), list[bytes](), 0
+    parts = _encoded(texts, what, limit)
+    first = next(parts)
+    if len(first) <= _COMPRESS_ABOVE:  # the only part
+        return first
+    stream = zlib.compressobj(1, wbits=31)
+    return b"".join([*map(stream.compress, chain([first], parts)), stream.flush()])
+
+
+def _encoded(texts: Iterable[str], what: str, limit: int) -> Iterator[bytes]:
+    """Yield texts as bytes, in parts of at least `_AT_ONCE` characters except the last one."""
+    size = 0
     for text in _joined(texts):
         part = text.encode(errors="surrogatepass")
         size += len(part)
@@ -245,14 +255,10 @@ def _pack(texts: Iterable[str], what: str, limit: int) -> bytes:
                 f"{what} has more than {limit >> 20} MiB, which cannot be sent at once; "
                 "send less in one call, or ask for less, for example with limit, after or group"
             )
-        if size <= _COMPRESS_ABOVE:  # the only part
-            return part
-        compressed.append(stream.compress(part))
-    return b"".join([*compressed, stream.flush()])
+        yield part
 
 
 def _joined(texts: Iterable[str]) -> Iterator[str]:
-    """Yield texts joined to parts of at least `_AT_ONCE` characters, the last of which may be shorter."""
     joined, characters = list[str](), 0
     for text in texts:
         joined.append(text)

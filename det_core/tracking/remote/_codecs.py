@@ -238,6 +238,7 @@ def _sequence_maker(collect: Callable[[Iterable[Any]], Any]) -> Callable[[Any], 
         codec = _SCALARS[int]._replace(load=_load_hashed_int) if item is int else codec_of(item)
         # Databases limit the number of values, such as states, which are few unless they are repeated.
         load_items = _load_each_once if isinstance(item, type) and issubclass(item, Enum) else map
+
         def dump_items(value: Any) -> Iterator[str]:
             yield "["
             length = 0

@@ -70,7 +70,9 @@ LIMITS = {
     "storage, list of files or metadata of a checkpoint": [LARGEST_RECORD / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
-    "checkpoints, lines of logs, points of curves, samples and events that a call or a page reads": [_threads.MAX_READ_CHARACTERS / MIB],
+    "checkpoints, logs, points of curves, samples and events that a call or a page reads": [
+        _threads.MAX_READ_CHARACTERS / MIB
+    ],
     "metrics that a page shows": [_series.MAX_METRICS],
     "lines of logs that a page gets at once": [
         trial._MOST_LINES,
