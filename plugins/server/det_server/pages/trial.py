@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -97,7 +98,7 @@ def send_logs(request: Request) -> Response:
 def _read_lines(
     store: TrackingStore, trial_id: int, limit: int, *, after: int = 0, before: int | None = None, newest: bool
 ) -> tuple[list[LogLine], bool]:
-    """Return the beginnings of log lines, at most `_MOST_CHARACTERS` and a line, and whether there may be more.
+    """Return the beginnings of log lines, about `_MOST_CHARACTERS` at most, and whether there may be more.
 
     Args:
         store: the tracking store.
@@ -108,19 +109,22 @@ def _read_lines(
         newest: whether the last of these lines are wanted, and not the first ones.
     """
     lines, characters = list[LogLine](), 0
-    while len(lines) < limit:
-        wanted = min(limit - len(lines), _LINES_AT_ONCE)
-        read = store.logs(trial_id, after=after, before=before, limit=wanted, newest=newest)
-        for line in reversed(read) if newest else read:
-            lines.append(replace(line, log=line.log[:LONGEST_SHOWN_LINE]))
-            characters += len(lines[-1].log)
-            if characters > _MOST_CHARACTERS:
-                break
-        if characters > _MOST_CHARACTERS or len(read) < wanted:
+    for line in islice(_each_line(store, trial_id, after, before, newest=newest), limit):
+        lines.append(replace(line, log=line.log[:LONGEST_SHOWN_LINE]))
+        characters += len(lines[-1].log)
+        if characters > _MOST_CHARACTERS:
             break
-        after, before = (after, lines[-1].id) if newest else (lines[-1].id, before)
     more = len(lines) == limit or characters > _MOST_CHARACTERS
     return (lines[::-1] if newest else lines), more
+
+
+def _each_line(
+    store: TrackingStore, trial_id: int, after: int, before: int | None, *, newest: bool
+) -> Iterator[LogLine]:
+    """Yield log lines in ascending order, or from the last one on in descending order."""
+    while lines := store.logs(trial_id, after=after, before=before, limit=_LINES_AT_ONCE, newest=newest):
+        yield from reversed(lines) if newest else lines
+        after, before = (after, lines[0].id) if newest else (lines[-1].id, before)
 
 
 def export_metrics(request: Request) -> Response:
