@@ -454,6 +454,8 @@ class ScoredCheckpoint:
     """The checkpoint."""
     value: float | None
     """Value of the searcher's metric at the checkpoint's batch, or None if it was not validated there."""
+    size: int
+    """Size of all files in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,11 +129,15 @@ class AccountsMixin(StoreMixin):
                 raise RecordNotFound("the access token is unknown or has expired; log in again or create another one")
             return found[0]
 
-    def access_tokens(self, user: str | None = None) -> list[AccessTokenRecord]:
+    def access_tokens(
+        self, user: str | None = None, *, before: int | None = None, limit: int | None = None
+    ) -> list[AccessTokenRecord]:
+        is_of_user = true() if user is None else users.c.name == user
+        is_earlier = true() if before is None else _c.id < before
         with self._database.read() as connection:
             if user is not None:
                 _get_user(connection, user)
-            return _tokens(connection, _is_valid(), true() if user is None else users.c.name == user)
+            return _tokens(connection, _is_valid(), is_of_user, is_earlier, limit=limit)
 
     def extend_access_token(self, token_id: int, *, expires: datetime) -> None:
         with self._database.write() as connection:
@@ -202,10 +206,12 @@ def _check_token(digest: str, user: str, kind: TokenKind, trial_id: int | None, 
         raise ValueError(f"an access token of the kind {kind} needs a user")
 
 
-def _tokens(connection: Connection, *where: ColumnElement[bool]) -> list[AccessTokenRecord]:
+def _tokens(connection: Connection, *where: ColumnElement[bool], limit: int | None = None) -> list[AccessTokenRecord]:
+    """Return the latest tokens that match, in the order of their creation."""
     fields = (_c.id, _c.kind, _c.scope, _c.label, _c.trial_id, _c.run_id, _c.creation_time, _c.expires)
     query = select(*fields, users.c.name, users.c.role).outerjoin_from(access_tokens, users).where(*where)
-    return [_token(dict(row)) for row in connection.execute(query.order_by(_c.id)).mappings()]
+    latest = connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings().all()
+    return [_token(dict(row)) for row in reversed(latest)]
 
 
 def _token(values: dict[str, Any]) -> AccessTokenRecord:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from functools import cached_property
 from typing import Any
 
 from sqlalchemy import DateTime, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
-from det_core.errors import CallTooLarge, StoreCorrupt, TrackingError
+from det_core.errors import CallTooLarge, TrackingError
 from det_core.interfaces.records import (
     LARGEST_RECORD,
     LARGEST_SAMPLE,
@@ -23,6 +21,7 @@ from det_core.interfaces.records import (
     require_writable,
 )
 from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
+from det_core.tracking._deferred_json import load_json_value
 from det_core.tracking.reading_limits import count_read
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -61,20 +60,6 @@ def load_metrics(text: str) -> Any:
     return _numbered(value) if '"NaN"' in text or 'Infinity"' in text else value
 
 
-def load_json_value(text: str) -> Any:
-    """Return the value that `dump_json_value` encoded.
-
-    Raises:
-        StoreCorrupt: the text is not JSON.
-    """
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise StoreCorrupt(
-            f"a value in the database is not valid JSON ({error}): restore the database from a backup"
-        ) from error
-
-
 def make_writable(text: str) -> str:
     """Return text without NUL and lone surrogates, which databases reject. They are replaced by other characters."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
@@ -101,30 +86,6 @@ def _numbered(value: Any) -> Any:
         return [_numbered(item) for item in value]
     # A metric with the *string* "NaN" is indistinguishable and is read as the number.
     return NON_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-class DeferredJson(Mapping[str, Any]):
-    """JSON object that is decoded on first access."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return repr(self._values)
-
-    @cached_property
-    def _values(self) -> dict[str, Any]:
-        values: dict[str, Any] = load_json_value(self._text)
-        return values
 
 
 class PlainText(TypeDecorator[str]):

@@ -10,12 +10,15 @@ from sqlalchemy import BigInteger, BindParameter, ColumnElement, ScalarSelect, b
 from det_core.interfaces.records import MAX_STEPS, require_writable
 from det_core.tracking._rows import StoreMixin, get_trial
 from det_core.tracking._schema import metrics, trials
+from det_core.tracking.reading_limits import count_read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from sqlalchemy import Select
 
+_POINT = 200
+"""Number of characters that a point counts as, because it takes that much memory."""
 _AT_ONCE = 1000
 """Maximum number of trials in a query, because databases limit the number of parameters."""
 
@@ -149,5 +152,6 @@ class CurvesMixin(StoreMixin):
 def _add(found: dict[int, list[tuple[int, float]]], rows: Iterable[Any]) -> None:
     for trial_id, step, value in rows:
         curve = found[trial_id]
+        count_read(_POINT)
         if value is not None and not (curve and step == curve[-1][0]):
             curve.append((step, float(value)))

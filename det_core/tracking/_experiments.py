@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, Connection, Text, func, or_, select, type_
 from det_core.errors import ExperimentBusy, RecordExists
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
 from det_core.json_values import dump_json_value
-from det_core.tracking._column_types import DeferredJson, make_writable, time_of, utc_now
+from det_core.tracking._column_types import make_writable, time_of, utc_now
+from det_core.tracking._deferred_json import DeferredJson
 from det_core.tracking._rows import (
     RUNNER_ENDED,
     StoreMixin,

@@ -13,6 +13,7 @@ from det_core.interfaces.records import CheckpointState
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._rows import (
     StoreMixin,
+    brief_column,
     contains_text,
     fetch_only_row,
     fetch_record,
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 _m, _v = models.c, model_versions.c
 _versions = select(func.count()).where(_v.model_id == _m.id).correlate(models).scalar_subquery().label("versions")
-_models = select(*(_versions if field.name == "versions" else _m[field.name] for field in fields(ModelRecord)))
+_models, _brief_models = (
+    select(*(_versions if field.name == "versions" else column(_m[field.name]) for field in fields(ModelRecord)))
+    for column in (lambda column: column, brief_column)
+)
 
 
 class ModelRegistryMixin(StoreMixin):
@@ -74,14 +78,17 @@ class ModelRegistryMixin(StoreMixin):
         description: str = "",
         archived: bool | None = None,
         limit: int | None = None,
+        offset: int = 0,
+        brief: bool = False,
     ) -> list[ModelRecord]:
         column = _m[sort_by.value]
         order = (column.desc(), _m.id.desc()) if descending else (column, _m.id)
-        query = _models.where(contains_text(_m.name, name), contains_text(_m.description, description))
+        wanted = contains_text(_m.name, name), contains_text(_m.description, description)
+        query = (_brief_models if brief else _models).where(*wanted)
         if archived is not None:
             query = query.where(_m.archived == archived)
         with self._database.read() as connection:
-            return fetch_records(connection, ModelRecord, query.order_by(*order).limit(limit))
+            return fetch_records(connection, ModelRecord, query.order_by(*order).limit(limit).offset(offset))
 
     def edit_model(
         self,
@@ -151,12 +158,16 @@ class ModelRegistryMixin(StoreMixin):
             _change(connection, found, last_version=number)
             return _get_version(connection, found, number)
 
-    def model_versions(self, name: str | int) -> list[ModelVersionRecord]:
+    def model_versions(
+        self, name: str | int, *, limit: int | None = None, brief: bool = False
+    ) -> list[ModelVersionRecord]:
+        columns = record_columns(model_versions, ModelVersionRecord)
         with self._database.read() as connection:
-            of_model = select(*record_columns(model_versions, ModelVersionRecord)).where(
+            of_model = select(*map(brief_column, columns) if brief else columns).where(
                 _v.model_id == _get(connection, name).id
             )
-            return fetch_records(connection, ModelVersionRecord, of_model.order_by(_v.version))
+            latest = fetch_records(connection, ModelVersionRecord, of_model.order_by(_v.version.desc()).limit(limit))
+            return latest[::-1]
 
     def model_version(self, name: str | int, version: int) -> ModelVersionRecord:
         with self._database.read() as connection:

@@ -7,11 +7,23 @@ from functools import partial, wraps
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, func, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from det_core.errors import RecordNotFound, StaleRun
 from det_core.interfaces.records import LONGEST_SEARCH, SEARCHED, ExperimentRecord, TrialRecord
-from det_core.tracking._column_types import utc_now
+from det_core.tracking._column_types import ListedJson, ListedText, RecordJson, utc_now
 from det_core.tracking._schema import experiments, runs, trials
 
 if TYPE_CHECKING:
@@ -63,6 +75,15 @@ def _retried(method: Callable[..., R]) -> Callable[..., R]:
 def record_columns(table: Table, record: type[Any]) -> list[Column[Any]]:
     """Return the columns of a record, which have the names of its fields."""
     return [table.c[field.name] for field in fields(record)]
+
+
+def brief_column(column: Column[Any]) -> ColumnElement[Any]:
+    """Return a column for lists: without JSON objects, and only with the beginnings of texts."""
+    if isinstance(column.type, ListedJson | RecordJson):
+        return literal_column("'{}'", column.type).label(column.name)
+    if isinstance(column.type, ListedText):
+        return func.substr(column, 1, SEARCHED, type_=column.type).label(column.name)
+    return column
 
 
 def fetch_records(connection: Connection, record: type[R], query: Select[Any]) -> list[R]:

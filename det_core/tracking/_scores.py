@@ -17,7 +17,7 @@ from det_core.interfaces.records import (
     Validation,
     searcher_metric,
 )
-from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, id_list, record_columns
+from det_core.tracking._rows import StoreMixin, brief_column, get_experiment, get_trial, id_list, record_columns
 from det_core.tracking._schema import archived, checkpoints, live, metrics, scored, trials
 
 if TYPE_CHECKING:
@@ -73,8 +73,9 @@ class ScoresMixin(StoreMixin):
         trial_id: int | None = None,
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
         limit: int | None = None,
+        brief: bool = False,
     ) -> list[ScoredCheckpoint]:
-        c = checkpoints.c
+        c, columns = checkpoints.c, record_columns(checkpoints, CheckpointRecord)
         value = _validated.c.searcher_metric
         wanted = (
             trials.c.experiment_id == experiment_id,
@@ -86,7 +87,7 @@ class ScoresMixin(StoreMixin):
             if trial_id is not None:
                 get_trial(connection, trial_id)
             query = (
-                select(*record_columns(checkpoints, CheckpointRecord), value.label("value"))
+                select(*map(brief_column, columns) if brief else columns, c.size, value.label("value"))
                 .join_from(checkpoints, trials)
                 .outerjoin(_validated, _validated.c.id == validation_of_checkpoint())
                 .where(*wanted)
@@ -156,5 +157,5 @@ def _validation(value: float | None, step: int | None) -> Validation | None:
 
 
 def _scored(values: dict[str, Any]) -> ScoredCheckpoint:
-    value = values.pop("value")
-    return ScoredCheckpoint(checkpoint=CheckpointRecord(**values), value=value)
+    value, size = values.pop("value"), values.pop("size")
+    return ScoredCheckpoint(checkpoint=CheckpointRecord(**values), value=value, size=size)

@@ -42,6 +42,7 @@ def scored(*values: tuple[str, int, float | None]) -> Sequence[ScoredCheckpoint]
                 time=datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(minutes=number),
             ),
             value=value,
+            size=0,
         )
         for number, (uuid, trial, value) in enumerate(values)
     ]

@@ -118,6 +118,8 @@ def test_tokens_are_found_by_their_digest(store: ServerStore) -> None:
     assert store.access_token(digest("one")) == session
     assert store.access_token(digest("two")) == of_run
     assert store.access_tokens() == store.access_tokens("ada") == [session, of_run]
+    assert store.access_tokens("ada", limit=1) == store.access_tokens(before=of_run.id + 1, limit=1) == [of_run]
+    assert store.access_tokens(before=of_run.id) == [session]
     assert digest("one") not in repr(store.access_tokens())
     store.delete_access_token(session.id)
     store.delete_access_token(session.id)  # as a second logout

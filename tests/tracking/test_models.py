@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from det_core.errors import RecordExists, RecordInUse, RecordNotFound, TrackingError
 from det_core.interfaces.model_records import ModelSort
-from det_core.interfaces.records import CheckpointState, MetricsReport, Run
+from det_core.interfaces.records import SEARCHED, CheckpointState, MetricsReport, Run
 from det_core.interfaces.tracking import TrackingStore
 
 Complete = Callable[..., str]
@@ -176,3 +177,16 @@ def test_checkpoint_validations_have_the_step_of_the_checkpoint(
     assert store.checkpoint_validations(trial_id=run.trial_id) == expected
     assert store.checkpoint_validations(uuid="c") == {"c": {"loss": 300.0}}
     assert store.checkpoint_validations(experiment_id=experiment + 1) == {}
+
+
+def test_lists_can_leave_out_what_is_large(store: TrackingStore, complete: Complete) -> None:
+    long, metadata = "d" * SEARCHED, {"a": 1}
+    for name in ("a", "b", "c"):
+        store.create_model(name, description=f"{long}, the end", notes=f"{long}.", metadata=metadata, labels=["x"])
+    assert [one.name for one in store.models(offset=1, limit=1)] == ["b"]
+    (brief,) = store.models(name="c", brief=True)
+    assert brief == replace(store.model("c"), description=long, notes=long, metadata={})
+    for step in range(3):
+        store.add_model_version("a", complete(f"c{step}", step), comment=f"{long}!", metadata=metadata)
+    last = store.model_versions("a")[1:]
+    assert store.model_versions("a", limit=2, brief=True) == [replace(one, comment=long, metadata={}) for one in last]

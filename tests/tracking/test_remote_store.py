@@ -6,7 +6,10 @@ import gzip
 import inspect
 import json
 import math
+import threading
+import tracemalloc
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -20,10 +23,10 @@ from det_core.interfaces.model_records import ModelSort
 from det_core.interfaces.records import CheckpointState, MetricsReport, Run, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
-from det_core.tracking._column_types import DeferredJson
+from det_core.tracking._deferred_json import DeferredJson
 from det_core.tracking._outage import Unavailable
 from det_core.tracking.remote import _calls, _codecs, answer_call, open_remote_store
-from det_core.tracking.remote._calls import METHODS, dump_error, find_method
+from det_core.tracking.remote._calls import METHODS, _is_deep, dump_error, find_method, load_values
 from det_core.tracking.remote._codecs import CodecMismatch, codec_of
 
 TIME = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=timezone(timedelta(hours=-3, minutes=-30)))
@@ -284,3 +287,46 @@ def test_a_failed_call_has_no_effect_on_later_ones(remote: TrackingStore) -> Non
     with pytest.raises(RecordNotFound, match="there is no trial 5 in sqlite"):
         remote.trial(5)
     assert remote.experiments() == []
+
+
+def test_other_threads_run_while_a_large_call_is_decoded() -> None:
+    """A run could otherwise keep the whole server waiting for a second with each call."""
+    body = ("{" + ",".join(f'"{number}":{number}.5' for number in range(250_000)) + "}").encode()
+    ended, ticks = threading.Event(), 0
+
+    def tick() -> None:
+        nonlocal ticks
+        while not ended.wait(0.001):
+            ticks += 1
+
+    expected, thread = json.loads(body), threading.Thread(target=tick)
+    thread.start()
+    try:
+        found = load_values(body)
+    finally:
+        ended.set()
+        thread.join()
+    assert found == expected
+    assert ticks > 20
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 300_000])
+def test_texts_and_brackets_are_told_apart_across_the_pieces_in_which_they_are_searched(size: int) -> None:
+    text = '"' + "x" * size + '\\\\\\"[[[["'
+    for levels in (100, 101):
+        body = f"[{'[1],' * 60}{text},{'[' * (levels - 1)}{text}{']' * (levels - 1)}]"
+        assert json.loads(body)
+        assert _is_deep(body.encode()) is (levels > 100)
+
+
+def test_a_large_answer_takes_little_memory_while_it_is_encoded() -> None:
+    method = find_method("metrics")
+    reports = (replace(REPORT, metrics={"text": str(number % 10) * 10_000}) for number in range(3000))
+    tracemalloc.start()
+    try:
+        answer = method.dump_result(reports)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+    assert len(list(method.load_answer(answer))) == 3000

@@ -26,11 +26,15 @@ class AccountStore(ABC):
 
     @reads_for_admins
     @abstractmethod
-    def access_tokens(self, user: str | None = None) -> list[AccessTokenRecord]:
+    def access_tokens(
+        self, user: str | None = None, *, before: int | None = None, limit: int | None = None
+    ) -> list[AccessTokenRecord]:
         """Return the valid tokens in the order of their creation.
 
         Args:
             user: include only tokens of this user.
+            before: include only ids less than this.
+            limit: maximum number of tokens, the latest ones.
         """
 
     @writes(role=Role.ADMIN)

@@ -129,6 +129,7 @@ class CheckpointStore(ABC):
         trial_id: int | None = None,
         states: Sequence[CheckpointState] = (CheckpointState.COMPLETED,),
         limit: int | None = None,
+        brief: bool = False,
     ) -> list[ScoredCheckpoint]:
         """Return the checkpoints of an experiment, the best by the searcher's metric first.
 
@@ -139,6 +140,7 @@ class CheckpointStore(ABC):
             trial_id: include only checkpoints of this trial.
             states: include only these states.
             limit: maximum number of checkpoints.
+            brief: leave out storage, resources and metadata, which may be large.
         """
 
     @writes(Reach.RUN, is_report=True)

@@ -60,6 +60,8 @@ class ModelRegistry(ABC):
         description: str = "",
         archived: bool | None = None,
         limit: int | None = None,
+        offset: int = 0,
+        brief: bool = False,
     ) -> list[ModelRecord]:
         """Return the models that match.
 
@@ -70,6 +72,9 @@ class ModelRegistry(ABC):
             description: include only descriptions that contain this text, ignoring case.
             archived: include only archived (True) or only other models (False).
             limit: maximum number of models.
+            offset: number of models to skip.
+            brief: leave out metadata, and all but the first 10,000 characters of texts, so that a list takes little
+                memory.
         """
 
     @writes(Reach.MODELS)
@@ -138,8 +143,16 @@ class ModelRegistry(ABC):
 
     @reads
     @abstractmethod
-    def model_versions(self, name: str | int) -> list[ModelVersionRecord]:
-        """Return the versions of a model, oldest first."""
+    def model_versions(
+        self, name: str | int, *, limit: int | None = None, brief: bool = False
+    ) -> list[ModelVersionRecord]:
+        """Return the versions of a model, oldest first.
+
+        Args:
+            name: name or id of the model.
+            limit: maximum number of versions, the latest ones.
+            brief: leave out metadata and the ends of texts, as `models` does.
+        """
 
     @reads
     @abstractmethod

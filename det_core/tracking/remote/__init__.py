@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._agent_socket import serve_store_calls as serve_store_calls
     from det_core.tracking.remote._answers import answer_call as answer_call
     from det_core.tracking.remote._calls import MAX_READING_BYTES as MAX_READING_BYTES
-    from det_core.tracking.remote._calls import check_values as check_values
     from det_core.tracking.remote._calls import dump_error as dump_error
     from det_core.tracking.remote._calls import find_method as find_method
     from det_core.tracking.remote._calls import has_code as has_code
     from det_core.tracking.remote._calls import is_writing as is_writing
+    from det_core.tracking.remote._calls import load_values as load_values
     from det_core.tracking.remote._calls import max_call_bytes as max_call_bytes
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
@@ -44,11 +44,11 @@ _MODULES = {
     ),
     "_calls": (
         "MAX_READING_BYTES",
-        "check_values",
         "dump_error",
         "find_method",
         "has_code",
         "is_writing",
+        "load_values",
         "max_call_bytes",
     ),
     "_codecs": ("MAX_BODY_BYTES",),

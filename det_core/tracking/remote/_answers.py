@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,8 @@ def answer_call(
         body: arguments of the call, after its id if it has one.
         caller: the caller with its rights. None permits every call.
         call_id: ``LANE-NUMBER``, which makes a call that the caller repeats take effect once. Calls of one lane follow
-            each other, and their numbers ascend. None stands for the id in the body.
+            each other, and their numbers ascend. None stands for the id in the body. The same id of another caller is
+            that of another call.
     """
     try:
         found = find_method(method)
@@ -39,7 +41,7 @@ def answer_call(
         arguments = found.load_arguments(plain)
         execute = partial(_execute, store, found, arguments, caller)
         if isinstance(store, ServerStore):
-            return store.execute(execute, call_id=call_id)
+            return store.execute(execute, call_id=call_id and _own_id(caller, call_id))
         if isinstance(store, RemoteChannel) and given_id:  # the other side of the channel knows the id
             if caller is not None:
                 caller.check_records(store, found, arguments)
@@ -49,6 +51,15 @@ def answer_call(
         return execute(Change())
     except Exception as error:  # noqa: BLE001  (sent to the caller)
         return dump_error(error)
+
+
+def _own_id(caller: Caller | None, call_id: str) -> str:
+    """Return the id of a call in a lane that no other caller has, whatever id another one sends."""
+    lane, _, number = call_id.rpartition("-")
+    if caller is None or not lane:
+        return call_id
+    digest = hashlib.sha256(f"{caller.user}~{caller.run}~{lane}".encode(errors="replace")).hexdigest()
+    return f"{digest}-{number}"
 
 
 def _execute(

@@ -7,16 +7,17 @@ with gzip if they are long. A call that may be repeated begins with a line with 
 
 from __future__ import annotations
 
-import gzip
 import inspect
 import itertools
 import json
+import json.scanner
 import logging
 import re
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, get_type_hints
 
 from det_core import errors
@@ -36,8 +37,11 @@ _MAX_LEVELS = 100
 """Maximum nesting of the values in a call. Records that are deeper could not be decoded everywhere."""
 _LONGEST_MESSAGE = 10_000
 _NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
-_TEXT = re.compile(rb'"[^"]*"')
-"""Texts in JSON without backslashes. A pattern that knows backslashes would take a hundred bytes of memory for each."""
+_AT_ONCE = 256 << 10
+"""Number of bytes or characters that are searched, encoded or compressed at once, because no other thread runs
+meanwhile."""
+_VALUES_AT_ONCE = 200_000
+"""Number of values above which JSON is decoded by Python's own code. The faster one lets no other thread run."""
 _COMPRESS_ABOVE = 4 << 10
 """Size in bytes above which gzip saves more time on a network than it takes."""
 _GZIP = b"\x1f\x8b"
@@ -113,7 +117,10 @@ class StoreMethod:
                 texts.append(f'"{name}":{self._arguments[name].dump(value)}')
             except CodecMismatch as error:
                 raise TypeError(f"{self.name}(): {name}: {error}") from None
-        return _pack("{" + ",".join(texts) + "}", f"the call of {self.name}", self.max_bytes, is_call=True)
+        text, what = "{" + ",".join(texts) + "}", f"the call of {self.name}"
+        if sum(map(text.count, ",[{")) > _MAX_VALUES:
+            raise CallTooLarge(f"{what} has more than {_MAX_VALUES} values; send less in one call")
+        return _pack([text], what, self.max_bytes)
 
     def load_arguments(self, body: bytes) -> dict[str, Any]:
         """Return the arguments of a call by name.
@@ -123,8 +130,7 @@ class StoreMethod:
         """
         try:
             body = _decompress(body, self.max_bytes)
-            check_values(body)
-            given = _decode(body)
+            given = load_values(body)
             code = sum(len(given[name]) for name in self._codes if isinstance(given.get(name), str))
             if len(body) - code > _MAX_WRITING_BYTES:
                 raise CallTooLarge(f"the call of {self.name} has more than {_MAX_WRITING_BYTES >> 20} MiB without code")
@@ -143,7 +149,8 @@ class StoreMethod:
         Raises:
             TrackingError: the answer is larger than `MAX_BODY_BYTES`.
         """
-        return _pack(f'{{"returned":{self._result.dump(value)}}}', f"the answer of {self.name}", MAX_BODY_BYTES)
+        parts = chain(['{"returned":'], self._result.dump_parts(value), ["}"])
+        return _pack(parts, f"the answer of {self.name}", MAX_BODY_BYTES)
 
     def load_answer(self, body: bytes) -> Any:
         """Return the result in an answer.
@@ -224,19 +231,42 @@ def dump_error(error: Exception) -> bytes:
         _log.error("a call of the tracking store failed", exc_info=error)
         known, message = TrackingError, f"{type(error).__qualname__}: {message}"
     raised = f"[{dump_text(known.__name__)},{dump_text(message[:_LONGEST_MESSAGE])}]"
-    return _pack(f'{{"raised":{raised}}}', "the error", MAX_BODY_BYTES)
+    return _pack([f'{{"raised":{raised}}}'], "the error", MAX_BODY_BYTES)
 
 
-def _pack(text: str, what: str, limit: int, *, is_call: bool = False) -> bytes:
-    body = text.encode(errors="surrogatepass")
-    if is_call and _count_values(body) > _MAX_VALUES:
-        raise CallTooLarge(f"{what} has more than {_MAX_VALUES} values; send less in one call")
-    if len(body) > limit:
-        raise CallTooLarge(
-            f"{what} has more than {limit >> 20} MiB, which cannot be sent at once; "
-            "send less in one call, or ask for less, for example with limit, after or group"
-        )
-    return gzip.compress(body, 1, mtime=0) if len(body) > _COMPRESS_ABOVE else body
+def _pack(texts: Iterable[str], what: str, limit: int) -> bytes:
+    """Return a body with these texts, which are compressed if they are long."""
+    parts = _encoded(texts, what, limit)
+    first = next(parts)
+    if len(first) <= _COMPRESS_ABOVE:  # the only part
+        return first
+    stream = zlib.compressobj(1, wbits=31)
+    return b"".join([*map(stream.compress, chain([first], parts)), stream.flush()])
+
+
+def _encoded(texts: Iterable[str], what: str, limit: int) -> Iterator[bytes]:
+    """Yield texts as bytes, in parts of at least `_AT_ONCE` characters except the last one."""
+    size = 0
+    for text in _joined(texts):
+        part = text.encode(errors="surrogatepass")
+        size += len(part)
+        if size > limit:
+            raise CallTooLarge(
+                f"{what} has more than {limit >> 20} MiB, which cannot be sent at once; "
+                "send less in one call, or ask for less, for example with limit, after or group"
+            )
+        yield part
+
+
+def _joined(texts: Iterable[str]) -> Iterator[str]:
+    joined, characters = list[str](), 0
+    for text in texts:
+        joined.append(text)
+        characters += len(text)
+        if characters >= _AT_ONCE:
+            yield "".join(joined)
+            joined, characters = [], 0
+    yield "".join(joined)
 
 
 def _count_values(body: bytes) -> int:
@@ -245,33 +275,45 @@ def _count_values(body: bytes) -> int:
 
 
 def _is_deep(body: bytes) -> bool:
-    """Return whether JSON text is nested more than `_MAX_LEVELS` deep, without decoding it.
-
-    Raises:
-        ValueError: it has more texts than values and their names, each of which would take memory here.
-    """
+    """Return whether JSON text is nested more than `_MAX_LEVELS` deep, without decoding it."""
     if body.count(b"[") + body.count(b"{") <= _MAX_LEVELS:
         return False
-    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    if plain.count(b'"') > 4 * (_count_values(body) + 1):
-        raise ValueError("it is not JSON")
-    brackets = _TEXT.sub(b"", plain).translate(None, delete=_NO_BRACKETS)
+    brackets = b"".join(_brackets(body.replace(rb"\\", b"").replace(rb"\"", b"")))
     for _ in range(_MAX_LEVELS):
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
     return bool(brackets)
 
 
-def check_values(body: bytes) -> None:
-    """Check the number and nesting of the values in JSON text, each of which takes up to 100 bytes of memory.
+def _brackets(body: bytes) -> Iterator[bytes]:
+    """Yield the brackets outside of the texts of JSON without backslashes."""
+    is_text = False
+    for begin in range(0, len(body), _AT_ONCE):
+        pieces = body[begin : begin + _AT_ONCE].split(b'"')
+        yield b"".join(pieces[is_text::2]).translate(None, delete=_NO_BRACKETS)
+        is_text ^= len(pieces) % 2 == 0
+
+
+def load_values(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a text that a client has sent. Other threads run while a large one is decoded.
 
     Raises:
-        CallTooLarge: there are too many.
-        ValueError: they are nested too deep.
+        CallTooLarge: it has too many values, each of which takes up to 100 bytes of memory.
+        TypeError, ValueError, RecursionError: it is malformed, or nested too deep.
     """
-    if _count_values(body) > _MAX_VALUES:
+    values = _count_values(body)
+    if values > _MAX_VALUES:
         raise CallTooLarge(f"the call has more than {_MAX_VALUES} values; send less in one call")
     if _is_deep(body):
         raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
+    return _decode(body, json.JSONDecoder if values <= _VALUES_AT_ONCE else _PythonDecoder)
+
+
+class _PythonDecoder(json.JSONDecoder):
+    """Decoder in Python, which other threads interrupt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]
 
 
 def _decompress(body: bytes, limit: int) -> bytes:
@@ -297,13 +339,13 @@ def _decompress(body: bytes, limit: int) -> bytes:
     return body
 
 
-def _decode(body: bytes) -> dict[str, Any]:
+def _decode(body: bytes, decoder: type[json.JSONDecoder] = json.JSONDecoder) -> dict[str, Any]:
     """Return the JSON object in a text.
 
     Raises:
         TypeError, ValueError, RecursionError: the text is malformed.
     """
-    found = json.loads(body.decode(errors="surrogatepass"))
+    found = decoder().decode(body.decode(errors="surrogatepass"))
     if not isinstance(found, dict):
         raise TypeError("expected a JSON object")
     return found

@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from det_core.json_values import dump_json_value
+from det_core.tracking._deferred_json import DeferredJson
 
 _T = TypeVar("_T")
 
@@ -31,6 +32,12 @@ class Codec(NamedTuple):
     """Return JSON text. Raises CodecMismatch, or TypeError as the store itself for a value that JSON cannot hold."""
     load: Callable[[Any], Any]
     """Return the value of decoded JSON. Raises CodecMismatch."""
+    dump_items: Callable[[Any], Iterator[str]] | None = None
+    """Yield the same text as ``dump`` in parts, for values that may be large."""
+
+    def dump_parts(self, value: Any) -> Iterator[str]:
+        """Yield the text of a value, in parts if it may be large."""
+        return self.dump_items(value) if self.dump_items else iter([self.dump(value)])
 
 
 MAX_BODY_BYTES = 288 << 20
@@ -140,6 +147,8 @@ def _load_bytes(value: Any) -> bytes:
 
 
 def _dump_object(value: Any) -> str:
+    if isinstance(value, DeferredJson):
+        return value.text
     if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
         # JSON has only text as keys, and would convert the others.
         return "[" + ",".join(dump_json_value(pair) for pair in value.items()) + "]"
@@ -229,9 +238,22 @@ def _sequence_maker(collect: Callable[[Iterable[Any]], Any]) -> Callable[[Any], 
         codec = _SCALARS[int]._replace(load=_load_hashed_int) if item is int else codec_of(item)
         # Databases limit the number of values, such as states, which are few unless they are repeated.
         load_items = _load_each_once if isinstance(item, type) and issubclass(item, Enum) else map
+
+        def dump_items(value: Any) -> Iterator[str]:
+            yield "["
+            length = 0
+            for number, item in enumerate(_converted(iter, value, "a list")):
+                text = codec.dump(item)
+                yield f",{text}" if number else text
+                length += len(text)
+                if length > MAX_BODY_BYTES:  # too long to be sent, and an iterator may be endless
+                    break
+            yield "]"
+
         return Codec(
-            lambda value: "[" + ",".join(_dump_items(codec, _converted(iter, value, "a list"))) + "]",
+            lambda value: "".join(dump_items(value)),
             lambda value: collect(load_items(codec.load, _load_list(value))),
+            dump_items,
         )
 
     return make
@@ -241,32 +263,24 @@ def _load_each_once(load: Callable[[Any], Any], values: Iterable[Any]) -> Iterab
     return dict.fromkeys(map(load, values))
 
 
-def _dump_items(codec: Codec, items: Iterator[Any]) -> Iterator[str]:
-    """Yield JSON text until it is too long to be sent, so that an iterator of any length needs a bounded memory."""
-    length = 0
-    for item in items:
-        text = codec.dump(item)
-        yield text
-        length += len(text)
-        if length > MAX_BODY_BYTES:
-            return
-
-
 def _mapping_codec(key: Any, item: Any) -> Codec:
     keys, items = codec_of(key), codec_of(item)
     pair = _tuple_codec(key, item)
 
-    def dump(value: Any) -> str:
-        if key is str:
-            return "{" + ",".join(f"{keys.dump(name)}:{items.dump(item)}" for name, item in value.items()) + "}"
-        return "[" + ",".join(map(pair.dump, value.items())) + "]"
+    def dump_items(value: Any) -> Iterator[str]:
+        brackets = "{}" if key is str else "[]"
+        yield brackets[0]
+        for number, (name, item) in enumerate(value.items()):
+            text = f"{keys.dump(name)}:{items.dump(item)}" if key is str else pair.dump((name, item))
+            yield f",{text}" if number else text
+        yield brackets[1]
 
     def load(value: Any) -> Any:
         if key is str:
             return {name: items.load(item) for name, item in _load_dict(value).items()}
         return dict(map(pair.load, _load_list(value)))
 
-    return Codec(dump, load)
+    return Codec(lambda value: "".join(dump_items(value)), load, dump_items)
 
 
 def _tuple_codec(*items: Any) -> Codec:

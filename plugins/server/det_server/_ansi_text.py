@@ -8,7 +8,7 @@ from det_core.tracking.printable import printable_line, printable_output
 
 _COLOUR = re.compile(r"\x1b\[([0-9;:]*)m")
 _STYLES = {1: "b", 2: "dim", 3: "i", 4: "u"}
-_LONGEST_LINE = 20_000
+LONGEST_SHOWN_LINE = 20_000
 """Maximum number of characters of a line that are shown."""
 
 Segment = tuple[str, str]
@@ -20,7 +20,7 @@ def colored_segments(line: str) -> list[Segment]:
 
     Escape sequences other than colours are removed, and text that a carriage return overwrote is left out.
     """
-    line = line[:_LONGEST_LINE]
+    line = line[:LONGEST_SHOWN_LINE]
     if "\x1b" not in line:
         return [("", printable_line(line))]
     visible = printable_output(line.rstrip("\r\n").rpartition("\r")[2])

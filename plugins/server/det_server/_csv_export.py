@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from io import StringIO
+from itertools import chain, count, takewhile
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -22,6 +24,8 @@ MAX_EXPORTS = 16
 MAX_EXPORTS_PER_PERSON = 4
 """Maximum number of tables that are read and sent to one person at a time."""
 _ROWS_AT_ONCE = 500
+
+_T = TypeVar("_T")
 
 
 class _Export(StreamingResponse):
@@ -46,6 +50,15 @@ def csv_response(file_name: str, columns: Sequence[str], rows: Iterable[Iterable
     """
     headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
     return _Export(_csv_text(columns, rows), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def read_in_parts(read: Callable[..., Sequence[_T]]) -> Iterator[_T]:
+    """Return an iterator over the results of a function with ``limit`` and ``offset``, of which few are in memory.
+
+    Errors about the arguments are raised here, before the answer begins.
+    """
+    parts = (read(limit=_ROWS_AT_ONCE, offset=offset) for offset in count(0, _ROWS_AT_ONCE))
+    return chain.from_iterable(takewhile(bool, chain([next(parts)], parts)))
 
 
 def _csv_text(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """Live updates of open pages, as server-sent events.
 
-One poller per process asks the tracking store for changes while pages are open. Each page receives the present rows of
-its experiments and trials when it connects, and afterwards only the values that changed.
+One poller per process asks the tracking store for changes while pages are open, and reads the rows of each person's
+pages. Each page receives the present rows of its experiments and trials when it connects, and afterwards only the
+values that changed.
 """
 
 from __future__ import annotations
@@ -9,10 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+import math
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
+
+import anyio
+import anyio.to_thread
 
 from det_core.errors import DetError
 from det_server._live_rows import LiveRows, RowValues, Topics
@@ -29,10 +37,13 @@ MAX_STREAMS = 200
 """Maximum number of pages that receive events at a time."""
 MAX_STREAMS_PER_PERSON = 30
 """Maximum number of pages of one person that receive events at a time."""
+_READERS = 4
+"""Maximum number of people for whose pages rows are read at the same time."""
 _QUEUE = 100
 """Maximum number of events that wait for a slow page. A page that falls behind is asked to reload its values."""
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,8 @@ class Subscription:
 
     viewer: Viewer
     topics: Topics
+    is_behind: bool = False
+    """Whether the page has not received yet what it missed before it connected. Its cursor stays until then."""
     queue: asyncio.Queue[Event | None] = field(default_factory=lambda: asyncio.Queue(_QUEUE))
     """Events that the page has not received, and None at the end of all events."""
     sent: dict[str, RowValues] = field(default_factory=dict)
@@ -115,6 +128,8 @@ class Subscription:
 class LiveChanges:
     """Source of the events of all open pages. It does nothing while no page is open.
 
+    What is slow for one person, or fails, delays the events of nobody else.
+
     Args:
         store: the tracking store.
     """
@@ -122,11 +137,18 @@ class LiveChanges:
     def __init__(self, store: TrackingStore) -> None:
         self._store = store
         self._rows = LiveRows(store)
+        self._recent_rows: dict[Topics, tuple[float, Mapping[str, RowValues]]] = {}
+        """Rows of pages, with the times at which their reads began. Many people look at the same page."""
         self._subscriptions: set[Subscription] = set()
         self._poller: asyncio.Task[None] | None = None
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        """Jobs of the poller that have not ended, by name."""
         self._cursor = ""
         self._has_cursor = asyncio.Event()
-        self._connecting = WeakValueDictionary[str, asyncio.Lock]()
+        self._reading = WeakValueDictionary[str, asyncio.Lock]()
+        """Locks by person, or one whose pages connect again and again would keep others from reading."""
+        self._reading_threads = anyio.CapacityLimiter(_READERS)
+        self._changes_thread, self._credentials_thread = anyio.CapacityLimiter(1), anyio.CapacityLimiter(1)
 
     @property
     def open_pages(self) -> int:
@@ -157,26 +179,30 @@ class LiveChanges:
         """
         if self.refusal(viewer):
             return
-        subscription = Subscription(viewer, topics)
+        subscription = Subscription(viewer, topics, is_behind=bool(cursor))
         self._subscriptions.add(subscription)
+        present: asyncio.Task[None] | None = None
         try:
             yield b"retry: 2000\n\n"
             self._start()
-            await self._send_present(subscription, cursor)
+            present = asyncio.create_task(self._send_present(subscription, cursor))  # which may take long
             while (event := await _next_event(subscription.queue)) is not None:
                 yield event
         finally:
             self._subscriptions.discard(subscription)
+            if present:
+                present.cancel()
 
     async def close(self) -> None:
         """End the poller."""
         poller, self._poller = self._poller, None
-        if poller is not None:
-            poller.cancel()
-            await asyncio.gather(poller, return_exceptions=True)
+        tasks = [*self._jobs.values(), *([poller] if poller else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self) -> None:
-        if self._poller is None or self._poller.done():
+        if not self.is_polling:
             self._cursor = ""
             self._has_cursor.clear()
             self._poller = asyncio.create_task(self._poll_while_open())
@@ -184,54 +210,94 @@ class LiveChanges:
     async def _send_present(self, subscription: Subscription, cursor: str) -> None:
         """Queue the present rows, and what a page has missed since the cursor that it names."""
         try:
-            # One page of a person after the other, or one that connects again and again would keep others from reading.
-            async with self._connecting.setdefault(subscription.viewer.name, asyncio.Lock()):
-                rows = await asyncio.to_thread(self._rows.read, [subscription.topics])
-            subscription.put_rows(rows)
+            await self._send_rows([subscription], age=0.0)
             if cursor:
                 await self._has_cursor.wait()  # what happens after this read is left to the poller
-                missed = await asyncio.to_thread(self._store.changes, cursor)
-                self._publish(subscription, missed)
+                missed = await self._read(subscription.viewer, self._store.changes, cursor)
+                subscription.is_behind = False
+                _publish(missed, [subscription])
         except (DetError, ValueError) as error:  # an unknown cursor, or a store that is unavailable
             _log.warning("a page asked to reload, because its events could not be read: %s", error)
+            subscription.is_behind = False
             subscription.put(Event("reload", {}))
 
     async def _poll_while_open(self) -> None:
         while self._subscriptions:
-            try:
-                await self._poll()
-            except DetError as error:  # the store is unavailable; pages stay as they are until it is back
-                _log.warning("the changes for open pages could not be read: %s", error)
+            for topics, (began, _) in list(self._recent_rows.items()):
+                if time.monotonic() - began > POLL_SECONDS:
+                    self._recent_rows.pop(topics)
+            pages = defaultdict[str, list[Subscription]](list)
+            for subscription in self._subscriptions:
+                pages[subscription.viewer.name].append(subscription)
+            self._begin("changes", self._publish_changes)
+            self._begin("credentials", self._end_refused_streams)
+            for name, subscriptions in pages.items():
+                self._begin(f"rows of {name}", partial(self._send_rows, subscriptions, age=POLL_SECONDS / 2))
             await asyncio.sleep(POLL_SECONDS)
         self._poller = None
 
-    async def _poll(self) -> None:
-        await self._end_refused_streams()
-        changes = await asyncio.to_thread(self._store.changes, self._cursor)
+    def _begin(self, name: str, job: Callable[[], Awaitable[None]]) -> None:
+        """Begin a job, unless its last one has not ended."""
+        if name not in self._jobs:
+            self._jobs[name] = task = asyncio.create_task(self._run(name, job))
+            task.add_done_callback(lambda _: self._jobs.pop(name))
+
+    async def _run(self, name: str, job: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await job()
+        except DetError as error:  # the store is unavailable; pages stay as they are until it is back
+            _log.warning("the %s for open pages could not be read: %s", name, error)
+
+    async def _publish_changes(self) -> None:
+        read = partial(self._store.changes, self._cursor)
+        changes = await anyio.to_thread.run_sync(read, limiter=self._changes_thread)
         self._cursor = changes.cursor
         self._has_cursor.set()
-        subscriptions = list(self._subscriptions)
-        topics = [one.topics for one in subscriptions]
-        rows = await asyncio.to_thread(self._rows.read, topics)
+        _publish(changes, self._subscriptions)
+
+    async def _send_rows(self, subscriptions: Sequence[Subscription], *, age: float) -> None:
+        """Queue the rows of pages of one person.
+
+        Args:
+            subscriptions: the pages.
+            age: maximum number of seconds since the rows were read for another page.
+        """
         for subscription in subscriptions:
-            keys = self._rows.keys(subscription.topics)
-            subscription.put_rows({key: rows[key] for key in keys if key in rows})
-            self._publish(subscription, changes)
+            subscription.put_rows(await self._read(subscription.viewer, self._read_rows, subscription.topics, age))
+
+    def _read_rows(self, topics: Topics, age: float) -> Mapping[str, RowValues]:
+        now = time.monotonic()
+        began, rows = self._recent_rows.get(topics, (-math.inf, {}))
+        if now - began >= age:
+            rows = self._rows.read(topics)
+            self._recent_rows[topics] = now, rows
+        return rows
+
+    async def _read(self, viewer: Viewer, function: Callable[..., _T], *args: object) -> _T:
+        """Return the result of a function that reads for a person, of whom one runs at a time."""
+        async with self._reading.setdefault(viewer.name, asyncio.Lock()):
+            return await anyio.to_thread.run_sync(function, *args, limiter=self._reading_threads)
 
     async def _end_refused_streams(self) -> None:
         """End the streams of viewers whose credentials have become invalid."""
         subscriptions = list(self._subscriptions)
-        admitted = await asyncio.to_thread(lambda: [one.viewer.is_admitted() for one in subscriptions])
+        admitted = await anyio.to_thread.run_sync(_check_viewers, subscriptions, limiter=self._credentials_thread)
         for subscription, is_admitted in zip(subscriptions, admitted, strict=True):
             if not is_admitted:
                 subscription.end()
                 self._subscriptions.discard(subscription)
 
-    def _publish(self, subscription: Subscription, changes: Changes) -> None:
-        for name in ("metrics", "system_metrics", "logs", "checkpoints"):
-            concerned = sorted(subscription.topics.trials.intersection(getattr(changes, name)))
-            if concerned:
-                subscription.put(Event(name, concerned, changes.cursor))
+
+def _check_viewers(subscriptions: Iterable[Subscription]) -> list[bool]:
+    return [one.viewer.is_admitted() for one in subscriptions]
+
+
+def _publish(changes: Changes, subscriptions: Iterable[Subscription]) -> None:
+    for name in ("metrics", "system_metrics", "logs", "checkpoints"):
+        changed = frozenset(getattr(changes, name))
+        for subscription in subscriptions:
+            if concerned := sorted(subscription.topics.trials & changed):
+                subscription.put(Event(name, concerned, "" if subscription.is_behind else changes.cursor))
 
 
 async def _next_event(queue: asyncio.Queue[Event | None]) -> bytes | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,29 +58,14 @@ class LiveRows:
     def __init__(self, store: TrackingStore) -> None:
         self._store = store
 
-    @staticmethod
-    def keys(topics: Topics) -> Iterator[str]:
-        """Yield the keys of the rows of a page."""
-        yield from (f"experiment/{identity}" for identity in topics.experiments)
-        yield from (f"trial/{identity}" for identity in topics.trials)
-        if topics.newest:
-            yield "experiments"
-
-    def read(self, pages: Iterable[Topics]) -> dict[str, RowValues]:
-        """Return the rows of pages by key.
-
-        Args:
-            pages: subjects of the pages.
-        """
-        pages = list(pages)
-        experiments = frozenset[int]().union(*(one.experiments for one in pages))
-        trials = frozenset[int]().union(*(one.trials for one in pages))
+    def read(self, topics: Topics) -> dict[str, RowValues]:
+        """Return the rows of a page by key."""
         rows: dict[str, RowValues] = {}
-        if experiments:
-            rows |= self._experiment_rows(experiments)
-        if trials:
-            rows |= self._trial_rows(trials)
-        if any(one.newest for one in pages):
+        if topics.experiments:
+            rows |= self._experiment_rows(topics.experiments)
+        if topics.trials:
+            rows |= self._trial_rows(topics.trials)
+        if topics.newest:
             newest = self._store.experiments(limit=1)
             rows["experiments"] = {"newest": str(newest[0].id if newest else 0)}
         return rows

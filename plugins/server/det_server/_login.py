@@ -60,7 +60,8 @@ class Login:
             self._limits.forgive(user, address, device)
             self.count_change(user)
         known = user if _NAME.fullmatch(user) else "?"
-        self._store.record_action(Action(known, "login" if right else "failed login", address=address))
+        if right or self._limits.count_failure():
+            self._store.record_action(Action(known, "login" if right else "failed login", address=address))
         if not right:
             raise RefusedError(401, "the user name or the password is wrong")
         return hashed

@@ -19,10 +19,14 @@ _LIMITS = {"user and address": 5, "address": 30, "user and device": 5}
 
 There is none by user alone, because strangers would lock the user out. Those who share an address with strangers have a
 device from which they logged in before."""
-_CHANGES = "changes of a user"
-MAX_CHANGES = 200
-"""Maximum number of logins and new passwords and tokens of a user in `_WINDOW`. Each is an entry in the audit log,
-which would otherwise grow without bound."""
+_DAY = 24 * 60 * 60.0
+MAX_CHANGES, MAX_CHANGES_IN_A_DAY = 200, 1000
+"""Maximum numbers of logins and new passwords and tokens of a user in `_WINDOW` and in a day. Each is an entry in the
+audit log, which would otherwise grow without bound."""
+_CHANGES = {"changes": (MAX_CHANGES, _WINDOW), "changes in a day": (MAX_CHANGES_IN_A_DAY, _DAY)}
+MAX_RECORDED_FAILURES = 1000
+"""Maximum number of failed logins, of all clients together, that the audit log records in `_WINDOW`."""
+_FAILURES = "failures"
 
 
 class LoginLimits:
@@ -35,7 +39,7 @@ class LoginLimits:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._attempts = {kind: OrderedDict[Hashable, tuple[float, int]]() for kind in (*_LIMITS, _CHANGES)}
+        self._attempts = {kind: OrderedDict[Hashable, tuple[float, int]]() for kind in (*_LIMITS, *_CHANGES, _FAILURES)}
 
     def count_attempt(self, user: str, address: str, device: str = "") -> None:
         """Count an attempt before its password is checked, so that many at once count as well.
@@ -63,8 +67,14 @@ class LoginLimits:
             RefusedError: there were too many.
         """
         with self._lock:
-            wait = self._count(_CHANGES, user, MAX_CHANGES)
+            counts = (self._count(kind, user, most, window) for kind, (most, window) in _CHANGES.items())
+            wait = next(filter(None, counts), 0.0)
         _refuse(wait, f"logins and changes of {user}", "")
+
+    def count_failure(self) -> bool:
+        """Count a login that failed, and return whether the audit log still has room for it."""
+        with self._lock:
+            return not self._count(_FAILURES, "", MAX_RECORDED_FAILURES)
 
     def forgive(self, user: str, address: str, device: str = "") -> None:
         """Take back an attempt that succeeded, and forget failures of this user there."""
@@ -81,17 +91,17 @@ class LoginLimits:
             for kind, key in _keys(user, address, device).items():
                 self._uncount(kind, key)
 
-    def _count(self, kind: str, key: Hashable, most: int) -> float:
+    def _count(self, kind: str, key: Hashable, most: int, window: float = _WINDOW) -> float:
         """Count one of a kind, and return the seconds to wait if there were too many."""
         attempts, present = self._attempts[kind], self._clock()
         begun, number = attempts.get(key, (present, 0))
-        if present - begun >= _WINDOW:
+        if present - begun >= window:
             begun, number = present, 0
         attempts[key] = begun, min(number + 1, most + 1)
         attempts.move_to_end(key)
         if len(attempts) > _REMEMBERED:
             attempts.popitem(last=False)
-        return begun + _WINDOW - present if number >= most else 0.0
+        return begun + window - present if number >= most else 0.0
 
     def _uncount(self, kind: str, key: Hashable) -> None:
         begun, number = self._attempts[kind].pop(key, (0.0, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -18,7 +19,7 @@ from det_server._threads import Threads, Work
 
 from det_core.errors import RecordNotFound
 from det_core.home import user_name
-from det_core.interfaces.account_records import Role, TokenScope
+from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking.remote import RunAccess
@@ -339,6 +340,23 @@ def test_a_token_loses_what_its_user_loses(team: ServedSite) -> None:
     assert program.get("/api/info").json["role"] == "ADMIN"
     team.store.edit_user("root", role=Role.VIEWER)
     assert program.get("/api/info").json["role"] == "VIEWER"
+
+
+def test_the_page_of_an_account_shows_some_tokens_at_a_time(team: ServedSite) -> None:
+    """The tokens of runs are as many as the runs of a person."""
+    names = [secrets.token_hex(32) for _ in range(250)]
+    for name in names:
+        team.store.add_access_token(name, user="ann", kind=TokenKind.API, scope=TokenScope.READ, label=f"<{name}")
+    ann, shown, path = team.log_in("ann"), list[str](), "/account"
+    while path:
+        page = ann.get(path).text
+        shown += re.findall("&lt;([0-9a-f]{64})", page)
+        (path,) = re.findall('rel="next" href="([^"]+)"', page) or [""]
+        assert len(page) < 100_000
+    assert shown == names[::-1]
+    oldest = team.store.access_tokens("ann", limit=251)[0]
+    assert ann.post(f"/account/tokens/{oldest.id}/delete").status == 303
+    assert len(team.store.access_tokens("ann")) == len(names)
 
 
 def test_accounts_cannot_be_changed_with_a_token(team: ServedSite) -> None:

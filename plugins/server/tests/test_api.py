@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import http.client
+import json
 import pickle
 import time
 import tracemalloc
@@ -368,13 +369,20 @@ def test_a_run_that_has_ended_has_nothing_decoded(team: ServedSite) -> None:
     assert worker.request("POST", "/api/store/report_metrics", b"nothing").json["raised"][0] == "StaleRun"
 
 
-def test_a_remembered_answer_is_for_its_caller(team: ServedSite) -> None:
-    header = {"det-call-id": "lane-1", "Content-Type": "application/json"}
-    ann, bob = (team.program(name).with_headers(**header) for name in ("ann", "root"))
-    assert "returned" in ann.call("/api/store/create_model", {"name": "a secret"}).json
-    for client, method in ((bob, "create_model"), (team.program("vic").with_headers(**header), "model")):
-        assert "a secret" not in client.call(f"/api/store/{method}", {"name": "b"}).text
-    assert ann.call("/api/store/create_model", {"name": "a secret"}).json["returned"]["name"] == "a secret"
+@pytest.mark.parametrize("place", ["header", "body"])
+def test_a_remembered_answer_is_for_its_caller(team: ServedSite, place: str) -> None:
+    call_id = f"{'a' * 32}-1"
+    headers, prefix = ({"det-call-id": call_id}, "") if place == "header" else ({}, f"{call_id}\n")
+
+    def call(user: str, method: str, name: str) -> Any:
+        body = (prefix + json.dumps({"name": name})).encode()
+        return programs[user].request("POST", f"/api/store/{method}", body, headers).json
+
+    programs = {name: team.program(name) for name in ("ann", "root", "vic")}
+    assert call("ann", "create_model", "a secret")["returned"]["name"] == "a secret"
+    assert call("root", "create_model", "b")["returned"]["owner"] == "root"
+    assert call("vic", "model", "a secret")["returned"]["owner"] == "ann"
+    assert call("ann", "create_model", "c")["returned"]["name"] == "a secret"
 
 
 def test_an_external_id_of_somebody_else_is_taken(team: ServedSite) -> None:

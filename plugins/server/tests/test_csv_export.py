@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 from det_server import _admitted_sending, _http_server
@@ -17,6 +18,7 @@ from det_server._csv_export import MAX_EXPORTS_PER_PERSON, csv_response
 from starlette.responses import StreamingResponse
 
 from det_core.interfaces.records import MetricsReport, State
+from det_core.interfaces.server_store import Action
 
 from .serving import ServedSite, wait_for
 
@@ -167,3 +169,29 @@ def test_clients_that_do_not_read_their_answers_are_dropped(
         for _ in range(MAX_EXPORTS_PER_PERSON):
             unread.enter_context(vic.stream(endless_export))
         assert wait_for(lambda: vic.get("/models.csv").status == 200)
+
+
+@pytest.mark.parametrize("path", ["/experiments.csv", "/models.csv", "/audit.csv"])
+def test_an_export_has_few_rows_in_memory(team: ServedSite, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr("det_server._csv_export._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("det_server.pages.accounts._ACTIONS_AT_ONCE", 2)
+    root, limits = team.log_in("root"), list[int | None]()
+    for number in range(5):
+        team.store.create_experiment(config={"name": f"x{number}"})
+        team.store.create_model(f"x{number}")
+        team.store.record_action(Action("root", f"x{number}"))
+    for method in ("experiments", "models", "actions"):
+        read = getattr(team.store, method)
+
+        def note(*, read: Any = read, limit: int | None = None, **options: Any) -> Any:
+            limits.append(limit)
+            return read(limit=limit, **options)
+
+        monkeypatch.setattr(team.store, method, note)
+    text = root.get(path).text
+    assert all(f"x{number}" in text for number in range(5))
+    assert len(limits) > 2 and set(limits) == {2}
+
+
+def test_an_export_that_cannot_be_made_says_so(local: ServedSite) -> None:
+    assert local.owner.get(f"/experiments.csv?name={'x' * 201}").status == 400

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from det_server import (
+    _ansi_text,
     _credentials,
     _csv_export,
     _download_log,
@@ -20,7 +21,7 @@ from det_server import (
     _threads,
 )
 from det_server.api import _checkpoint_files, _deletions
-from det_server.pages import _series
+from det_server.pages import _series, accounts, compare, curves, models, trial, utilization
 
 from det_core.interfaces.account_records import MAX_TOKENS
 from det_core.interfaces.records import (
@@ -69,8 +70,23 @@ LIMITS = {
     "storage, list of files or metadata of a checkpoint": [LARGEST_RECORD / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
-    "checkpoints, lines of logs, samples and events that a call or a page reads": [_threads.MAX_READ_CHARACTERS / MIB],
+    "checkpoints, logs, points of curves, samples and events that a call or a page reads": [
+        _threads.MAX_READ_CHARACTERS / MIB
+    ],
     "metrics that a page shows": [_series.MAX_METRICS],
+    "lines of logs that a page gets at once": [
+        trial._MOST_LINES,
+        _ansi_text.LONGEST_SHOWN_LINE,
+        trial._MOST_CHARACTERS / MIB,
+    ],
+    "points of a curve that a page gets": [curves._MOST_POINTS],
+    "models, versions of a model, tokens that a page lists": [
+        models._MOST_MODELS,
+        models._MOST_VERSIONS,
+        accounts._TOKENS_PER_PAGE,
+    ],
+    "hyperparameters in a comparison": [compare._MOST_HYPERPARAMETERS],
+    "hosts and GPUs in a chart": [utilization._MOST_CURVES],
     "text to look for in names and descriptions": [LONGEST_SEARCH, SEARCHED],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
@@ -83,8 +99,10 @@ LIMITS = {
     "entries of one person in the audit log": [
         _login_limits.MAX_CHANGES,
         _login_limits._WINDOW / 60,
+        _login_limits.MAX_CHANGES_IN_A_DAY,
         _download_log.ENTRY_SECONDS / 3600,
     ],
+    "failed logins in the audit log": [_login_limits.MAX_RECORDED_FAILURES, _login_limits._WINDOW / 60],
     "attempts to log in": [
         _login_limits._LIMITS["user and address"],
         _login_limits._LIMITS["address"],

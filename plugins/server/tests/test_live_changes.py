@@ -35,8 +35,8 @@ class CountedChanges(LiveChanges):
 
     polls = 0
 
-    async def _poll(self) -> None:
-        await super()._poll()
+    async def _publish_changes(self) -> None:
+        await super()._publish_changes()
         self.polls += 1
 
     async def next_poll(self) -> None:
@@ -51,16 +51,23 @@ class Reader:
 
     def __init__(self, events: AsyncIterator[bytes]) -> None:
         self._events = events
+        self._others: list[tuple[str, Any]] = []
         self.cursor = ""
 
     async def next(self, name: str) -> Any:
-        """Return the data of the next event of that name."""
+        """Return the data of the next event of that name. Others wait for their turn."""
+        for number, (other, data) in enumerate(self._others):
+            if other == name:
+                del self._others[number]
+                return data
         while True:
             event = (await asyncio.wait_for(anext(self._events), LIMIT)).decode()
             fields = dict(line.split(": ", 1) for line in event.splitlines() if ": " in line)
             self.cursor = fields.get("id", self.cursor)
             if fields.get("event") == name:
                 return json.loads(fields["data"])
+            if "event" in fields:
+                self._others.append((fields["event"], json.loads(fields["data"])))
 
     async def close(self) -> None:
         await self._events.aclose()  # type: ignore[attr-defined]
@@ -390,31 +397,82 @@ def test_updates_continue_after_the_store_was_unavailable(
     reading(store, body)
 
 
-def test_pages_of_a_person_that_connect_read_one_after_the_other(store: TrackingStore) -> None:
-    """Otherwise a viewer whose pages connect again and again would keep those of others from reading."""
-    vic, ann = Topics(experiments=frozenset({1})), Topics(experiments=frozenset({2}))
-    begun, may_end = list[Any](), threading.Event()
-
-    def read(pages: Any) -> dict[str, Any]:
-        begun.append(pages)
-        assert may_end.wait(LIMIT)
-        return {}
+def test_slow_reads_for_one_person_delay_nobody_else(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_live_changes, "HEARTBEAT_SECONDS", 0.05)
+    (_, slow), (_, run) = new_run(store), new_run(store)
+    begun, may_end = list[Topics](), threading.Event()
 
     async def body(changes: CountedChanges) -> None:
-        vars(changes)["_rows"] = SimpleNamespace(read=read, keys=LiveRows.keys)
-        streams = [changes.events(Viewer("vic", lambda: True), vic) for _ in range(3)] + [changes.events(ANN, ann)]
-        for stream in streams:
-            await anext(stream)
-        waiting = [asyncio.create_task(anext(stream)) for stream in streams]
-        while [ann] not in begun:
-            await asyncio.sleep(0.01)
-        assert begun.count([vic]) == 1
+        read = vars(changes)["_rows"].read
+
+        def read_slowly(topics: Topics) -> Any:
+            if slow.trial_id in topics.trials:
+                begun.append(topics)
+                assert may_end.wait(LIMIT)
+            return read(topics)
+
+        vars(changes)["_rows"] = SimpleNamespace(read=read_slowly)
+        own = [Topics(trials=frozenset({slow.trial_id, run.trial_id + more})) for more in range(6)]
+        vic = [Reader(changes.events(Viewer("vic", lambda: True), topics)) for topics in own]
+        beginning = [asyncio.create_task(reader.next("metrics")) for reader in vic]
+        ann = Reader(changes.events(ANN, Topics(trials=frozenset({run.trial_id}))))
+        await ann.next("rows")
+        await changes.next_poll()
+        report(store, run, 7, 0.5)
+        assert (await ann.next("rows"))[f"trial/{run.trial_id}"]["batches"] == "7"
+        assert await ann.next("metrics") == await beginning[0] == [run.trial_id]
+        assert len(begun) == 1
         may_end.set()
-        for task in waiting:
+        assert f"trial/{slow.trial_id}" in await vic[0].next("rows")
+        for task in beginning[1:]:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        for stream in streams:
-            await stream.aclose()  # type: ignore[attr-defined]
+        await asyncio.gather(*beginning, return_exceptions=True)
+        for reader in (*vic, ann):
+            await reader.close()
+
+    reading(store, body)
+
+
+def test_a_page_keeps_its_cursor_until_it_has_what_it_missed(store: TrackingStore) -> None:
+    """Otherwise one whose connection ends before would never hear of it."""
+    _, run = new_run(store)
+    before = store.changes().cursor
+    report(store, run, 1, 1.0)
+    may_end = threading.Event()
+
+    async def body(changes: CountedChanges) -> None:
+        vars(changes)["_rows"] = SimpleNamespace(read=lambda topics: may_end.wait(LIMIT) and {})
+        reader = Reader(changes.events(ANN, Topics(trials=frozenset({run.trial_id})), before))
+        first = asyncio.create_task(reader.next("metrics"))
+        await changes.next_poll()
+        report(store, run, 2, 1.0)
+        assert await first == [run.trial_id]
+        assert reader.cursor == ""
+        may_end.set()
+        assert await reader.next("metrics") == [run.trial_id]
+        assert reader.cursor
+        await reader.close()
+
+    reading(store, body)
+
+
+def test_people_who_look_at_the_same_page_share_reads(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_live_changes, "POLL_SECONDS", 0.5)
+    _, run = new_run(store)
+    topics, read = Topics(trials=frozenset({run.trial_id})), list[Topics]()
+
+    async def body(changes: CountedChanges) -> None:
+        rows = vars(changes)["_rows"]
+        vars(changes)["_rows"] = SimpleNamespace(read=lambda topics: read.append(topics) or rows.read(topics))
+        readers = [Reader(changes.events(Viewer(str(name), lambda: True), topics)) for name in range(20)]
+        for reader in readers:
+            await reader.next("rows")
+        read.clear()
+        for _ in range(4):
+            await changes.next_poll()
+        assert 0 < len(read) < 4 * len(readers) / 2
+        for reader in readers:
+            await reader.close()
 
     reading(store, body)
 
@@ -430,7 +488,7 @@ def test_trials_are_read_by_experiment(store: TrackingStore, monkeypatch: pytest
 
     monkeypatch.setattr(store, "trial_results", ask)
     trials = [run.trial_id, following.trial_id]
-    assert LiveRows(store).read([Topics(trials=frozenset(trials))]).keys() == {f"trial/{each}" for each in trials}
+    assert LiveRows(store).read(Topics(trials=frozenset(trials))).keys() == {f"trial/{each}" for each in trials}
     assert sorted(asked) == [(one, [run.trial_id]), (other, [following.trial_id])]
 
 

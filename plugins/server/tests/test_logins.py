@@ -106,7 +106,7 @@ def test_entries_that_a_person_adds_to_the_audit_log_are_limited(
     team: ServedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a viewer could fill the disk. Strangers exhaust no limit of a person, because they have no password."""
-    monkeypatch.setattr(_login_limits, "MAX_CHANGES", 3)
+    monkeypatch.setitem(_login_limits._CHANGES, "changes", (3, 900.0))
     vic, login = team.log_in("vic"), {"user": "vic", "password": PASSWORD}
     for _ in range(4):
         assert team.client.call("/api/login", {**login, "password": "wrong"}).status == 401
@@ -117,6 +117,25 @@ def test_entries_that_a_person_adds_to_the_audit_log_are_limited(
     assert team.client.call("/api/login", {**login, "user": "ann"}).status == 200
     entries = [one.action for one in team.store.actions() if one.user == "vic"]
     assert sorted(entries) == ["create token"] * 2 + ["failed login"] * 4 + ["login"]
+
+
+def test_entries_of_a_day_are_limited() -> None:
+    now = [0.0]
+    limits, permitted = LoginLimits(lambda: now[0]), 0
+    for now[0] in (*range(0, 86_400, 900), 86_399.0, 86_400.0):
+        for _ in range(20):
+            with contextlib.suppress(RefusedError):
+                limits.count_change("vic")
+                permitted += 1
+    assert permitted == 1000 + 20
+
+
+def test_failures_beyond_a_number_are_not_recorded(team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each network has attempts of its own, and there are any number of networks."""
+    monkeypatch.setattr(_login_limits, "MAX_RECORDED_FAILURES", 2)
+    for _ in range(4):
+        assert team.client.call("/api/login", {"user": "vic", "password": "wrong"}).status == 401
+    assert [one.action for one in team.store.actions()] == ["failed login"] * 2
 
 
 def test_logins_that_succeed_never_exhaust_a_limit() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import re
 import tarfile
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -24,9 +26,10 @@ from det_server.pages import code
 from det_server.pages._series import MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
 
-from det_core.interfaces.records import MetricsReport, State, SystemMetrics
+from det_core.interfaces.records import LogLine, MetricsReport, State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
 from det_core.launch import context_archive
+from det_core.text import format_size
 from det_core.tracking import open_store
 
 from .seeded_pages import page_paths
@@ -120,6 +123,85 @@ def test_all_data_of_pages_is_answered(seeded: tuple[Seeded, Client]) -> None:
     assert len(bests) == 8 and bests == sorted(bests)
     first = Page(client.get(f"/trials/{bests.index(bests[0]) + 1}").text)
     assert first.all("figure")
+
+
+def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line has up to 128 KiB, and a response of 2000 would keep all others waiting while it is encoded."""
+    store, encoded, dumps = local.store, list[int](), json.dumps
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    line = LogLine(
+        trial_id=trial, run_id=1, rank=0, stdtype="stdout", log="\x1b[31mé" * 4000, time=datetime.now(timezone.utc)
+    )
+    store.add_logs([line] * 60)
+    ids = [one.id for one in store.logs(trial)]
+
+    def note(*args: Any, **options: Any) -> str:
+        text = dumps(*args, **options)
+        encoded.append(len(text))
+        return text
+
+    monkeypatch.setattr(json, "dumps", note)
+    for name, edge in (("after", -1), ("before", 0)):
+        shown, more = list[int](), True
+        while more:
+            answer = local.owner.get(f"/data/logs/{trial}?{name}={shown[edge] if shown else 0}")
+            assert len(answer.body) < 4 << 20
+            found, more = [one["id"] for one in answer.json["lines"]], answer.json["more"]
+            shown = shown + found if name == "after" else found + shown
+        assert shown == ids
+    assert max(encoded) < 100_000
+    assert len(local.owner.get(f"/trials/{trial}").body) < 16 << 20
+
+
+@pytest.mark.parametrize("path", ["/models", "/models.csv", "/models/1", "/checkpoints/c/register"])
+def test_pages_of_models_do_not_read_what_they_do_not_show(local: ServedSite, path: str) -> None:
+    """The token of a run creates any number of models and versions with 1 MiB of each text."""
+    store, long = local.store, "x" * (1 << 20)
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    store.start_run(trial, allocation_id="a")
+    store.begin_checkpoint("c", trial_id=trial, run_id=1, storage={})
+    store.complete_checkpoint("c", run_id=1, steps_completed=1, resources={}, metadata={})
+    for number in range(10):
+        store.create_model(f"m{number}", description=long, notes=long, metadata={"a": long[100:]})
+        store.add_model_version("m0", "c", comment=long, notes=long, metadata={"a": long[100:]})
+    owner = local.owner
+    tracemalloc.start()
+    try:
+        assert owner.get(path).status == 200
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 << 20
+
+
+def test_large_records_of_a_trial_leave_its_pages_small(local: ServedSite) -> None:
+    """The token of a run writes any number of checkpoints and samples, each as large as a record can be."""
+    store, time = local.store, datetime.now(timezone.utc)
+    hyperparameters = {f"h{number}": number for number in range(3000)}
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams=hyperparameters, seed=1).id
+    store.start_run(trial, allocation_id="a")
+    for number in range(20):
+        store.begin_checkpoint(f"c{number}", trial_id=trial, run_id=1, storage={})
+        resources = {"x" * (1 << 20): 2**20}
+        store.complete_checkpoint(f"c{number}", run_id=1, steps_completed=number, resources=resources, metadata={})
+    hosts = {f"host{number}": {"cpu_util_simple": 1.0} for number in range(1000)}
+    sample = SystemMetrics(trial_id=trial, run_id=1, group="cpu", metrics=hosts, time=time)
+    one = replace(sample, metrics={"host0": {"cpu_util_simple": 1.0}})
+    store.report_system_metrics([sample, *[one] * 2000])
+    owner = local.owner
+    tracemalloc.start()
+    try:
+        page = owner.get(f"/trials/{trial}")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert page.text.count(f">{format_size(2**20)}<") == 20
+    assert peak < 16 << 20
+    series = owner.get(f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple&after=1").json["series"]
+    assert [len(series), len(series[0]["x"]) < 700] == [1, True]
+    series = owner.get(f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple").json["series"]
+    assert len(series) == 100
+    assert len(owner.get(f"/compare?trials={trial}").body) < 1 << 20
 
 
 def test_utilization_has_a_chart_per_value(seeded: tuple[Seeded, Client]) -> None:

@@ -49,7 +49,7 @@ def delete_token(request: Request) -> Response:
     require_session(request)
     accounts_of(request)
     token_id, store, principal = request.path_params["token_id"], site_of(request).store, principal_of(request)
-    if token_id not in (token.id for token in store.access_tokens(principal.name)):
+    if token_id not in (token.id for token in store.access_tokens(principal.name, before=token_id + 1, limit=1)):
         raise RefusedError(404, f"{principal.name} has no token {token_id}")
     make_change(request, "delete token", f"token {token_id}", lambda: store.delete_access_token(token_id))
     return RedirectResponse("/account", 303)

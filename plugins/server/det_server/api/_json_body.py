@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, TypeVar, overload
 
 from starlette.requests import Request
 
 from det_core.errors import CallTooLarge
-from det_core.tracking.remote import check_values
+from det_core.tracking.remote import load_values
 from det_server._refusal import RefusedError
 
 T = TypeVar("T")
@@ -29,13 +28,11 @@ class JsonBody:
     def __init__(self, request: Request) -> None:
         body = request.state.body or b"{}"
         try:
-            check_values(body)
-            found = json.loads(body.decode(errors="surrogatepass"))  # bytes may be UTF-16, which hides brackets
+            self._fields = load_values(body)
+        except TypeError:
+            raise RefusedError(400, "the body is not a JSON object") from None
         except (CallTooLarge, ValueError, RecursionError) as error:
             raise RefusedError(400, f"the body cannot be read as JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise RefusedError(400, "the body is not a JSON object")
-        self._fields: dict[str, Any] = found
 
     @overload
     def get(self, name: str, kind: type[T]) -> T: ...

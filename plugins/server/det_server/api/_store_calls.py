@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,10 +31,8 @@ def _answer(request: Request) -> Response:
     name, caller = request.path_params["method"], caller_of(request)
     if caller.run is None:  # workers get the error of their store
         _check_method(caller, name)
-    store, call_id = site_of(request).store, request.headers.get(CALL_ID)
-    if call_id is not None:
-        call_id = _own_lane(caller, call_id)
-    answer = answer_call(store, name, request.state.body, caller=caller, call_id=call_id)
+    call_id = request.headers.get(CALL_ID)
+    answer = answer_call(site_of(request).store, name, request.state.body, caller=caller, call_id=call_id)
     return Response(answer, media_type="application/octet-stream")
 
 
@@ -49,10 +45,3 @@ def _check_method(caller: Caller, name: str) -> None:
         caller.check_method(method)
     except TrackingError as error:
         raise RefusedError(403, str(error)) from None
-
-
-def _own_lane(caller: Caller, call_id: str) -> str:
-    """Return the id of a call in a lane that no other caller has, whatever id another one sends."""
-    lane, _, number = call_id.rpartition("-")
-    digest = hashlib.sha256(f"{caller.user}~{caller.run}~{lane}".encode(errors="replace")).hexdigest()
-    return f"{digest}-{number}" if lane else call_id

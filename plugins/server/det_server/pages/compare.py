@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from det_server.pages._live_page import live
 from det_server.pages._series import find_series
 from det_server.pages._store_values import metric_of, parse_ids, ranked_colors, store_of
 
-_MOST_TRIALS, _MOST_NAMED = 40, 1000
+_MOST_TRIALS, _MOST_NAMED, _MOST_HYPERPARAMETERS = 40, 1000, 1000
 
 
 def show_compare(request: Request) -> Response:
@@ -54,7 +55,7 @@ def _differences(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
     """Return the values of each hyperparameter, those that differ first."""
     values = [hyperparameter_values(trial) for trial in trials]
     names = dict.fromkeys(name for one in values for name in one)
-    rows = [_row(name, [one.get(name) for one in values]) for name in names]
+    rows = [_row(name, [one.get(name) for one in values]) for name in islice(names, _MOST_HYPERPARAMETERS)]
     return sorted(rows, key=lambda row: not row["differs"])
 
 

@@ -19,7 +19,7 @@ from det_server._site import site_of
 from det_server.pages._series import series_keys, sorted_groups
 from det_server.pages._store_values import parse_ids, parse_number, store_of
 
-_MOST_TRIALS, _MOST_POINTS = 100, 2000
+_MOST_TRIALS, _MOST_POINTS = 100, 300
 _LONGEST_NAME = 4000
 """Maximum length of a group or metric, of which a URL of 64 KiB has room for one of any characters."""
 
@@ -63,7 +63,7 @@ def _curves(request: Request) -> tuple[str, str, Mapping[int, Points]]:
     group, metric = query.get("group", ""), query.get("metric", "")
     if not 0 < len(metric) <= _LONGEST_NAME or not 0 < len(group) <= _LONGEST_NAME:
         raise RefusedError(400, "expected a group and a metric, such as ?trials=1,2&group=validation&metric=loss")
-    points = query.get("points", "300")
+    points = query.get("points", str(_MOST_POINTS))
     if not (points.isascii() and points.isdigit() and len(points) <= 9 and 1 <= int(points) <= _MOST_POINTS):
         raise RefusedError(400, f"expected points from 1 to {_MOST_POINTS}")
     trial_ids = parse_ids(query.get("trials", ""), _MOST_TRIALS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -11,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, State
-from det_server._csv_export import csv_response
+from det_server._csv_export import csv_response, read_in_parts
 from det_server._live_rows import experiment_values
 from det_server._rendering import render_page, state_word
 from det_server.pages._live_page import live
@@ -54,10 +56,14 @@ def show_experiments(request: Request) -> Response:
 
 def export_experiments(request: Request) -> Response:
     """Return the experiments that match the filters of the URL as CSV."""
-    experiments = _matching(request, _view(request), limit=_MOST_EXPORTED)
-    summaries = store_of(request).experiment_summaries([one.id for one in experiments])
-    rows = ([getattr(one, name) for name in _COLUMNS] + _summary_cells(one, summaries) for one in experiments)
+    rows = islice(read_in_parts(partial(_exported_rows, request, _view(request))), _MOST_EXPORTED)
     return csv_response("experiments.csv", [*_COLUMNS, "metric", "best", "best_trial", "trials", "checkpoints"], rows)
+
+
+def _exported_rows(request: Request, view: ListView, limit: int, offset: int) -> list[list[object]]:
+    experiments = _matching(request, view, limit, offset)
+    summaries = store_of(request).experiment_summaries([one.id for one in experiments])
+    return [[getattr(one, name) for name in _COLUMNS] + _summary_cells(one, summaries) for one in experiments]
 
 
 _COLUMNS = ("id", "name", "state", "progress", "start_time", "end_time", "owner", "labels", "archived", "error")

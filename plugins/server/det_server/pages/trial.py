@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,8 +19,9 @@ from det_core.interfaces.records import (
     TrialRecord,
     current_placement,
 )
+from det_core.interfaces.tracking import TrackingStore
 from det_core.text import flatten_mapping
-from det_server._ansi_text import colored_segments
+from det_server._ansi_text import LONGEST_SHOWN_LINE, colored_segments
 from det_server._csv_export import csv_response
 from det_server._json_response import JsonResponse
 from det_server._live_rows import results_of_trials, trial_values
@@ -34,6 +37,10 @@ _FIRST_LINES = 500
 """Number of log lines on the page when it opens."""
 _MOST_LINES = 2000
 """Maximum number of log lines in a response."""
+_MOST_CHARACTERS = 1 << 20
+"""Number of characters of shown lines after which a response has no more of them."""
+_LINES_AT_ONCE = 200
+"""Number of log lines that are read at once, of which each may be long."""
 _MOST_CHECKPOINTS = 200
 
 
@@ -42,11 +49,11 @@ def show_trial(request: Request) -> Response:
     trial, store = trial_of(request), store_of(request)
     experiment = store.experiment(trial.experiment_id)
     scored = store.scored_checkpoints(
-        experiment.id, trial_id=trial.id, states=SHOWN_CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS
+        experiment.id, trial_id=trial.id, states=SHOWN_CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS, brief=True
     )
     names = sorted_groups(store.metric_names([trial.id]))
     runs = store.runs(trial.id)
-    lines = store.logs(trial.id, limit=_FIRST_LINES, newest=True)
+    lines, more_lines = _read_lines(store, trial.id, _FIRST_LINES, newest=True)
     return render_page(
         request,
         "trial.html",
@@ -65,7 +72,7 @@ def show_trial(request: Request) -> Response:
         runs=[(run, _end_of_run(run, trial), _took(run)) for run in reversed(runs)],
         failure=reason_of_failure(trial, runs),
         lines=lines,
-        more_lines=len(lines) == _FIRST_LINES,
+        more_lines=more_lines,
         usage=utilization_charts(store, trial.id),
         kill=KILL_TRIAL if not trial.state.final and store.lease_holder(experiment.id) else None,
     )
@@ -79,12 +86,45 @@ def send_logs(request: Request) -> Response:
     trial, query = trial_of(request), request.query_params
     after, before = (parse_number(query.get(name, ""), default=0, most=2**62) for name in ("after", "before"))
     limit = parse_number(query.get("limit", ""), default=_MOST_LINES, most=_MOST_LINES)
-    lines = store_of(request).logs(trial.id, after=after, before=before or None, limit=limit, newest="before" in query)
+    newest = "before" in query
+    lines, more = _read_lines(store_of(request), trial.id, limit, after=after, before=before or None, newest=newest)
     shown = [
         {"id": one.id, "rank": line_source(one), "kind": one.stdtype, "text": colored_segments(one.log)}
         for one in lines
     ]
-    return JsonResponse({"lines": shown, "more": len(lines) == limit})
+    return JsonResponse({"lines": shown, "more": more})
+
+
+def _read_lines(
+    store: TrackingStore, trial_id: int, limit: int, *, after: int = 0, before: int | None = None, newest: bool
+) -> tuple[list[LogLine], bool]:
+    """Return the beginnings of log lines, about `_MOST_CHARACTERS` at most, and whether there may be more.
+
+    Args:
+        store: the tracking store.
+        trial_id: id of the trial.
+        limit: maximum number of lines.
+        after: only lines with a greater id.
+        before: only lines with a smaller id.
+        newest: whether the last of these lines are wanted, and not the first ones.
+    """
+    lines, characters = list[LogLine](), 0
+    for line in islice(_each_line(store, trial_id, after, before, newest=newest), limit):
+        lines.append(replace(line, log=line.log[:LONGEST_SHOWN_LINE]))
+        characters += len(lines[-1].log)
+        if characters > _MOST_CHARACTERS:
+            break
+    more = len(lines) == limit or characters > _MOST_CHARACTERS
+    return (lines[::-1] if newest else lines), more
+
+
+def _each_line(
+    store: TrackingStore, trial_id: int, after: int, before: int | None, *, newest: bool
+) -> Iterator[LogLine]:
+    """Yield log lines in ascending order, or from the last one on in descending order."""
+    while lines := store.logs(trial_id, after=after, before=before, limit=_LINES_AT_ONCE, newest=newest):
+        yield from reversed(lines) if newest else lines
+        after, before = (after, lines[0].id) if newest else (lines[-1].id, before)
 
 
 def export_metrics(request: Request) -> Response:

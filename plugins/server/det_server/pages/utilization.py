@@ -39,10 +39,12 @@ _TITLES = {
 """Names of system metrics with the titles of their charts, and the factors to the units there."""
 _SAMPLES_WITH_NAMES = 50
 """Number of first samples of a group in which its names are looked for."""
-_SAMPLES_AT_ONCE = 2000
+_SAMPLES_AT_ONCE = 200
 """Number of samples that are in memory at the same time."""
 _INTERVALS = 300
 """Number of intervals of a curve, of each of which the least and the greatest value are drawn."""
+_MOST_CURVES = 100
+"""Maximum number of hosts and GPUs of a chart."""
 
 
 def utilization_charts(store: TrackingStore, trial_id: int) -> dict[str, list[tuple[str, str]]]:
@@ -64,7 +66,7 @@ def utilization_charts(store: TrackingStore, trial_id: int) -> dict[str, list[tu
 def send_utilization(request: Request) -> Response:
     """Return the curves of one system metric as JSON, a curve per host or GPU over time.
 
-    A query with ``after`` receives the values of later samples only, all of them.
+    A query with ``after`` receives the values of later samples only, all of them unless they are many.
     """
     trial, store, query = trial_of(request), store_of(request), request.query_params
     group, wanted = query.get("group", ""), query.get("name", "")
@@ -74,14 +76,15 @@ def send_utilization(request: Request) -> Response:
     for sample in _samples(store, trial.id, group, after) if group in _GROUPS else ():
         last = sample.id
         for place, name, value in _values(sample):
-            if name == wanted:
+            if name == wanted and (place in curves or len(curves) < _MOST_CURVES):
                 times, values = curves[place]
                 times.append(sample.time.timestamp())
                 values.append(value * factor)
     series = [
         {"id": place, "label": place, "x": [times[one] for one in kept], "y": [values[one] for one in kept]}
         for place, (times, values) in sorted(curves.items())
-        for kept in [range(len(times)) if after else extreme_positions(values, _INTERVALS)]
+        for is_short in [after and len(times) <= 2 * _INTERVALS]
+        for kept in [range(len(times)) if is_short else extreme_positions(values, _INTERVALS)]
     ]
     return JsonResponse({"series": series, "last": last})
 
