@@ -31,8 +31,12 @@ export function makeAxis(name, values, log) {
   }
   const isLog = log && numbers.every((value) => value > 0);
   const { min, max } = findRange(numbers, isLog, 0);
+  if (min === max) {
+    const middle = (/** @type {unknown} */ value) => (typeof value === "number" ? 0.5 : null);
+    return { name, names: null, place: middle, value: () => min, ticks: [{ place: 0.5, label: format(min) }], ends: ["", ""] };
+  }
   const scaled = isLog ? Math.log10 : (/** @type {number} */ value) => value;
-  const [low, spread] = [scaled(min), scaled(max) - scaled(min) || 1];
+  const [low, spread] = [scaled(min), scaled(max) - scaled(min)];
   const place = (/** @type {unknown} */ value) => (typeof value === "number" ? (scaled(value) - low) / spread : null);
   const value = (/** @type {number} */ at) => (isLog ? 10 ** (low + at * spread) : low + at * spread);
   const inner = ticks({ min, max }, 5, isLog);

@@ -2,6 +2,7 @@
 /** Page of a search: pictures of its trials, in which choosing ranges filters the table. */
 import { formatRanges, isWithin, makeAxis, parseRanges } from "./axes.js";
 import { format, RANKED } from "./curves.js";
+import { showImportance } from "./importance.js";
 import { swatch } from "./legend.js";
 import { explainMarks, markedWord } from "./marks.js";
 import { Parallel } from "./parallel.js";
@@ -28,6 +29,10 @@ import { changeUrl } from "./view_state.js";
 const TABLE_ROWS = 200;
 /** Milliseconds after a change until the trials are drawn again. */
 const REDRAW_MS = 2000;
+/** Words for trials that have not ended. */
+const GOING_ON = ["running", "waiting", "paused", "stopping"];
+/** Factor by which the number of trials that have ended must grow until their importance is asked for again. */
+const MORE_TRIALS = 1.25;
 /** Controls whose state is in the URL, with their values when it has none. */
 const CONTROLS = ["x", "across", "up", "log", "greater"];
 
@@ -249,7 +254,8 @@ if (root) {
   const search = new Search(root);
   const message = document.createElement("p");
   message.className = "message";
-  /** Fetch the trials and draw them. */
+  let wanted = 0;
+  /** Fetch the trials and draw them, and ask for the importance if many more have ended. */
   const load = async () => {
     const answer = await fetch(root.dataset.src ?? "");
     const data = await answer.json();
@@ -257,6 +263,10 @@ if (root) {
     if (!search.parallel.dragging) search.show(data);
     message.remove();
     root.dataset.state = "drawn";
+    const ended = search.data.trials.filter((trial) => !GOING_ON.includes(trial.word)).length;
+    if (ended < wanted) return;
+    wanted = Math.ceil(ended * MORE_TRIALS) + 1;
+    void showImportance(/** @type {HTMLElement} */ (document.getElementById("importance")));
   };
   /** @param {Error} error */
   const complain = (error) => {

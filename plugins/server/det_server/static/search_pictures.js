@@ -42,7 +42,8 @@ export function drawScatter(picture, trials, across, up, value) {
 export function drawHistory(picture, trials, up, smaller) {
   const byNumber = [...trials].sort((a, b) => a.id - b.id);
   const numbers = new Map(byNumber.map((trial, i) => [trial.id, i + 1]));
-  const across = makeAxis("number of the trial", [1, Math.max(trials.length, 2)], false);
+  const axis = makeAxis("number of the trial", [1, Math.max(trials.length, 2)], false);
+  const across = { ...axis, ticks: axis.ticks.filter(({ label }) => Number.isInteger(Number(label))) };
   const { dots, x, y } = drawScatter(picture, trials, across, up, (trial) => numbers.get(trial.id));
   const best = bestSoFar(byNumber.map((trial) => trial.value), smaller);
   const steps = best.flatMap((value, i) => {
@@ -56,7 +57,9 @@ export function drawHistory(picture, trials, up, smaller) {
 /** Return an axis with a name for each of a few values, or the axis itself if there are more. @param {Axis} axis @param {unknown[]} values */
 function cellAxis(axis, values) {
   const distinct = new Set(values.filter((value) => value != null));
-  return distinct.size > CELLS ? axis : makeAxis(axis.name, values.map((value) => (value == null ? null : String(value))), false);
+  if (distinct.size > CELLS) return axis;
+  const named = makeAxis(axis.name, values.map((value) => (value == null ? null : String(value))), false);
+  return { ...named, ticks: named.ticks.map((tick) => ({ ...tick, label: axis.names ? tick.label : format(Number(tick.label)) })) };
 }
 
 /**
@@ -84,7 +87,7 @@ export function drawHeatMap(picture, trials, axes, [i, j], metric, smaller) {
     group.append(svg("rect", { class: strength === null ? "cell none" : "cell", x: px, y: py, width: cellWidth, height: cellHeight, "fill-opacity": shade.toFixed(2) }));
     group.append(svg("title", {}, `${cell.count} trials, median ${metric.name} ${format(cell.median)}${cell.without ? `, and ${cell.without} without a value` : ""}`));
     const label = cell.median === null ? "" : format(cell.median);
-    if (hasRoom && label) group.append(svg("text", { class: shade > 0.5 ? "on" : "", x: px + cellWidth / 2, y: py + cellHeight / 2 + 4, "text-anchor": "middle" }, label));
+    if (hasRoom && label) group.append(svg("text", { class: "median", x: px + cellWidth / 2, y: py + cellHeight / 2 + 4, "text-anchor": "middle" }, label));
     if (cell.without) group.append(mark("failed", px + cellWidth - 7, py + 7, { size: 0.8 }));
     picture.append(group);
   }
