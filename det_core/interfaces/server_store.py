@@ -9,15 +9,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from det_core.interfaces.account_records import AccessTokenRecord, Role, TokenKind, TokenScope, UserRecord
+from det_core.interfaces.records import MAX_STEPS
 from det_core.interfaces.tracking import TrackingStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from det_core.interfaces.records import State
+    from det_core.interfaces.records import Run, State
     from det_core.interfaces.webhook_records import Delivery, WebhookFormat, WebhookRecord
 
 _T = TypeVar("_T")
+SHOWN_OF_TEXTS = 200
+"""Number of characters that `ServerStore.runs_of_trials` returns of each text."""
 
 
 @dataclass
@@ -185,6 +188,46 @@ class ServerStore(TrackingStore):
     @abstractmethod
     def counts(self) -> StoreCounts:
         """Return the numbers of records for monitoring, in one transaction."""
+
+    @abstractmethod
+    def report_times(
+        self, trial_ids: Collection[int], *, group: str, points: int = 1000, after: int = -1, until: int = MAX_STEPS
+    ) -> dict[int, list[tuple[int, float]]]:
+        """Return for each trial the (step, time) pairs of its reports by step, in seconds since 1970.
+
+        A trial with more than ``points`` reports has some of them, spread evenly over its steps, and the last.
+
+        Args:
+            trial_ids: the trials, in the order of the result.
+            group: group of the reports.
+            points: number of points to which long trials are reduced, at least 1.
+            after: read only reports of later steps than this.
+            until: read only reports of steps up to and including this.
+        """
+
+    @abstractmethod
+    def latest_values(self, trial_ids: Collection[int], metric: str, *, group: str) -> dict[int, tuple[int, float]]:
+        """Return the step and the newest finite value of a metric, for each trial that has one.
+
+        A metric that none of the last 100 reports of its group has is not found.
+
+        Args:
+            trial_ids: the trials. Those that do not exist are ignored.
+            metric: name of the metric.
+            group: group of the metric.
+        """
+
+    @abstractmethod
+    def runs_of_trials(self, trial_ids: Collection[int], *, limit: int) -> list[Run]:
+        """Return the first runs of all trials by trial, then the second ones, and so on.
+
+        Args:
+            trial_ids: the trials. Those that do not exist are ignored.
+            limit: maximum number of runs.
+
+        Returns:
+            The runs, with the first `SHOWN_OF_TEXTS` characters of each text.
+        """
 
     @abstractmethod
     def create_webhook(

@@ -13,11 +13,12 @@ from sqlalchemy import false
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from det_core.errors import RecordNotFound
+from det_core.json_values import NON_FINITE
 from det_core.tracking import _fork_safety
 from det_core.tracking._outage import Outage, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select, Table
@@ -197,11 +198,23 @@ class Database(ABC):
             metric: name of the metric.
         """
 
+    @staticmethod
+    @abstractmethod
+    def seconds(time: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Return an SQL expression for a time in seconds since 1970."""
+
     def curves(
         self, connection: Connection, query: Select[Any], parameters: Mapping[str, Any]
-    ) -> Iterable[Sequence[Any]]:
-        """Return the trials, steps and values that a query selects, in its order."""
-        return connection.execute(query.execution_options(yield_per=_ROWS), parameters)
+    ) -> Iterator[tuple[int, int, float | None]]:
+        """Yield the trials, steps and values of the rows that a query selects, in its order.
+
+        Args:
+            connection: an open transaction.
+            query: selects the trial, the step, the number or NULL, and the name in `NON_FINITE` or NULL.
+            parameters: parameters of the query.
+        """
+        for trial_id, step, number, name in connection.execute(query.execution_options(yield_per=_ROWS), parameters):
+            yield trial_id, step, NON_FINITE.get(name) if number is None else float(number)
 
     @abstractmethod
     def explain(self, error: DBAPIError) -> TrackingError:

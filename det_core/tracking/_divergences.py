@@ -1,4 +1,4 @@
-"""Metrics that are NaN or infinite, for which each trial is looked up in an index."""
+"""Newest values of metrics, and since when they are NaN or infinite. Each trial is looked up in an index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, bindparam, false, func, or_, select
 from det_core.errors import UnwritableText
 from det_core.interfaces.records import require_writable
 from det_core.json_values import NON_FINITE
-from det_core.tracking._rows import StoreMixin
+from det_core.tracking._rows import StoreMixin, id_list
 from det_core.tracking._schema import metrics, trials
 
 if TYPE_CHECKING:
@@ -31,7 +31,24 @@ _ids: BindParameter[Any] = bindparam("ids", expanding=True)
 
 
 class DivergencesMixin(StoreMixin):
-    """Methods of the tracking store for metrics that are no finite numbers any more."""
+    """Methods of the tracking store for the newest values of metrics."""
+
+    def latest_values(self, trial_ids: Collection[int], metric: str, *, group: str) -> dict[int, tuple[int, float]]:
+        require_writable(metric)
+        row = metrics.alias()
+        number = self._database.number(row, metric)
+        newest_first = _rows_of_trial(row).order_by(row.c.steps_completed.desc()).limit(1)
+        of_trials = select(trials.c.id, _among_last(newest_first, row, number.is_not(None)).scalar_subquery())
+        values = select(row.c.trial_id, row.c.steps_completed, number).where(row.c.id.in_(id_list("ids")))
+        found: dict[int, tuple[int, float]] = {}
+        remaining = iter(trial_ids)
+        with self._database.read() as connection:
+            while some := list(islice(remaining, _AT_ONCE)):
+                rows = connection.execute(of_trials.where(trials.c.id.in_(_ids)), {"ids": some, "of_group": group})
+                ids = [row_id for _, row_id in rows if row_id is not None]
+                for trial_id, step, value in connection.execute(values, {"ids": ids}) if ids else ():
+                    found[trial_id] = (step, float(value))
+        return found
 
     def divergences(self, trial_ids: Collection[int], metric: str, *, group: str) -> dict[int, tuple[int, float]]:
         try:
@@ -65,10 +82,9 @@ def _queries(number: _Value, non_finite: _Value, metric: str) -> tuple[Select[An
     newest, last, first = (metrics.alias(name) for name in ("newest", "last", "first"))
 
     backwards = _rows_of_trial(newest).order_by(newest.c.steps_completed.desc()).limit(1)
-    before = backwards.with_only_columns(newest.c.steps_completed).offset(_LAST_REPORTS).scalar_subquery()
     name = non_finite(newest, metric)
     has_it = or_(name.is_not(None), number(newest, metric).is_not(None))
-    newest_name = backwards.with_only_columns(name).where(newest.c.steps_completed > func.coalesce(before, -1), has_it)
+    newest_name = _among_last(backwards, newest, has_it).with_only_columns(name)
 
     step = last.c.steps_completed
     numbers = _rows_of_trial(last).where(number(last, metric).is_not(None))
@@ -81,6 +97,13 @@ def _queries(number: _Value, non_finite: _Value, metric: str) -> tuple[Select[An
 
     c = metrics.c
     return begun, select(c.trial_id, c.steps_completed, non_finite(metrics, metric)).where(c.id.in_(_ids))
+
+
+def _among_last(newest_first: Select[Any], of: Any, has_it: ColumnElement[bool]) -> Select[Any]:
+    """Select the newest row of a trial with a metric, if it is among the last rows."""
+    step = of.c.steps_completed
+    before = newest_first.with_only_columns(step).offset(_LAST_REPORTS).scalar_subquery()
+    return newest_first.where(step > func.coalesce(before, -1), has_it)
 
 
 def _rows_of_trial(of: Any) -> Select[Any]:

@@ -121,6 +121,10 @@ class Postgresql(Database):
         name = sa.func.btrim(_json_of(of, metric), '"')
         return sa.select(sa.case((name.in_(list(NON_FINITE)), name))).correlate(of).scalar_subquery()
 
+    @staticmethod
+    def seconds(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        return sa.cast(sa.extract("epoch", time), sa.Double)
+
     def explain(self, error: DBAPIError) -> TrackingError:
         where = repr(self._readers.url)  # without the password
         state = getattr(error.orig, "sqlstate", None)

@@ -178,8 +178,9 @@ class Sqlite(Database):
     ) -> Iterator[tuple[int, int, float | None]]:
         # A row per trial, because sqlite3 releases the GIL at each row and then waits for every thread that took it.
         rows = query.order_by(None).subquery().c
-        steps, values = (sa.func.group_concat(column) for column in (rows.steps_completed, sa.func.quote(rows.value)))
-        packed = sa.select(rows.trial_id, steps, values).where(rows.value.is_not(None)).group_by(rows.trial_id)
+        value = sa.func.coalesce(sa.func.nullif(sa.func.quote(rows.value), "NULL"), rows.name)
+        steps, values = (sa.func.group_concat(column) for column in (rows.steps_completed, value))
+        packed = sa.select(rows.trial_id, steps, values).where(value.is_not(None)).group_by(rows.trial_id)
         for trial_id, of_steps, of_values in connection.execute(packed, parameters):
             points = zip(map(int, of_steps.split(",")), map(float, of_values.split(",")), strict=True)
             yield from ((trial_id, step, value) for step, value in sorted(points))
@@ -191,6 +192,10 @@ class Sqlite(Database):
     @staticmethod
     def non_finite(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         return _value(of, metric, lambda value, kind: sa.and_(kind == "text", value.in_(list(NON_FINITE))))
+
+    @staticmethod
+    def seconds(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        return (sa.func.julianday(time) - 2440587.5) * 86400.0
 
     def explain(self, error: DBAPIError) -> TrackingError:
         said = str(error.orig)

@@ -18,6 +18,7 @@ from det_core.interfaces.records import (
     State,
     TrialRecord,
 )
+from det_core.interfaces.server_store import SHOWN_OF_TEXTS
 from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (
@@ -44,6 +45,7 @@ from det_core.tracking._schema import checkpoints, experiments, runs, trials
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+_RUN_TEXTS = ("allocation_id", "early_exit", "end_reason")
 _operation_columns = (trials.c.searcher_length, trials.c.searcher_completed, trials.c.searcher_metric)
 
 
@@ -151,6 +153,15 @@ class TrialsMixin(StoreMixin):
         query = select(*record_columns(runs, Run)).where(runs.c.trial_id == trial_id).order_by(runs.c.run_id)
         with self._database.read() as connection:
             get_trial(connection, trial_id)
+            return fetch_records(connection, Run, query)
+
+    def runs_of_trials(self, trial_ids: Collection[int], *, limit: int) -> list[Run]:
+        of_trials = runs.c.trial_id.in_(id_list(None, list(trial_ids)))
+        # Only the beginning of texts is read, because one may have a megabyte.
+        texts = {name: func.substr(runs.c[name], 1, SHOWN_OF_TEXTS) for name in _RUN_TEXTS}
+        columns = [texts[one.key].label(one.key) if one.key in texts else one for one in record_columns(runs, Run)]
+        query = select(*columns).where(of_trials).order_by(runs.c.run_id, runs.c.trial_id).limit(limit)
+        with self._database.read() as connection:
             return fetch_records(connection, Run, query)
 
     def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:

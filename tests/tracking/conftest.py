@@ -47,7 +47,7 @@ CREATES_TABLES = ("test_database", "test_maintenance", "test_migrations", "test_
 """Modules whose tests need a database without tables, or change the tables."""
 
 
-NOT_FOR_CLIENTS = ("test_accounts", "test_webhooks")
+NOT_FOR_CLIENTS = ("test_accounts", "test_server_reads", "test_webhooks")
 """Modules with tests of methods that no client may call."""
 NOT_REMOTE: Mapping[str, str] = {
     "test_a_clock_that_steps_under_a_lease_leaves_one_writer": "sets the clock of the database",

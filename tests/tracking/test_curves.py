@@ -221,6 +221,25 @@ def test_only_steps_in_a_range_are_read(store: TrackingStore, experiment: int, p
         assert found == {trial: within if points == 100 else reduced, other: []}
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["sampled", "extremes"])
+@pytest.mark.parametrize("points", [4, 100])
+def test_values_that_are_nan_or_infinite_are_returned_on_request(
+    store: TrackingStore, experiment: int, points: int, kept: bool
+) -> None:
+    nan, inf = float("nan"), float("inf")
+    values = {step: float(step) for step in range(40)} | {3: None, 5: nan, 7: nan, 21: inf, 39: -inf}
+    trial = trial_with(store, experiment, losses(values))
+    curves = store.curves([trial], "loss", group="training", points=points, extremes=kept, non_finite=True)
+    present = {step: value for step, value in values.items() if value is not None}
+    if points == 100:
+        expected = list(present)
+    elif kept:  # intervals of 10 steps
+        expected = [0, 5, 9, 10, 19, 20, 21, 29, 30, 38, 39]
+    else:
+        expected = [0, 10, 20, 30, 39]
+    assert repr(curves) == repr({trial: [(step, present[step]) for step in expected]})
+
+
 def test_archived_metrics_are_omitted(store: TrackingStore, experiment: int) -> None:
     trial = trial_with(store, experiment, losses(dict.fromkeys(range(1, 51), 1.0)))
     run = store.start_run(trial, allocation_id="b").run_id

@@ -72,6 +72,7 @@ class MetricsStore(ABC):
         extremes: bool = False,
         after: int = -1,
         until: int = MAX_STEPS,
+        non_finite: bool = False,
     ) -> dict[int, list[tuple[int, float]]]:
         """Return for each trial the (step, value) pairs of a metric by step, wherever the value is a finite number.
 
@@ -90,6 +91,8 @@ class MetricsStore(ABC):
                 of 1/``points`` of the trial's steps.
             after: read only reports of later steps than this.
             until: read only reports of steps up to and including this.
+            non_finite: whether to return values that are NaN or infinite, too. With ``extremes``, these are the first
+                of each interval.
 
         Raises:
             ValueError: ``points`` is less than 1.

@@ -93,6 +93,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     site = cast("Site", app.state.site)
     site.keeper.start()
     yield
+    site.importances.close()
     await site.changes.close()
     await run_in_threadpool(site.keeper.stop)
 

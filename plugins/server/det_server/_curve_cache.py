@@ -57,6 +57,8 @@ class CurveCache:
     def read(self, trial_ids: Sequence[int], metric: str, *, group: str, points: int) -> dict[int, Points]:
         """Return the curve of a metric for each trial that exists, with at most four times ``points`` values.
 
+        Values may be NaN or infinite.
+
         Args:
             trial_ids: the trials, in the order of the result.
             metric: name of the metric.
@@ -84,7 +86,7 @@ class CurveCache:
     def _extend(self, series: _Series, runs: Mapping[int, int], known: Mapping[int, _Entry]) -> dict[int, Points]:
         """Read the points after those of the known entries and all points of the others, keep and return them."""
         metric, group, points = series
-        read = partial(self._store.curves, metric=metric, group=group, points=points, extremes=True)
+        read = partial(self._store.curves, metric=metric, group=group, points=points, extremes=True, non_finite=True)
         unknown = [trial_id for trial_id in runs if trial_id not in known]
         now = self._clock()
         entries = {trial_id: _Entry(runs[trial_id], now, curve) for trial_id, curve in read(unknown).items()}

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from det_server._curve_cache import CurveCache
+from det_server._importances import Importances
 from det_server._principal import Principal
 
 if TYPE_CHECKING:
@@ -40,9 +41,12 @@ class Site:
     """The same for experiments that clients train, without secrets. None if it is a directory of the server."""
     curves: CurveCache = field(init=False)
     """Reader of the curves of charts."""
+    importances: Importances = field(init=False)
+    """Importances of the hyperparameters of searches."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "curves", CurveCache(self.store))
+        object.__setattr__(self, "importances", Importances())
 
     @property
     def has_users(self) -> bool:

@@ -17,6 +17,7 @@ async function url(name, text) {
 }
 const curves = await load("curves.js");
 const axes = await load("axes.js");
+const search = await load("search_data.js");
 
 test("smoothing has no bias at the start, and none means none", () => {
   assert.deepEqual(curves.smooth([3, 3, 3], 0.9).map((v) => Number(v.toFixed(9))), [3, 3, 3]);
@@ -32,6 +33,53 @@ test("a part of a curve is replaced, and the rest stays", () => {
   assert.deepEqual(curves.replacePart(curve, part, 10, 20), { id: 1, label: "new", x: [0, 10, 11, 15, 20, 30], y: [1, 2, 7, 8, 9, 4] });
   assert.deepEqual(curves.replacePart(curve, part, 15, Infinity).x, [0, 10, 11, 15, 20]);
   assert.deepEqual(curves.replacePart(curve, { ...part, x: [], y: [] }, Infinity, Infinity).x, curve.x);
+});
+
+test("a part of a curve keeps the gaps and positions of the rest", () => {
+  const curve = { id: 1, label: "a", x: [0, 30], y: [1, 4], gaps: [[5, "NaN"], [15, "NaN"], [40, "Infinity"]], positions: [[0, 0], [30, 3]] };
+  const part = { id: 1, label: "a", x: [11], y: [7], gaps: [[12, "NaN"]], positions: [[10, 1.5]] };
+  const { gaps, positions } = curves.replacePart(curve, part, 10, 20);
+  assert.deepEqual(gaps, [[5, "NaN"], [12, "NaN"], [40, "Infinity"]]);
+  assert.deepEqual(positions, [[0, 0], [10, 1.5], [30, 3]]);
+});
+
+test("steps are placed on lines between known positions, and beyond them", () => {
+  assert.deepEqual(curves.interpolate([0, 5, 10, 15, 20, 30], [[0, 100], [10, 200], [20, 200]]), [100, 150, 200, 200, 200, 200]);
+  assert.deepEqual(curves.interpolate([3, 50], [[0, 0], [100, 1]]), [0.03, 0.5]);
+  assert.deepEqual(curves.interpolate([1, 2], [[7, 5]]), [5, 5]);
+  assert.deepEqual(curves.interpolate([1], []), []);
+});
+
+test("values that are no numbers make gaps", () => {
+  const others = [[0, "NaN"], [12, "NaN"], [14, "NaN"], [16, "Infinity"], [40, "NaN"]];
+  assert.deepEqual(curves.findGaps([10, 20, 30], others), [
+    { from: 0, to: 0, at: -1, name: "NaN" },
+    { from: 12, to: 14, at: 0, name: "NaN" },
+    { from: 16, to: 16, at: 0, name: "Infinity" },
+    { from: 40, to: 40, at: 2, name: "NaN" },
+  ]);
+  const placed = curves.placeCurve({ id: 1, label: "a", x: [10, 20], y: [1, 2], gaps: [[14, "NaN"]], positions: [[0, 0], [20, 2]] }, true, 0);
+  assert.deepEqual([placed.x, placed.gapsAt], [[1, 2], [{ from: 1.4, to: 1.4, at: 0, name: "NaN" }]]);
+  assert.equal(curves.valueAt(placed, 1.4, 0.01), "NaN");
+  assert.equal(curves.valueAt(placed, 1.9, 0.01), "2");
+  assert.equal(curves.valueAt(placed, 2.5, 0.1), "");
+  assert.deepEqual(curves.placeCurve({ ...placed, positions: [] }, true, 0).y, []);
+});
+
+test("a curve with more points than there is room for has a band of its extremes", () => {
+  const raw = [...Array(1000).keys()].map((i) => (i === 500 ? 99 : i % 2));
+  const curve = { x: raw.map((_, i) => i), y: raw.map(() => 0.5), raw, gapsAt: [] };
+  const band = curves.envelope(curve, { min: 0, max: 1000 }, 100);
+  assert.equal(band.x.length, 50);
+  assert.deepEqual([Math.max(...band.high), Math.min(...band.low)], [99, 0]);
+  assert.ok(band.y.every((value) => value === 0.5));
+  assert.equal(curves.envelope(curve, { min: 0, max: 50 }, 100), null, "all points of a small part are drawn");
+});
+
+test("durations have one unit, and moments a date if they need one", () => {
+  assert.deepEqual([0, 90, 150, 5400, 9000, 200000].map(curves.formatDuration), ["0 s", "90 s", "2.5 min", "90 min", "2.5 h", "2.3 d"]);
+  assert.match(curves.formatMoment(1.7e9, 60), /^\d\d:\d\d:\d\d$/);
+  assert.match(curves.formatMoment(1.7e9, 1e6), /^\d\d-\d\d \d\d:\d\d$/);
 });
 
 test("ranges have a margin, ignore what a log scale cannot show, and are never empty", () => {
@@ -62,16 +110,18 @@ test("numbers are short, with a real minus sign", () => {
 });
 
 test("a picture is SVG whose names are text", () => {
-  const series = [{ id: 1, label: `<script>"&'`, x: [1, 2], y: [1, 10], rank: 0 }, { id: 2, label: "b", x: [1], y: [-5] }];
-  const look = { title: "<b>", xLabel: "batches", log: true, color: () => "red", foreground: "black", background: "white" };
+  const place = (curve) => curves.placeCurve(curve, false, 0);
+  const series = [{ id: 1, label: `<script>"&'`, x: [1, 2], y: [1, 10], rank: 0 }, { id: 2, label: "b", x: [1], y: [-5] }].map(place);
+  const look = { title: "<b>", xLabel: "batches", formatX: curves.format, log: true, color: () => "red", foreground: "black", background: "white" };
   const svg = curves.toSvg(series, look);
   assert.ok(!svg.includes("<script") && !svg.includes("<b>"));
   assert.ok(!svg.includes("NaN") && !svg.includes("Infinity"));
   assert.ok(!svg.includes("<circle"), "what a log scale cannot show is left out");
-  const point = curves.toSvg([{ id: 1, label: "trial 1", x: [3], y: [2] }], { ...look, log: false });
-  assert.match(point, /<circle cx="[\d.]+" cy="[\d.]+"/);
-  const ended = curves.toSvg([{ id: 1, label: "trial 1", note: "NaN since batch 3", x: [1, 2], y: [1, 2] }], { ...look, log: false });
-  assert.match(ended, /<title>trial 1, NaN since batch 3<\/title><\/polyline><path d="M[\d.,]+m-4-4l8 8m0-8l-8 8"/);
+  const draw = (curve) => curves.toSvg([place({ id: 1, label: "trial 1", ...curve })], { ...look, log: false });
+  assert.match(draw({ x: [3], y: [2] }), /<circle cx="[\d.]+" cy="[\d.]+"/);
+  const ended = draw({ note: "NaN since batch 3", x: [1, 2, 4], y: [1, 2, 3], gaps: [[3, "NaN"]] });
+  assert.match(ended, /d="M[\d.,]+L[\d.,]+M[\d.,]+"/, "the line is interrupted");
+  assert.match(ended, /<title>trial 1, NaN since batch 3<\/title><\/path><path d="M[\d.,]+m-4-4l8 8m0-8l-8 8"/);
 });
 
 test("axes place numbers and names between 0 and 1", () => {
@@ -95,4 +145,30 @@ test("a trial without a value is in no range", () => {
   const axis = axes.makeAxis("x", [1, 2, null], false);
   assert.ok(axes.isWithin(axis, 1.5, [1, 2]));
   assert.ok(!axes.isWithin(axis, null, [-Infinity, Infinity]));
+});
+
+test("an axis has the labels of its ends, and names in the order of their numbers", () => {
+  assert.deepEqual(axes.makeAxis("x", [0.25, 8], false).ends, ["0.25", "8"]);
+  assert.deepEqual(axes.makeAxis("x", ["128", "32", "64", "0.5"], false).names, ["0.5", "32", "64", "128"]);
+});
+
+test("the best so far skips trials without a value", () => {
+  assert.deepEqual(search.bestSoFar([null, 3, 5, null, 2], true), [null, 3, 3, 3, 2]);
+  assert.deepEqual(search.bestSoFar([null, 3, 5, null, 2], false), [null, 3, 5, 5, 5]);
+});
+
+test("each run gets the first free lane", () => {
+  const spans = [[5, 8], [0, 10], [1, 4], [4, 6]].map(([start, end]) => ({ start, end }));
+  assert.deepEqual(search.packLanes(spans).map(({ span, lane }) => [span.start, lane]), [[0, 0], [1, 1], [4, 1], [5, 2]]);
+  assert.deepEqual(search.countOpen(spans), [[0, 1], [1, 2], [4, 2], [5, 3], [6, 2], [8, 1], [10, 0]]);
+  assert.deepEqual(search.countOpen([{ start: 3, end: 3 }]), []);
+});
+
+test("cells have the median of their trials, and count those without a value", () => {
+  const at = (across, up, value) => ({ across, up, value });
+  const cells = search.groupCells([at(0, 0, 3), at(0.1, 0.4, 1), at(1, 1, 7), at(0.9, 0.9, null), at(null, 0, 1)], 2, 2);
+  assert.deepEqual(cells, [
+    { column: 0, row: 0, without: 0, count: 2, median: 2 },
+    { column: 1, row: 1, without: 1, count: 1, median: 7 },
+  ]);
 });

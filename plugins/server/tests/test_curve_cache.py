@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -95,6 +96,17 @@ def test_a_curve_that_grows_is_thinned_again(store: TrackingStore, trial: int) -
         assert len(found) <= 4 * 10
         assert found[0] == (0, 0.0) and found[-1][0] == begin + 19
         assert {0.0, 6.0} <= {value for _, value in found}
+
+
+def test_values_that_are_no_numbers_stay_when_a_curve_is_thinned(store: TrackingStore, trial: int) -> None:
+    cache = CurveCache(store)
+    report(store, trial, range(10))
+    curve(cache, trial, points=10)
+    report(store, trial, range(10, 50), scale=math.nan)
+    report(store, trial, range(50, 60), scale=math.inf)
+    found = curve(cache, trial, points=10)
+    assert len(found) <= 4 * 10
+    assert {"0.0", "6.0", "nan", "inf"} <= {str(value) for _, value in found}
 
 
 def test_others_see_what_is_there_while_a_curve_is_read_in_full(store: TrackingStore, trial: int) -> None:

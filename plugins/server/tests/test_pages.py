@@ -119,7 +119,7 @@ def test_all_data_of_pages_is_answered(seeded: tuple[Seeded, Client]) -> None:
     search = client.get(f"/data/experiments/{ids.search}/trials").json
     assert search["metric"] == "val_loss"
     assert dict(zip(search["names"], search["scales"], strict=True))["lr"] == "log"
-    bests = [one["best"] for one in search["trials"]]
+    bests = [one["value"] for one in search["trials"]]
     assert len(bests) == 8 and bests == sorted(bests)
     first = Page(client.get(f"/trials/{bests.index(bests[0]) + 1}").text)
     assert first.all("figure")
@@ -270,6 +270,37 @@ def test_a_part_of_a_curve_can_be_asked_for(seeded: tuple[Seeded, Client]) -> No
     assert until["x"] + later["x"] == whole["x"]
 
 
+def test_steps_have_positions_on_other_axes(local: ServedSite) -> None:
+    store, client = local.store, local.owner
+    config = {"searcher": {"metric": "loss", "max_length": {"epochs": 4}}}
+    trials = [store.create_trial(store.create_experiment(config=config).id, hparams={}, seed=0).id for _ in range(3)]
+    start = datetime.now(timezone.utc) + timedelta(hours=1)
+    for trial in trials:
+        store.start_run(trial, allocation_id="a")
+        which: dict[str, Any] = {"trial_id": trial, "run_id": 1, "group": "training"}
+        for step in (10, 20, 30):
+            epoch = {"epochs": step / 2} if trial == trials[1] else {}
+            when = start + timedelta(seconds=-5 if step == 30 else step)  # a clock that goes back
+            store.report_metrics(
+                [MetricsReport(**which, steps_completed=step, time=when, metrics={"loss": float(step), **epoch})]
+            )
+    store.set_searcher_operation(trials[0], 4)
+    store.set_trial_total(trials[0], 1, 40)
+    path = f"/data/curves?trials={','.join(map(str, trials))}&group=training&metric=loss"
+
+    def positions(axis: str) -> list[Any]:
+        return [one["positions"] for one in client.get(f"{path}&axis={axis}").json["series"]]
+
+    assert positions("epoch") == [[[0, 0.0], [10, 1.0]], [[10, 5.0], [20, 10.0], [30, 15.0]], []]
+    clock = [[step, start.timestamp() + seconds] for step, seconds in ((10, 10), (20, 20), (30, 20))]
+    assert positions("clock")[0] == [[step, pytest.approx(seconds, abs=0.01)] for step, seconds in clock]
+    begun = store.run(trials[2], 1).start_time
+    assert begun
+    elapsed = (start - begun).total_seconds() + 10
+    assert positions("time")[2][0] == [10, pytest.approx(elapsed, abs=0.01)]
+    assert "positions" not in client.get(f"{path}&axis=x").json["series"][0]
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -367,6 +398,47 @@ def test_hyperparameters_that_only_some_trials_have_are_shown(local: ServedSite)
     for path in (f"/experiments/{experiment}?order=hp.optimizer.momentum", "/compare?trials=1,2"):
         page = Page(local.owner.get(path).text)
         assert "optimizer.momentum" in page.text and "0.875" in page.text and "None" not in page.text, path
+
+
+def test_the_data_of_a_search_tell_apart_how_trials_ended(local: ServedSite) -> None:
+    store = local.store
+    searcher = {"metric": "loss", "max_length": {"batches": 100}, "smaller_is_better": False}
+    experiment = store.create_experiment(config={"searcher": searcher}).id
+    rejected = "EXITED_REASON_INVALID_HP"
+    ends = [(State.COMPLETED, 100, ""), (State.COMPLETED, 25, ""), (State.COMPLETED, 100, rejected)]
+    ends += [
+        (State.COMPLETED, 100, "EXITED_REASON_USER_REQUESTED_STOP"),
+        (State.ERROR, 25, ""),
+        (State.CANCELED, 25, ""),
+    ]
+    ends += [(State.ACTIVE, 25, "")]
+    for state, length, reason in ends:
+        trial = store.create_trial(experiment, hparams={"lr": length}, seed=0).id
+        run = store.start_run(trial, allocation_id="a")
+        if trial == 1:
+            run = store.start_run(trial, allocation_id="b")
+        store.set_searcher_operation(trial, length)
+        which: dict[str, Any] = {"trial_id": trial, "run_id": run.run_id, "group": "validation", "steps_completed": 1}
+        store.report_metrics(
+            [MetricsReport(**which, metrics={"loss": 1.0 / trial, "other": math.nan, "size": 7.0 * trial})]
+        )
+        if reason:
+            store.report_early_exit(trial, 1, reason)
+        store.set_trial_state(trial, state)
+    waiting = store.create_trial(experiment, hparams={}, seed=0).id
+    path = f"/data/experiments/{experiment}/trials"
+    data = local.owner.get(path).json
+    assert [data[name] for name in ("metric", "smaller")] == ["loss", False]
+    trials = {one["id"]: one for one in data["trials"]}
+    words = ["completed", "stopped early", "rejected", "ended itself", "failed", "canceled", "running", "waiting"]
+    assert [trials[one]["word"] for one in sorted(trials)] == words
+    (begun, ended, first), (_, _, last) = trials[1]["runs"]
+    assert begun <= ended and (first, last) == ("restarted", "completed")
+    assert (trials[waiting]["runs"], trials[waiting]["value"], trials[1]["value"]) == ([], None, 1.0)
+    other = local.owner.get(f"{path}?series=validation.size").json
+    assert other["metric"] == "last size"
+    assert {one["id"]: one["value"] for one in other["trials"]} == {**{n: 7.0 * n for n in range(1, 8)}, waiting: None}
+    assert local.owner.get(f"{path}?series=validation.unknown").json["metric"] == "loss"
 
 
 def test_code_is_shown_by_number_and_downloaded_unchanged(seeded: tuple[Seeded, Client]) -> None:
@@ -510,6 +582,9 @@ def test_all_tables_and_charts_say_since_when_a_metric_is_no_number(local: Serve
     assert f"1.000 by trial 1, {note}" in client.get(f"/experiments/{experiment}").text
     series = client.get("/data/curves?trials=1,2&group=validation&metric=loss&after=700").json["series"]
     assert [one["note"] for one in series] == [note, ""]
+    assert [one["gaps"] for one in series] == [[[1200, "NaN"], [1800, "NaN"]], []]
+    table = client.get("/data/curves.csv?trials=1,2&group=validation&metric=loss").text.splitlines()
+    assert table[2] == "1,1200,NaN"
 
 
 def test_viewers_see_no_actions(team: ServedSite) -> None:

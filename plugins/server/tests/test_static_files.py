@@ -15,7 +15,7 @@ from det_server._rendering import STATIC_DIRECTORY, asset_url
 from .serving import ServedSite
 
 TEMPLATES = STATIC_DIRECTORY.parent / "templates"
-BUDGET = 60_000
+BUDGET = 80_000
 """Maximum number of bytes of all assets together, each compressed with gzip."""
 VENDORED = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",

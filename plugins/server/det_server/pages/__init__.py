@@ -16,6 +16,7 @@ from det_server.pages import (
     curves,
     experiment,
     experiments,
+    importance,
     live,
     models,
     plugins,
@@ -26,7 +27,7 @@ from det_server.pages import (
 
 _MODULES = (
     *(experiments, experiment, search, code, trial, compare, models, plugins, accounts, _actions),
-    *(curves, utilization, live),
+    *(curves, importance, utilization, live),
 )
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import chain
+import math
+from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import MAX_STEPS
+from det_core.json_values import name_non_finite
 from det_server._csv_export import csv_response
 from det_server._curve_cache import Points
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
 from det_server._rendering import format_divergence
 from det_server._site import site_of
+from det_server.pages._axes import AXES, Positions, positions_on
 from det_server.pages._series import series_keys, sorted_groups
 from det_server.pages._store_values import parse_ids, parse_number, store_of
 
@@ -27,18 +29,23 @@ _LONGEST_NAME = 4000
 def send_curves(request: Request) -> Response:
     """Return one metric of several trials as JSON, downsampled so that minima and maxima stay.
 
-    A query with ``after`` receives the values of later steps only, and one with ``until`` those up to that step. The
-    note of a curve says since when the metric is NaN or infinite.
+    A query with ``after`` receives the values of later steps only, and one with ``until`` those up to that step. One
+    with ``axis`` also receives the positions of steps on that axis. The note of a curve says since when the metric is
+    NaN or infinite, and its gaps are the steps at which it is.
     """
     group, metric, curves = _curves(request)
-    diverged = store_of(request).divergences(list(curves), metric, group=group)
+    store = store_of(request)
+    diverged = store.divergences(list(curves), metric, group=group)
+    positions = _positions(request, group, list(curves))
     series = [
         {
             "id": trial_id,
             "label": f"trial {trial_id}",
             "note": format_divergence(*diverged[trial_id]) if trial_id in diverged else "",
-            "x": [x for x, _ in curve],
-            "y": [y for _, y in curve],
+            "x": [x for x, y in curve if math.isfinite(y)],
+            "y": [y for _, y in curve if math.isfinite(y)],
+            "gaps": [(x, name_non_finite(y)) for x, y in curve if not math.isfinite(y)],
+            **({"positions": positions.get(trial_id, ())} if positions is not None else {}),
         }
         for trial_id, curve in curves.items()
     ]
@@ -54,7 +61,7 @@ def send_metric_names(request: Request) -> Response:
 def export_curves(request: Request) -> Response:
     """Return the same as CSV."""
     group, metric, curves = _curves(request)
-    rows = chain.from_iterable(((trial_id, *point) for point in curve) for trial_id, curve in curves.items())
+    rows = ((trial_id, step, name_non_finite(value)) for trial_id, curve in curves.items() for step, value in curve)
     return csv_response("curves.csv", ["trial", "batches", f"{group} {metric}"], rows)
 
 
@@ -67,14 +74,28 @@ def _curves(request: Request) -> tuple[str, str, Mapping[int, Points]]:
     if not (points.isascii() and points.isdigit() and len(points) <= 9 and 1 <= int(points) <= _MOST_POINTS):
         raise RefusedError(400, f"expected points from 1 to {_MOST_POINTS}")
     trial_ids = parse_ids(query.get("trials", ""), _MOST_TRIALS)
-    after = parse_number(query.get("after", ""), default=-1, most=MAX_STEPS)
-    until = parse_number(query.get("until", ""), default=MAX_STEPS, most=MAX_STEPS)
+    after, until = _span(request)
     if (after, until) == (-1, MAX_STEPS):
         return group, metric, site_of(request).curves.read(trial_ids, metric, group=group, points=int(points))
     part = store_of(request).curves(
-        trial_ids, metric, group=group, points=int(points), extremes=True, after=after, until=until
+        trial_ids, metric, group=group, points=int(points), extremes=True, after=after, until=until, non_finite=True
     )
     return group, metric, part
+
+
+def _span(request: Request) -> tuple[int, int]:
+    """Return after which step and until which one values are wanted."""
+    after, until = (request.query_params.get(name, "") for name in ("after", "until"))
+    return parse_number(after, default=-1, most=MAX_STEPS), parse_number(until, default=MAX_STEPS, most=MAX_STEPS)
+
+
+def _positions(request: Request, group: str, trial_ids: Sequence[int]) -> Mapping[int, Positions] | None:
+    """Return the positions of steps on the wanted axis, or None if steps themselves are the positions."""
+    axis, store = request.query_params.get("axis", ""), site_of(request).store
+    if axis not in AXES:
+        return None
+    after, until = _span(request)
+    return positions_on(axis, store, store.trials_by_id(trial_ids), group, after, until)
 
 
 ROUTES = [

@@ -2,61 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.interfaces.records import TrialOrder, searcher_metric
+from det_core.interfaces.records import ExperimentRecord, Run, TrialRecord, searcher_metric
 from det_server._json_response import JsonResponse
-from det_server._rendering import format_metric, render_page, state_word
-from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
+from det_server._rendering import format_metric, query_string, render_page
+from det_server._site import site_of
 from det_server.pages._live_page import live
-from det_server.pages._store_values import experiment_of, store_of
+from det_server.pages._outcomes import outcome_word, run_spans
+from det_server.pages._searched import MOST_TRIALS, drawn_series, name_of_values, plain_values, read_search
+from det_server.pages._store_values import experiment_of
 from det_server.pages.experiment import experiment_head
 
-_MOST_TRIALS = 2000
-"""Maximum number of trials of a search that are drawn, the best ones."""
+_MOST_RUNS = 10_000
+"""Maximum number of runs of these trials that are drawn."""
 
 
 def show_search(request: Request) -> Response:
     """Show the page, whose scripts draw the trials."""
     experiment = experiment_of(request)
     head = experiment_head(request, experiment)
-    return render_page(request, "search.html", **head, drawn=min(head["summary"].trials, _MOST_TRIALS))
-
-
-def send_trials(request: Request) -> Response:
-    """Return the trials of an experiment with their hyperparameters, the best first, as JSON."""
-    experiment = experiment_of(request)
-    metric, smaller_is_better = searcher_metric(experiment.config)
-    results = store_of(request).trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_TRIALS)
-    names = hyperparameter_columns(result.trial for result in results)
-    rows: list[dict[str, Any]] = [
-        {
-            "id": result.trial.id,
-            "state": result.trial.state.value,
-            "word": state_word(result.trial.state),
-            "batches": result.trial.steps_completed,
-            "best": result.best.value if result.best else None,
-            "text": format_metric(result.best.value if result.best else None),
-            "values": [_plain(hyperparameter_values(result.trial).get(name)) for name in names],
-        }
-        for result in results
-    ]
-    scales = [_scale(experiment.config.get("hyperparameters", {}), name) for name in names]
-    return JsonResponse(
-        {"metric": metric, "smaller": smaller_is_better, "names": names, "scales": scales, "trials": rows}
+    drawn = drawn_series(request, experiment)
+    return render_page(
+        request,
+        "search.html",
+        **head,
+        drawn=min(head["summary"].trials, MOST_TRIALS),
+        series=drawn.choices,
+        chosen=drawn.key,
+        shown=name_of_values(experiment, drawn),
+        smaller=searcher_metric(experiment.config)[1],
+        slots=_slots(experiment),
+        sources={
+            name: f"/data/experiments/{experiment.id}/{name}{query_string({'series': drawn.key})}"
+            for name in ("trials", "importance")
+        },
     )
 
 
-def _plain(value: object) -> object:
-    """Return a number or text. Others become text, and numbers that JSON lacks become None."""
-    if isinstance(value, bool) or not isinstance(value, int | float | None):
-        return str(value)
-    return value if value is None or abs(value) < float("inf") else None
+def send_trials(request: Request) -> Response:
+    """Return the trials of an experiment with their hyperparameters and runs, the best first, as JSON.
+
+    They have the best value of the searcher's metric, or the newest one of another metric that the query names.
+    """
+    experiment = experiment_of(request)
+    search = read_search(request, experiment)
+    trial_ids = [result.trial.id for result in search.results]
+    runs = defaultdict[int, list[Run]](list)
+    for run in site_of(request).store.runs_of_trials(trial_ids, limit=_MOST_RUNS):
+        runs[run.trial_id].append(run)
+    rows = [
+        _row(result.trial, experiment, search.names, search.values.get(result.trial.id), runs[result.trial.id])
+        for result in search.results
+    ]
+    return JsonResponse(
+        {
+            "metric": search.metric,
+            "smaller": searcher_metric(experiment.config)[1],
+            "names": search.names,
+            "scales": [_scale(experiment.config.get("hyperparameters", {}), name) for name in search.names],
+            "now": time.time(),
+            "trials": rows,
+        }
+    )
+
+
+def _row(
+    trial: TrialRecord, experiment: ExperimentRecord, names: Sequence[str], value: float | None, runs: Sequence[Run]
+) -> dict[str, Any]:
+    word = outcome_word(trial, experiment.config, runs)
+    return {
+        "id": trial.id,
+        "word": word,
+        "batches": trial.steps_completed,
+        "value": value,
+        "text": format_metric(value),
+        "values": plain_values(trial, names),
+        "created": trial.start_time.timestamp(),
+        "runs": run_spans(runs, word),
+    }
+
+
+def _slots(experiment: ExperimentRecord) -> int:
+    """Return the number of slots of each trial."""
+    resources = experiment.config.get("resources")
+    slots = resources.get("slots_per_trial") if isinstance(resources, Mapping) else None
+    return slots if isinstance(slots, int) else 1
 
 
 def _scale(space: Any, name: str) -> str:

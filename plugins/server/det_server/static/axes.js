@@ -9,7 +9,11 @@ import { findRange, format, ticks } from "./curves.js";
  * @property {(value: unknown) => number | null} place position of a value, 0 to 1
  * @property {(place: number) => number} value number at a position
  * @property {{place: number, label: string}[]} ticks
+ * @property {[string, string]} ends labels of the places 0 and 1
  */
+
+/** Names for which an axis has room. */
+const MOST_NAMES = 12;
 
 /**
  * Make an axis for values.
@@ -19,20 +23,28 @@ import { findRange, format, ticks } from "./curves.js";
 export function makeAxis(name, values, log) {
   const numbers = /** @type {number[]} */ (values.filter((value) => typeof value === "number"));
   if (!numbers.length || values.some((value) => typeof value === "string")) {
-    const names = [...new Set(values.filter((value) => value != null).map(String))].sort();
+    const names = [...new Set(values.filter((value) => value != null).map(String))].sort(compareNames);
     const place = (/** @type {unknown} */ value) => (value == null ? null : (names.indexOf(String(value)) + 0.5) / names.length);
-    const few = names.length > 12 ? [] : names;
-    return { name, names, place, value: (at) => at * names.length, ticks: few.map((one) => ({ place: /** @type {number} */ (place(one)), label: one })) };
+    const few = names.length > MOST_NAMES ? [] : names;
+    const ticks = few.map((one) => ({ place: /** @type {number} */ (place(one)), label: one }));
+    return { name, names, place, value: (at) => at * names.length, ticks, ends: few.length ? ["", ""] : [names[0] ?? "", names[names.length - 1] ?? ""] };
   }
   const isLog = log && numbers.every((value) => value > 0);
   const { min, max } = findRange(numbers, isLog, 0);
+  if (min === max) {
+    const middle = (/** @type {unknown} */ value) => (typeof value === "number" ? 0.5 : null);
+    return { name, names: null, place: middle, value: () => min, ticks: [{ place: 0.5, label: format(min) }], ends: ["", ""] };
+  }
   const scaled = isLog ? Math.log10 : (/** @type {number} */ value) => value;
-  const [low, spread] = [scaled(min), scaled(max) - scaled(min) || 1];
+  const [low, spread] = [scaled(min), scaled(max) - scaled(min)];
   const place = (/** @type {unknown} */ value) => (typeof value === "number" ? (scaled(value) - low) / spread : null);
   const value = (/** @type {number} */ at) => (isLog ? 10 ** (low + at * spread) : low + at * spread);
   const inner = ticks({ min, max }, 5, isLog);
-  return { name, names: null, place, value, ticks: inner.map((one) => ({ place: /** @type {number} */ (place(one)), label: format(one) })) };
+  return { name, names: null, place, value, ticks: inner.map((one) => ({ place: /** @type {number} */ (place(one)), label: format(one) })), ends: [format(min), format(max)] };
 }
+
+/** @param {string} a @param {string} b */
+const compareNames = (a, b) => Number(a) - Number(b) || (a < b ? -1 : Number(a > b));
 
 /** @typedef {Map<string, [number, number]>} Ranges Names of axes mapped to the least and greatest chosen value. */
 

@@ -1,8 +1,11 @@
 // @ts-check
 /** Drawing of curves on the canvas of a chart. */
-import { CROSS, DASHES, RANKED } from "./curves.js";
+import { CROSS, DASHES, RANKED, envelope } from "./curves.js";
 
-/** @typedef {import("./curves.js").Series} Series */
+/** @typedef {import("./curves.js").DrawnSeries} DrawnSeries */
+
+/** Width for which a point of a curve has room, in pixels. Of a curve with more, the least and greatest values are a band. */
+const POINT_PX = 4;
 
 /** @param {string} name */
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -12,46 +15,68 @@ export const color = (rank) => css(rank === undefined ? "--rest" : `--c${rank}`)
 
 /**
  * Draw curves, the best one last.
- * @param {any} u the uPlot @param {Series[]} curves best first @param {number} active position of the emphasized curve @param {boolean} log
+ * @param {any} u the uPlot @param {DrawnSeries[]} curves best first @param {(curve: DrawnSeries) => boolean | null} isActive whether a curve is emphasized, or null if none is @param {boolean} log
  */
-export function drawCurves(u, curves, active, log) {
+export function drawCurves(u, curves, isActive, log) {
   const { ctx, bbox } = u;
   const x = u.scales.x;
-  const y = u.scales.y;
-  const scaled = log ? Math.log10 : (/** @type {number} */ value) => value;
-  const bottom = scaled(y.min);
-  const across = bbox.width / (x.max - x.min);
-  const up = bbox.height / (scaled(y.max) - bottom);
   const ratio = devicePixelRatio || 1;
+  const scaled = log ? Math.log10 : (/** @type {number} */ value) => value;
+  const bottom = scaled(u.scales.y.min);
+  const across = bbox.width / (x.max - x.min);
+  const up = bbox.height / (scaled(u.scales.y.max) - bottom);
+  const px = (/** @type {number} */ at) => bbox.left + (at - x.min) * across;
+  const py = (/** @type {number} */ value) => bbox.top + bbox.height - (scaled(value) - bottom) * up;
   const palette = [...Array(RANKED).keys()].map((rank) => color(rank));
   const rest = color(undefined);
   ctx.beginPath();
   ctx.rect(bbox.left - 4 * ratio, bbox.top - 4 * ratio, bbox.width + 8 * ratio, bbox.height + 8 * ratio);
   ctx.clip();
   ctx.lineJoin = "bevel"; // with the widths below, an eighth of the time of round joins and 1.25 pixels
-  for (let k = curves.length - 1; k >= 0; k--) {
-    const one = curves[k];
-    const rank = one.rank;
-    ctx.strokeStyle = rank === undefined ? rest : palette[rank];
-    ctx.lineWidth = (k === active || (rank === 0 && curves.length > 1) ? 2.5 : rank === undefined ? 1 : 1.25) * ratio;
+  for (const one of [...curves].reverse()) {
+    const { rank } = one;
+    const active = isActive(one);
+    const band = envelope(one, x, bbox.width / ratio / POINT_PX);
+    ctx.strokeStyle = ctx.fillStyle = rank === undefined ? rest : palette[rank];
+    ctx.globalAlpha = active === false ? 0.25 : 1;
+    ctx.lineWidth = (active || (rank === 0 && curves.length > 1) ? 2.5 : rank === undefined ? 1 : 1.25) * ratio;
     ctx.setLineDash(DASHES[rank ?? 0].map((length) => length * ratio));
-    ctx.beginPath();
-    for (let i = 0; i < one.x.length; i++) {
-      const value = one.y[i];
-      if (log && value <= 0) continue;
-      ctx.lineTo(bbox.left + (one.x[i] - x.min) * across, bbox.top + bbox.height - (scaled(value) - bottom) * up);
+    if (band && (rank !== undefined || active)) {
+      ctx.globalAlpha *= 0.2;
+      ctx.beginPath();
+      const least = log ? u.scales.y.min : -Infinity;
+      band.x.forEach((at, i) => ctx.lineTo(px(at), py(Math.max(band.high[i], least))));
+      for (let i = band.x.length - 1; i >= 0; i--) ctx.lineTo(px(band.x[i]), py(Math.max(band.low[i], least)));
+      ctx.fill();
+      ctx.globalAlpha *= 5;
     }
+    ctx.beginPath();
+    drawLine(ctx, band ?? one, one, px, (value) => (log && value <= 0 ? null : py(value)));
     ctx.stroke();
     if (one.x.length === 1) drawPoint(u, one, 0, 3);
-    if (one.note) drawCross(u, one);
+    for (const gap of one.gapsAt) drawCross(ctx, px(gap.from), py(one.y[Math.max(gap.at, 0)]));
+  }
+  ctx.globalAlpha = 1;
+}
+
+/**
+ * Draw a line that is interrupted where the curve has no numbers.
+ * @param {any} ctx @param {{x: number[], y: number[]}} line @param {DrawnSeries} curve @param {(at: number) => number} px @param {(value: number) => number | null} py
+ */
+function drawLine(ctx, { x, y }, { gapsAt }, px, py) {
+  let gap = 0;
+  for (let i = 0; i < x.length; i++) {
+    const top = py(y[i]);
+    let begins = false;
+    for (; gap < gapsAt.length && gapsAt[gap].from < x[i]; gap++) begins = true;
+    if (top !== null) ctx[begins ? "moveTo" : "lineTo"](px(x[i]), top);
   }
 }
 
-/** Mark the end of a curve after which there are no numbers. @param {any} u the uPlot @param {Series} curve */
-function drawCross({ ctx, valToPos }, { x, y }) {
+/** Mark where numbers end. @param {any} ctx @param {number} left @param {number} top */
+function drawCross(ctx, left, top) {
+  if (!Number.isFinite(left + top)) return;
   const half = CROSS * (devicePixelRatio || 1);
-  const left = valToPos(x[x.length - 1], "x", true);
-  const top = valToPos(y[y.length - 1], "y", true);
   ctx.setLineDash([]);
   ctx.lineWidth = half / 2;
   ctx.beginPath();
@@ -64,7 +89,7 @@ function drawCross({ ctx, valToPos }, { x, y }) {
 
 /**
  * Draw a point of a curve.
- * @param {any} u the uPlot @param {Series} curve @param {number} index @param {number} radius in pixels
+ * @param {any} u the uPlot @param {DrawnSeries} curve @param {number} index @param {number} radius in pixels
  */
 export function drawPoint({ ctx, valToPos }, curve, index, radius) {
   ctx.setLineDash([]);

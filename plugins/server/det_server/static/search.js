@@ -1,78 +1,129 @@
 // @ts-check
-/** Pictures of a search: parallel coordinates and a scatter plot, in which choosing ranges filters the table. */
+/** Page of a search: pictures of its trials, in which choosing ranges filters the table. */
 import { formatRanges, isWithin, makeAxis, parseRanges } from "./axes.js";
 import { format, RANKED } from "./curves.js";
+import { showImportance } from "./importance.js";
 import { swatch } from "./legend.js";
+import { explainMarks, markedWord } from "./marks.js";
+import { Parallel } from "./parallel.js";
+import { drawHeatMap, drawHistory, drawScatter, drawTimeline } from "./search_pictures.js";
+import { savePicture } from "./svg.js";
 import { changeUrl } from "./view_state.js";
 
-/** @typedef {{id: number, state: string, word: string, batches: number, best: number | null, text: string, values: unknown[], rank?: number}} Trial */
+/** @typedef {[number, number | null, string]} RunSpan When a run began and ended, in seconds, and how. */
+/**
+ * @typedef {object} Trial
+ * @property {number} id
+ * @property {string} word how it ended, or what it does
+ * @property {number} batches
+ * @property {number | null} value of the chosen metric
+ * @property {string} text the same for people
+ * @property {unknown[]} values of the hyperparameters
+ * @property {number} created in seconds
+ * @property {RunSpan[]} runs
+ * @property {number} [rank]
+ */
+/** @typedef {{metric: string, smaller: boolean, names: string[], scales: string[], now: number, trials: Trial[]}} Data */
 /** @typedef {import("./axes.js").Axis} Axis */
 
-const SVG = "http://www.w3.org/2000/svg";
 const TABLE_ROWS = 200;
 /** Milliseconds after a change until the trials are drawn again. */
 const REDRAW_MS = 2000;
-
-/** @param {string} name @param {Record<string, string | number>} attributes @param {string} [text] */
-function svg(name, attributes, text) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
-
-/** @param {string} text @param {number} most */
-const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-
-/** @typedef {{metric: string, names: string[], scales: string[], trials: Trial[]}} Data */
+/** Words for trials that have not ended. */
+const GOING_ON = ["running", "waiting", "paused", "stopping"];
+/** Factor by which the number of trials that have ended must grow until their importance is asked for again. */
+const MORE_TRIALS = 1.25;
+/** Controls whose state is in the URL, with their values when it has none. */
+const CONTROLS = ["x", "across", "up", "log", "greater"];
 
 class Search {
   /** @param {HTMLElement} root */
   constructor(root) {
     this.root = root;
-    /** @type {Trial[]} */
-    this.trials = [];
-    /** @type {string[]} */
-    this.names = [];
+    /** @type {Data} */
+    this.data = { metric: "", smaller: true, names: [], scales: [], now: 0, trials: [] };
     /** @type {Axis[]} */
     this.axes = [];
-    this.metric = "";
-    this.dragging = false;
     this.ranges = parseRanges(new URLSearchParams(location.search).get("ranges"));
-    this.parallel = /** @type {SVGElement} */ (root.querySelector(".parallel"));
-    this.scatter = /** @type {SVGElement} */ (root.querySelector(".scatter"));
-    this.select = /** @type {HTMLSelectElement} */ (root.querySelector("select[name=x]"));
+    this.parallel = new Parallel(this.picture("parallel"), (name, range) => this.setRange(name, range));
     this.form = /** @type {HTMLFormElement} */ (root.querySelector(".ranges"));
     this.form.addEventListener("submit", (event) => event.preventDefault());
-    this.select.addEventListener("change", () => this.changeSelect());
+    for (const name of CONTROLS) this.control(name).addEventListener("change", () => this.readControl(name));
+    for (const name of ["log", "greater"]) /** @type {HTMLInputElement} */ (this.control(name)).checked = new URLSearchParams(location.search).get(name) === "1";
     for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (root.querySelectorAll("[data-save]"))) {
       button.hidden = false;
-      button.addEventListener("click", () => this.save(button.dataset.save ?? ""));
+      button.addEventListener("click", () => savePicture(this.picture(button.dataset.save ?? ""), button.dataset.save ?? ""));
     }
+    this.picture("timeline").addEventListener("click", (event) => {
+      const run = event.target instanceof Element ? event.target.closest("[data-trial]") : null;
+      if (run) location.assign(`/trials/${run.getAttribute("data-trial")}`);
+    });
+    new ResizeObserver(() => this.data.trials.length && this.draw()).observe(root);
+  }
+
+  /** @param {string} name @returns {SVGElement} */
+  picture(name) {
+    return /** @type {SVGElement} */ (this.root.querySelector(`svg.${name}`));
+  }
+
+  /** @param {string} name @returns {HTMLInputElement | HTMLSelectElement} */
+  control(name) {
+    return /** @type {HTMLInputElement | HTMLSelectElement} */ (this.root.querySelector(`[name=${name}]`));
   }
 
   /** Draw the trials, or draw them again. What the reader has chosen stays. @param {Data} data */
   show(data) {
-    const isOther = JSON.stringify([data.metric, data.names]) !== JSON.stringify([this.metric, this.names]);
-    this.trials = data.trials;
-    this.trials.forEach((trial, rank) => (trial.rank = rank < RANKED && trial.best !== null ? rank : undefined));
-    this.metric = data.metric;
-    this.names = data.names;
-    const columns = data.names.map((name, i) => makeAxis(name, data.trials.map((trial) => trial.values[i]), data.scales[i] === "log"));
-    this.axes = [...columns, makeAxis(data.metric, data.trials.map((trial) => trial.best), false)];
+    const isOther = JSON.stringify([data.metric, data.names]) !== JSON.stringify([this.data.metric, this.data.names]);
+    this.data = data;
+    data.trials.forEach((trial, rank) => (trial.rank = rank < RANKED && trial.value !== null ? rank : undefined));
+    this.makeAxes();
     if (isOther) {
       this.addInputs();
-      this.addSelect();
+      this.addSelects();
       this.addTableHead();
     }
-    this.drawParallel();
-    this.drawScatter();
+    this.draw();
+  }
+
+  makeAxes() {
+    const { metric, names, scales, trials } = this.data;
+    const columns = names.map((name, i) => makeAxis(name, trials.map((trial) => trial.values[i]), scales[i] === "log"));
+    this.axes = [...columns, makeAxis(metric, trials.map((trial) => trial.value), this.isOn("log"))];
+  }
+
+  /** Whether a box is checked. @param {string} name */
+  isOn(name) {
+    return /** @type {HTMLInputElement} */ (this.control(name)).checked;
+  }
+
+  draw() {
+    const { trials, names, now } = this.data;
+    const smaller = this.data.smaller !== this.isOn("greater");
+    const metric = this.axes[names.length];
+    const column = (/** @type {string} */ name) => Math.max(names.indexOf(this.control(name).value), 0);
+    this.parallel.draw(trials, this.axes, (trial, i) => this.value(trial, i));
+    const x = column("x");
+    const history = drawHistory(this.picture("history"), trials, metric, smaller);
+    const scatter = drawScatter(this.picture("scatter"), trials, this.axes[x], metric, (trial) => this.value(trial, x));
+    this.dots = [history, scatter.dots];
+    const [least, greatest] = names.length ? drawHeatMap(this.picture("heat"), trials, this.axes, [column("across"), column("up")], metric, smaller) : ["", ""];
+    const places = drawTimeline(this.picture("timeline"), trials, now);
+    explainMarks(/** @type {HTMLElement} */ (this.root.querySelector(".legend")), trials.map((trial) => trial.word));
+    this.say("best", `The line is the ${smaller ? "least" : "greatest"} value so far.`);
+    this.say("shades", `Each cell has the median ${metric.name} of its trials. The stronger the colour, the ${smaller ? "smaller" : "greater"}, from ${smaller ? greatest : least} to ${smaller ? least : greatest}.`);
+    this.say("places", `At most ${places} trial${places > 1 ? "s" : ""} ran at a time.`);
     this.choose();
+  }
+
+  /** @param {string} id @param {string} text */
+  say(id, text) {
+    const place = this.root.querySelector(`[data-say=${id}]`);
+    if (place) place.textContent = text;
   }
 
   /** @param {Trial} trial @param {number} i */
   value(trial, i) {
-    return i < this.names.length ? trial.values[i] : trial.best;
+    return i < this.data.names.length ? trial.values[i] : trial.value;
   }
 
   /** Whether a trial is within all chosen ranges. @param {Trial} trial */
@@ -83,67 +134,13 @@ class Search {
     });
   }
 
-  drawParallel() {
-    const [height, top, bottom] = [320, 40, 16];
-    const width = Math.max(this.axes.length * 120, this.parallel.parentElement?.clientWidth ?? 800, 320);
-    const x = (/** @type {number} */ i) => 56 + (i * (width - 112)) / Math.max(this.axes.length - 1, 1);
-    this.y = (/** @type {number} */ place) => height - bottom - place * (height - top - bottom);
-    this.place = (/** @type {number} */ y) => (height - bottom - y) / (height - top - bottom);
-    this.parallel.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.parallel.setAttribute("width", String(width));
-    this.parallel.setAttribute("height", String(height));
-    this.parallel.replaceChildren();
-    this.lines = this.trials.map((trial) => {
-      const points = this.axes.flatMap((axis, i) => {
-        const place = axis.place(this.value(trial, i));
-        return place === null ? [] : [`${x(i).toFixed(1)},${this.y?.(place).toFixed(1)}`];
-      });
-      const line = svg("polyline", { points: points.join(" "), class: trial.rank === undefined ? "line" : `line ranked c${trial.rank}` });
-      line.append(svg("title", {}, `trial ${trial.id}: ${this.metric} ${format(trial.best)}`));
-      return line;
-    });
-    this.parallel.append(...[...this.lines].reverse());
-    this.brushes = this.axes.map((axis, i) => this.drawAxis(axis, x(i), height, top, bottom, i === this.axes.length - 1));
-  }
-
-  /** @param {Axis} axis @param {number} x @param {number} height @param {number} top @param {number} bottom @param {boolean} last */
-  drawAxis(axis, x, height, top, bottom, last) {
-    const group = svg("g", {});
-    group.append(svg("line", { class: "axis", x1: x, x2: x, y1: top, y2: height - bottom }));
-    group.append(svg("text", { x, y: top - 20, "text-anchor": "middle", "font-weight": last ? 700 : 400 }, shortened(axis.name, 18)));
-    for (const tick of axis.ticks) {
-      group.append(svg("text", { class: "tick", x: x + 6, y: (this.y?.(tick.place) ?? 0) + 4 }, shortened(tick.label, 12)));
-    }
-    const brush = svg("rect", { class: "brush", x: x - 8, width: 16, y: 0, height: 0, visibility: "hidden" });
-    const grab = /** @type {SVGElement} */ (svg("rect", { class: "grab", x: x - 16, width: 32, y: top - 8, height: height - top - bottom + 16 }));
-    group.append(brush, grab);
-    this.parallel.append(group);
-    this.follow(grab, axis);
-    return brush;
-  }
-
-  /** Let the reader drag a range along an axis. @param {SVGElement} grab @param {Axis} axis */
-  follow(grab, axis) {
-    const at = (/** @type {PointerEvent} */ event) => {
-      const box = this.parallel.getBoundingClientRect();
-      const scale = this.parallel.getAttribute("viewBox")?.split(" ").map(Number)[3] ?? box.height;
-      return Math.min(Math.max(this.place?.(((event.clientY - box.top) / box.height) * scale) ?? 0, 0), 1);
-    };
-    let from = 0;
-    grab.addEventListener("pointerdown", (event) => {
-      grab.setPointerCapture(event.pointerId);
-      this.dragging = true;
-      from = at(event);
-    });
-    grab.addEventListener("pointermove", (event) => grab.hasPointerCapture(event.pointerId) && this.brush(axis, from, at(event)));
-    grab.addEventListener("lostpointercapture", () => (this.dragging = false));
-    grab.addEventListener("pointerup", (event) => Math.abs(from - at(event)) < 0.01 && this.setRange(axis.name, null));
-  }
-
-  /** @param {Axis} axis @param {number} from @param {number} to */
-  brush(axis, from, to) {
-    if (Math.abs(from - to) < 0.01) return;
-    this.setRange(axis.name, [axis.value(Math.min(from, to)), axis.value(Math.max(from, to))]);
+  /** @param {string} name */
+  readControl(name) {
+    const control = this.control(name);
+    const value = control instanceof HTMLInputElement ? (control.checked ? "1" : "") : control.value;
+    changeUrl((query) => (value ? query.set(name, value) : query.delete(name)));
+    if (name === "log") this.makeAxes();
+    this.draw();
   }
 
   /** @param {string} name @param {[number, number] | null} range */
@@ -154,34 +151,23 @@ class Search {
     this.choose();
   }
 
-  /** Show which trials are chosen, in both pictures, the inputs and the table. */
+  /** Show which trials are chosen, in the pictures, the inputs and the table. */
   choose() {
-    const chosen = this.trials.filter((trial) => this.chosen(trial));
+    const chosen = this.data.trials.filter((trial) => this.chosen(trial));
     const ids = new Set(chosen.map((trial) => trial.id));
-    this.trials.forEach((trial, i) => {
-      this.lines?.[i].classList.toggle("out", !ids.has(trial.id));
-      this.dots?.[i]?.classList.toggle("out", !ids.has(trial.id));
+    this.data.trials.forEach((trial, i) => {
+      for (const shapes of [this.parallel.lines, ...(this.dots ?? [])]) shapes[i]?.classList.toggle("out", !ids.has(trial.id));
     });
-    this.axes.forEach((axis, i) => this.showBrush(axis, i));
+    this.axes.forEach((axis, i) => {
+      const range = this.ranges.get(axis.name);
+      this.parallel.showRange(axis, i, range);
+      (this.inputs?.get(axis.name) ?? []).forEach((input, k) => {
+        const bound = range?.[k] ?? NaN;
+        const text = Number.isFinite(bound) ? String(Number(bound.toPrecision(4))) : "";
+        if (document.activeElement !== input && input.value !== text) input.value = text;
+      });
+    });
     this.showTable(chosen);
-  }
-
-  /** @param {Axis} axis @param {number} i */
-  showBrush(axis, i) {
-    const range = this.ranges.get(axis.name);
-    const brush = this.brushes?.[i];
-    if (!brush) return;
-    brush.setAttribute("visibility", range ? "visible" : "hidden");
-    const place = (/** @type {number} */ value) => Math.min(Math.max(axis.names ? value / axis.names.length : Number.isFinite(value) ? axis.place(value) ?? 0 : value > 0 ? 1 : 0, 0), 1);
-    if (range) {
-      const [low, high] = [this.y?.(place(range[0])) ?? 0, this.y?.(place(range[1])) ?? 0];
-      brush.setAttribute("y", String(high));
-      brush.setAttribute("height", String(Math.max(low - high, 2)));
-    }
-    for (const [input, bound] of /** @type {[HTMLInputElement, number][]} */ ((this.inputs?.get(axis.name) ?? []).map((each, k) => [each, range?.[k] ?? NaN]))) {
-      const text = Number.isFinite(bound) ? String(Number(bound.toPrecision(4))) : "";
-      if (document.activeElement !== input && input.value !== text) input.value = text;
-    }
   }
 
   addInputs() {
@@ -213,41 +199,18 @@ class Search {
     this.setRange(name, both ? null : [Number.isNaN(low) ? -Infinity : low, Number.isNaN(high) ? Infinity : high]);
   }
 
-  addSelect() {
-    const wanted = new URLSearchParams(location.search).get("x");
-    this.select.replaceChildren(...this.names.map((name) => new Option(name, name, false, name === wanted)));
-  }
-
-  changeSelect() {
-    changeUrl((query) => query.set("x", this.select.value));
-    this.drawScatter();
-    this.choose();
-  }
-
-  drawScatter() {
-    const i = Math.max(this.names.indexOf(this.select.value), 0);
-    const [across, up] = [this.axes[i], this.axes[this.axes.length - 1]];
-    const [width, height, left, bottom, top, right] = [Math.max(this.scatter.parentElement?.clientWidth ?? 800, 320), 280, 56, 40, 16, 24];
-    const x = (/** @type {number} */ place) => left + 8 + place * (width - left - right - 16);
-    const y = (/** @type {number} */ place) => height - bottom - 8 - place * (height - top - bottom - 16);
-    this.scatter.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.scatter.replaceChildren(svg("path", { class: "axis", d: `M${left} ${top}V${height - bottom}H${width - right}`, fill: "none" }));
-    for (const tick of across.ticks) this.scatter.append(svg("text", { class: "tick", x: x(tick.place), y: height - bottom + 16, "text-anchor": "middle" }, shortened(tick.label, 14)));
-    for (const tick of up.ticks) this.scatter.append(svg("text", { class: "tick", x: left - 6, y: y(tick.place) + 4, "text-anchor": "end" }, shortened(tick.label, 8)));
-    this.scatter.append(svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, shortened(across.name, 40)));
-    this.dots = this.trials.map((trial) => {
-      const [px, py] = [across.place(this.value(trial, i)), up.place(trial.best)];
-      if (px === null || py === null) return null;
-      const dot = svg("circle", { class: trial.rank === undefined ? "dot" : `dot ranked c${trial.rank}`, cx: x(px), cy: y(py), r: trial.rank === 0 ? 6 : 4 });
-      dot.append(svg("title", {}, `trial ${trial.id}: ${this.metric} ${format(trial.best)}, ${across.name} ${this.value(trial, i)}`));
-      return dot;
-    });
-    for (const dot of [...this.dots].reverse()) if (dot) this.scatter.append(dot);
+  addSelects() {
+    const { names } = this.data;
+    const query = new URLSearchParams(location.search);
+    for (const [name, position] of /** @type {[string, number][]} */ ([["x", 0], ["across", 0], ["up", 1]])) {
+      const wanted = query.get(name) ?? names[Math.min(position, names.length - 1)];
+      this.control(name).replaceChildren(...names.map((one) => new Option(one, one, false, one === wanted)));
+    }
   }
 
   addTableHead() {
     const row = document.createElement("tr");
-    this.columns = ["trial", "state", this.metric, "batches", ...this.names];
+    this.columns = ["trial", "state", this.data.metric, "batches", ...this.data.names];
     for (const [i, name] of this.columns.entries()) {
       const cell = document.createElement("th");
       cell.scope = "col";
@@ -262,7 +225,7 @@ class Search {
   showTable(chosen) {
     const status = this.root.querySelector("#chosen-heading [role=status]");
     const shown = chosen.slice(0, TABLE_ROWS);
-    if (status) status.textContent = `${chosen.length} of ${this.trials.length}${shown.length < chosen.length ? `, the best ${shown.length} shown` : ""}`;
+    if (status) status.textContent = `${chosen.length} of ${this.data.trials.length}${shown.length < chosen.length ? `, the first ${shown.length} shown` : ""}`;
     this.root.querySelector("#chosen tbody")?.replaceChildren(...shown.map((trial) => this.row(trial)));
   }
 
@@ -273,12 +236,8 @@ class Search {
     link.href = `/trials/${trial.id}`;
     if (trial.rank !== undefined) link.append(swatch(trial.rank));
     link.append(String(trial.id));
-    const state = document.createElement("span");
-    state.className = "state";
-    state.dataset.state = trial.state;
-    state.textContent = trial.word;
     const texts = [trial.text, ...[trial.batches, ...trial.values].map((value) => (typeof value === "string" ? value : format(/** @type {number | null} */ (value))))];
-    for (const [i, content] of [link, state, ...texts].entries()) {
+    for (const [i, content] of [link, markedWord(trial.word), ...texts].entries()) {
       const cell = document.createElement(i ? "td" : "th");
       if (!i) cell.setAttribute("scope", "row");
       cell.dataset.label = this.columns?.[i] ?? "";
@@ -288,27 +247,6 @@ class Search {
     }
     return row;
   }
-
-  /** Save a picture with its present colours. @param {string} which */
-  save(which) {
-    const picture = which === "scatter" ? this.scatter : this.parallel;
-    const copy = /** @type {SVGElement} */ (picture.cloneNode(true));
-    const originals = picture.querySelectorAll("*");
-    copy.querySelectorAll("*").forEach((element, i) => {
-      const look = getComputedStyle(originals[i]);
-      for (const name of ["stroke", "fill", "stroke-width", "opacity", "fill-opacity", "paint-order"]) element.setAttribute(name, look.getPropertyValue(name));
-      element.removeAttribute("class");
-    });
-    copy.querySelectorAll("[visibility=hidden]").forEach((element) => element.remove());
-    copy.setAttribute("xmlns", SVG);
-    copy.setAttribute("font-family", "sans-serif");
-    copy.setAttribute("font-size", "11");
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([copy.outerHTML], { type: "image/svg+xml" }));
-    link.download = `${which}.svg`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }
 }
 
 const root = document.getElementById("search");
@@ -316,14 +254,19 @@ if (root) {
   const search = new Search(root);
   const message = document.createElement("p");
   message.className = "message";
-  /** Fetch the trials and draw them. */
+  let wanted = 0;
+  /** Fetch the trials and draw them, and ask for the importance if many more have ended. */
   const load = async () => {
     const answer = await fetch(root.dataset.src ?? "");
     const data = await answer.json();
     if (!answer.ok) throw new Error(data.error ?? answer.statusText);
-    if (!search.dragging) search.show(data);
+    if (!search.parallel.dragging) search.show(data);
     message.remove();
     root.dataset.state = "drawn";
+    const ended = search.data.trials.filter((trial) => !GOING_ON.includes(trial.word)).length;
+    if (ended < wanted) return;
+    wanted = Math.ceil(ended * MORE_TRIALS) + 1;
+    void showImportance(/** @type {HTMLElement} */ (document.getElementById("importance")));
   };
   /** @param {Error} error */
   const complain = (error) => {
@@ -335,7 +278,7 @@ if (root) {
   document.addEventListener("det:rows", (event) => {
     const rows = /** @type {CustomEvent<Record<string, Record<string, string>>>} */ (event).detail;
     const names = Object.keys(rows[root.dataset.refreshOn ?? ""] ?? {});
-    if (!names.some((name) => ["state", "trials", "best", "progress"].includes(name))) return;
+    if (!names.some((name) => ["state", "trials", "failed", "best", "progress"].includes(name))) return;
     waiting ||= window.setTimeout(() => ((waiting = 0), load().catch(complain)), REDRAW_MS);
   });
 }

@@ -1,8 +1,8 @@
 // @ts-check
 /** Table that says in numbers what a chart shows. */
-import { findRange, format, fullLabel } from "./curves.js";
+import { findGaps, findRange, format, fullLabel } from "./curves.js";
 
-const COLUMNS = ["curve", "points", "first", "least", "greatest", "last"];
+const COLUMNS = ["curve", "points", "first", "least", "greatest", "last", "NaN or infinite"];
 
 /** Make a row whose first cell is its header. @param {string[]} texts @param {boolean} isHead */
 function row(texts, isHead) {
@@ -17,6 +17,13 @@ function row(texts, isHead) {
   return tr;
 }
 
+/** Name the first steps without numbers. @param {import("./curves.js").Series} curve */
+function gapsOf({ x, gaps = [] }) {
+  const found = findGaps(x, gaps);
+  const few = found.slice(0, 3).map(({ from, name }) => `${name} at ${format(from)}`);
+  return few.join(", ") + (found.length > few.length ? `, and ${found.length - few.length} more` : "");
+}
+
 /**
  * Make a table with a row per curve, which scrolls on its own.
  * @param {import("./curves.js").Series[]} series @param {string} title
@@ -24,10 +31,10 @@ function row(texts, isHead) {
 export function tableOfValues(series, title) {
   const [table, head, body, box] = ["table", "thead", "tbody", "div"].map((name) => document.createElement(name));
   head.append(row(COLUMNS, true));
-  for (const one of series.filter(({ x, note }) => x.length || note)) {
+  for (const one of series.filter(({ x, gaps }) => x.length || gaps?.length)) {
     const [{ x, y }, { min, max }] = [one, findRange(one.y, false, 0)];
     const values = x.length ? [y[0], min, max, y[y.length - 1]] : [null, null, null, null];
-    body.append(row([fullLabel(one), String(x.length), ...values.map(format)], false));
+    body.append(row([fullLabel(one), String(x.length), ...values.map(format), gapsOf(one)], false));
   }
   table.append(head, body);
   box.append(table);

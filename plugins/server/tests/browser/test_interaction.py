@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -57,7 +58,7 @@ def test_the_curve_and_the_list_follow(windows: Windows, served_seed: tuple[Serv
         page = visit.open(f"/trials/{seeded.running_trial}")
         visit.wait_until_live()
         figure = page.locator("figure", has_text="val_loss").first
-        figure.locator("summary").click()
+        figure.locator(".values summary").click()
         _report(site.store, seeded.running_trial, 5040, 0.0111)
         figure.locator("td", has_text="0.0111").first.wait_for()
         line = LogLine(
@@ -116,7 +117,7 @@ def test_charts_of_new_metrics_and_utilization_appear_and_follow(
         cpu.scroll_into_view_if_needed()
         page.locator("#utilization figure[data-state=drawn]").wait_for()
         for figure in (accuracy, cpu):
-            figure.locator("summary").click()
+            figure.locator(".values summary").click()
         report("validation", "accuracy", 0.75, 0.875, 0.9375)
         accuracy.locator("td", has_text="0.9375").first.wait_for()
         use(14.25)
@@ -195,6 +196,71 @@ def test_charts_can_be_read_with_the_keyboard(windows: Windows, seeded: Seeded) 
         assert tip.is_hidden()
 
 
+def test_a_chart_has_other_axes_and_a_range_which_are_in_the_url(windows: Windows, seeded: Seeded) -> None:
+    shown = "document.querySelector('#curves').dataset.range"
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{seeded.search}")
+        choice, tip = page.get_by_label("over"), page.locator("#curves .tip")
+        choice.select_option("time")
+        page.wait_for_function(f"() => !{shown}.endsWith('640')")
+        page.locator("#curves .plot").focus()
+        page.keyboard.press("End")
+        assert re.search(r" at [\d.]+ (s|min)", tip.inner_text())
+        page.locator("#curves .range summary").click()
+        least = page.get_by_label("least shown value of val_loss, validation")
+        least.fill("0.25")
+        page.keyboard.press("Tab")
+        page.wait_for_url("**axis=time&y.curves=0.25%7E")
+        choice.select_option("epoch")
+        page.get_by_text("curves: no reported epochs").wait_for()
+        page.reload()
+        page.get_by_text("curves: no reported epochs").wait_for()
+        assert least.input_value() == "0.25"
+
+
+def test_the_legend_hides_curves_and_the_cursor_reads_the_others(windows: Windows, seeded: Seeded) -> None:
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{seeded.search}")
+        legend, tip = page.locator("#curves .legend"), page.locator("#curves .tip")
+        box = page.locator("#curves .u-over").bounding_box()
+        assert box
+        page.mouse.move(box["x"] + box["width"] / 200, box["y"] + 1)
+        values = tip.locator("tr").all_inner_texts()
+        assert values[0].startswith(f"trial {seeded.best_trial}") and values[-1].strip() == "and 4 more"
+        first = legend.get_by_role("button").first
+        first.focus()
+        page.keyboard.press("Enter")
+        assert first.get_attribute("aria-pressed") == "false"
+        assert page.evaluate("location.search") == f"?hide.curves={seeded.best_trial}"
+        page.reload()
+        visit.wait_until_drawn()
+        page.mouse.move(box["x"] + box["width"] / 200, box["y"] + 2)
+        assert seeded.best_trial not in [int(re.findall(r"\d+", one)[0]) for one in tip.locator("tr").all_inner_texts()]
+        legend.get_by_role("button", name="6 more").click(modifiers=["Shift"])
+        assert len(page.evaluate("new URLSearchParams(location.search).getAll('hide.curves')")) == 10
+        legend.get_by_role("button", name="6 more").click()
+        page.get_by_text("All curves are hidden.").wait_for()
+
+
+def test_a_value_that_is_no_number_interrupts_a_curve(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded], new_run: Run
+) -> None:
+    which = {"trial_id": new_run.trial_id, "run_id": new_run.run_id, "group": "training"}
+    values = {step: math.nan if step == 5 else 1.0 + step for step in range(10)}
+    served_seed[0].store.report_metrics(
+        [MetricsReport(**which, steps_completed=step, metrics={"loss": value}) for step, value in values.items()]
+    )
+    with windows.visit() as visit:
+        page = visit.open(f"/trials/{new_run.trial_id}")
+        figure = page.locator("figure[data-state=drawn]", has_text="loss")
+        figure.locator(".values summary").click()
+        figure.get_by_role("cell", name="NaN at 5").wait_for()
+        box = figure.locator(".u-over").bounding_box()
+        assert box
+        page.mouse.move(box["x"] + box["width"] * 5 / 9, box["y"] + 1)
+        assert "NaN" in figure.locator(".tip").inner_text()
+
+
 def test_everything_is_reached_by_tab_and_the_focus_is_visible(windows: Windows, seeded: Seeded) -> None:
     with windows.visit() as visit:
         page = visit.open("/experiments")
@@ -259,6 +325,27 @@ def test_choosing_a_range_filters_the_table_and_is_in_the_url(windows: Windows, 
         visit.wait_until_drawn()
         assert rows.count() == fewer
         assert page.get_by_label("least lr").input_value() == "0.005"
+
+
+def test_a_search_shows_another_metric_and_how_trials_ended(windows: Windows, seeded: Seeded) -> None:
+    with windows.visit() as visit:
+        page = visit.open(f"/experiments/{seeded.search}/search?across=dropout")
+        marks = page.get_by_role("list", name="Marks of trials")
+        assert marks.get_by_role("listitem").all_inner_texts() == ["stopped early 16"]
+        assert page.locator(".timeline .run").count() == 16
+        assert page.locator(".history .best").count() == 1
+        page.get_by_label("Metric").select_option("validation.accuracy")
+        page.wait_for_url("**series=validation.accuracy**")
+        visit.wait_until_drawn()
+        page.get_by_role("heading", name="Hyperparameters and last accuracy").wait_for()
+        page.get_by_label("the greatest is the best").check()
+        page.get_by_text("The line is the greatest value so far.").wait_for()
+        page.get_by_label("up").select_option("lr")
+        for part in ("across=dropout", "up=lr", "greater=1"):
+            assert part in page.evaluate("location.search")
+        page.reload()
+        visit.wait_until_drawn()
+        assert page.get_by_label("across").input_value() == "dropout"
 
 
 def test_switches_of_charts_are_in_the_url(windows: Windows, seeded: Seeded) -> None:
@@ -356,13 +443,13 @@ def test_a_zoomed_chart_shows_every_report(
     with windows.visit() as visit:
         page = visit.open(f"/trials/{new_run.trial_id}")
         figure = page.locator("figure[data-state=drawn]", has_text="loss")
-        figure.locator("summary").click()
+        figure.locator(".values summary").click()
         source = figure.get_attribute("data-src")
         (whole,) = page.evaluate("async (source) => (await (await fetch(source)).json()).series", source)
         elsewhere = [step for step in whole["x"] if not 1000 <= step <= 1020]
         assert len(elsewhere) + 21 > len(whole["x"])
         page.goto(f"{page.url}?zoom.{figure.get_attribute('id')}=999.5~1020.5")
-        figure.locator("summary").click()
+        figure.locator(".values summary").click()
         figure.get_by_role("cell", name=str(len(elsewhere) + 21), exact=True).wait_for()
         assert page.evaluate("document.querySelector('figure').dataset.range") == "999.5 to 1021"
 
@@ -377,7 +464,7 @@ def test_pictures_are_saved_as_svg(windows: Windows, seeded: Seeded, path: str, 
         download.value.save_as(target)
         root = ElementTree.parse(target).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
-        assert len(root.findall(".//{*}polyline")) >= 16
+        assert len(root.findall(".//{*}title")) >= 16
         assert path or f"trial {seeded.best_trial}" in [
             text.text for text in root.iter("{http://www.w3.org/2000/svg}text")
         ]

@@ -1,0 +1,63 @@
+"""What only the pages of a server read: times of reports, newest values, and runs of many trials."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.server_store import SHOWN_OF_TEXTS, ServerStore
+
+from .test_curves import losses, trial_with
+
+
+@pytest.fixture
+def experiment(store: ServerStore) -> int:
+    return store.create_experiment(config={}).id
+
+
+@pytest.mark.parametrize("points", [10, 1000])
+def test_times_of_reports_are_returned_by_step(store: ServerStore, experiment: int, points: int) -> None:
+    trial = store.create_trial(experiment, hparams={}, seed=0).id
+    store.start_run(trial, allocation_id="a")
+    start = datetime(2026, 5, 4, 3, 2, 1, 500_000, tzinfo=timezone.utc)
+    which: dict[str, Any] = {"trial_id": trial, "run_id": 1, "metrics": {"loss": 1.0}}
+    store.report_metrics(
+        [
+            MetricsReport(**which, group="training", steps_completed=step, time=start + timedelta(seconds=3 * step))
+            for step in range(101)
+        ]
+    )
+    store.report_metrics([MetricsReport(**which, group="validation", steps_completed=5)])
+    found = store.report_times([trial], group="training", points=points, after=20)[trial]
+    assert [step for step, _ in found] == (list(range(21, 101)) if points == 1000 else [*range(21, 101, 8), 100])
+    assert [seconds for _, seconds in found] == pytest.approx(
+        [start.timestamp() + 3 * step for step, _ in found], abs=1e-3
+    )
+
+
+def test_the_newest_numbers_of_a_metric_are_looked_up(store: ServerStore, experiment: int) -> None:
+    trials = [
+        trial_with(store, experiment, losses(values))
+        for values in ({1: 1.0, 2: 2.0}, {1: 3.0, 2: float("nan"), 3: None}, {1: "x"}, {})
+    ]
+    rare = trial_with(store, experiment, {step: {"loss": 1.0} if step == 0 else {"other": 1.0} for step in range(101)})
+    asked = [999, *trials, rare]
+    assert store.latest_values(asked, "loss", group="training") == {trials[0]: (2, 2.0), trials[1]: (1, 3.0)}
+    assert store.latest_values(asked, "loss", group="validation") == {}
+    assert store.latest_values([], "loss", group="training") == {}
+
+
+def test_the_first_runs_of_all_trials_come_first(store: ServerStore, experiment: int) -> None:
+    trials = [store.create_trial(experiment, hparams={}, seed=0).id for _ in range(3)]
+    for _ in range(3):
+        store.start_run(trials[0], allocation_id="a" * 300)
+    store.start_run(trials[2], allocation_id="b")
+    store.report_early_exit(trials[2], 1, "x" * 300)
+    found = store.runs_of_trials([*trials, 999], limit=3)
+    assert [(run.trial_id, run.run_id) for run in found] == [(trials[0], 1), (trials[2], 1), (trials[0], 2)]
+    assert found[1].early_exit == "x" * SHOWN_OF_TEXTS
+    assert found[0].end_time is not None
+    assert found[1].start_time == store.run(trials[2], 1).start_time
