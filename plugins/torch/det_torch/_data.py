@@ -175,7 +175,7 @@ def check_resizable(stream: TrainingStream, *, batch_size: int, size: int) -> No
     """
     layout = stream.layout
     if layout is None:
-        reason = "must have a dataset with __getitem__, a batch_size, and no sampler that divides records among the slots"
+        reason = "must have a dataset with __getitem__, a batch_size, and no sampler that divides records among slots"
     elif layout.batch_size != batch_size:
         reason = (
             f"has batch_size {layout.batch_size}; expected context.get_per_slot_batch_size(), which is {batch_size}"

@@ -82,7 +82,7 @@ ONLY_ONE_SIZE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "own shares": (
         lambda: loader_of(batch_size=4, sampler=samplers.DistributedSampler(SequentialSampler(range(37)), 2, 0)),
-        "no sampler that divides records among the slots",
+        "no sampler that divides records among slots",
     ),
 }
 
