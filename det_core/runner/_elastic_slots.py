@@ -45,6 +45,10 @@ class ElasticSlots:
         """Number of slots of the present launch, or of the next one if there is none."""
         self._counts = counts
         self._timeout = timeout
+        self._growth_timeout = timeout
+        """Seconds for which more slots must be available. Each attempt that does not get them doubles it."""
+        self._grows = False
+        """Whether the present launch has more slots than the last one."""
         self._next = self.count
         self._is_running = False
         self._since = time.monotonic()
@@ -58,10 +62,11 @@ class ElasticSlots:
 
     def begin_run(self, available: Callable[[], int | None]) -> None:
         """Choose the number for a new run. It is never smaller than that of the last one, whose slots may come back."""
+        before = self.count
         if self.is_elastic:
             free = available()
-            self.count = max(count for count in self._counts if free is None or count <= max(free, self.count))
-        self._next = self.count
+            self.count = max(count for count in self._counts if free is None or count <= max(free, before))
+        self._next, self._grows = self.count, self.count > before
         self._is_running, self._since, self._look_at = False, time.monotonic(), 0.0
 
     def needs_change(self, available: Callable[[], int | None], *, is_running: bool) -> bool:
@@ -74,22 +79,30 @@ class ElasticSlots:
         now = time.monotonic()
         if is_running != self._is_running:
             self._is_running, self._since = is_running, now
+        if is_running and self._grows:
+            self._grows, self._growth_timeout = False, self._timeout
         waits = not is_running and now - self._since < self._timeout
         is_complete = is_running and self.count == self._counts[0]
         if not self.is_elastic or waits or is_complete or now < self._look_at or self._next != self.count:
             return False
         self._look_at = now + min(_LOOK_SECONDS, self._timeout / 4)
-        choose = partial(choose_slot_count, self._counts, self.count, available(), is_running=is_running)
-        if is_running and choose(seconds=math.inf, timeout=self._timeout) == self.count:
+        timeout = self._growth_timeout if is_running else self._timeout
+        choose = partial(
+            choose_slot_count, self._counts, self.count, available(), is_running=is_running, timeout=timeout
+        )
+        if is_running and choose(seconds=math.inf) == self.count:
             self._since = now
-        self._next = choose(seconds=now - self._since, timeout=self._timeout)
+        self._next = choose(seconds=now - self._since)
         return self._next != self.count
 
     def change(self) -> bool:
         """Let the next launch of this run have the number that was chosen, and return whether it is another one."""
-        is_other, self.count = self._next != self.count, self._next
-        self._since = time.monotonic() if is_other else self._since
-        return is_other
+        if self._next == self.count:
+            return False
+        self.count, self._since = self._next, time.monotonic()
+        if self._grows:
+            self._grows, self._growth_timeout = False, self._growth_timeout * 2
+        return True
 
     def refuse(self) -> bool:
         """Choose the next smaller number, because the launcher refuses this one, and return whether there is one."""

@@ -108,6 +108,25 @@ def test_slots_that_are_free_for_a_short_time_change_nothing(clock: Clock) -> No
                 clock.now += 1
 
 
+def test_slots_that_nobody_gets_are_tried_more_and_more_rarely(clock: Clock) -> None:
+    """Slots of an engine may seem to be free, although it gives them to others."""
+    slots = ElasticSlots(COUNTS, 60)
+    slots.begin_run(lambda: 2)
+    assert changes_after(slots, clock, 2, is_running=False) == 60
+    slots.change()
+    for expected in (60, 120, 240):
+        assert expected - 5 <= changes_after(slots, clock, 2, is_running=True) <= expected + 5
+        slots.begin_run(lambda: 4)
+        assert changes_after(slots, clock, 2, is_running=False) == 60
+        assert slots.change()
+    slots.begin_run(lambda: 4)
+    assert changes_after(slots, clock, 0, is_running=True) == math.inf, "it has got them"
+    slots.begin_run(lambda: 2)
+    assert changes_after(slots, clock, 2, is_running=False) == 60
+    assert slots.change()
+    assert 55 <= changes_after(slots, clock, 2, is_running=True) <= 65
+
+
 def test_a_launcher_that_does_not_know_what_is_free_is_tried_in_steps(clock: Clock) -> None:
     slots = ElasticSlots(COUNTS, 60)
     for expected in (2, 1):
