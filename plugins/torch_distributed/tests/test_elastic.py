@@ -36,6 +36,7 @@ class Trial(PyTorchTrial):
         self.context = context
         self.options = context.get_data_config()
         self.directory = Path(self.options["directory"])
+        self.seen = 0
         model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).double()
         self.model = context.wrap_model(model)
         self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=0.01))
@@ -53,6 +54,7 @@ class Trial(PyTorchTrial):
         slots = self.context.distributed
         with (self.directory / f"records-{{slots.rank}}").open("a") as file:
             print(batch_idx, slots.size, *numbers.tolist(), file=file)
+        self.seen += 1
         if self.options["disturbed"]:
             self.disturb(batch_idx, slots)
         loss = functional.mse_loss(self.model(inputs), targets)
@@ -63,7 +65,8 @@ class Trial(PyTorchTrial):
     def disturb(self, batch_idx, slots):
         two = self.directory / "two"
         mark = self.directory / ("second" if two.exists() else "first")
-        if slots.size == 4 and slots.rank == 1 and batch_idx % 6 == 3 and batch_idx > 6 and not mark.exists():
+        is_after_a_checkpoint = batch_idx % 6 == 3 and self.seen > 8
+        if slots.size == 4 and slots.rank == 1 and is_after_a_checkpoint and not mark.exists():
             mark.touch()
             while not Path(f"{{mark}}_taken").exists():
                 time.sleep(0.01)
