@@ -32,7 +32,7 @@ LIMIT = 120.0
 """Time limit in seconds of a start or a restart."""
 CHECKPOINT_BATCHES, BATCH_SECONDS = 20, 0.05
 COMMON = f"""
-import json, os, psutil, time
+import json, os, time
 import torch
 from torch.utils.data import TensorDataset
 
@@ -49,7 +49,9 @@ def make_model():
 def make_data():
     return TensorDataset(torch.randn(8192, 64), torch.randint(10, (8192,)))
 
-mark("started", at=psutil.Process().create_time())
+with open("/proc/self/stat") as file:
+    ticks = int(file.read().rpartition(")")[2].split()[19])
+mark("started", at=time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK"))
 mark("imported")
 """
 SCRIPT = """
@@ -157,7 +159,7 @@ class Failure(NamedTuple):
 
     Attributes:
         time: when it happened, in seconds since 1970.
-        batch: the batch that rank 0 had begun.
+        batch: the last batch that a worker had begun.
     """
 
     time: float
@@ -175,7 +177,12 @@ class Contender:
     def __init__(self, name: str, directory: Path) -> None:
         self._marks = directory / f"marks-{name}"
         self._output = directory / f"output-{name}"
-        environment = {"DET_HOME": str(directory / "home"), "MARKS": str(self._marks), "OMP_NUM_THREADS": "1"}
+        environment = {
+            "DET_HOME": str(directory / "home"),
+            "MARKS": str(self._marks),
+            "OMP_NUM_THREADS": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # otherwise workers may read addresses of the killed ones
+        }
         with self._output.open("w") as output:
             self._process = subprocess.Popen(
                 COMMANDS[name],
@@ -206,11 +213,15 @@ class Contender:
     def kill_worker(self) -> Failure:
         """Kill the worker of rank 1, and wait until the batch that it trained is done."""
         before = self.marks()
+        old = {one.pid for one in before}
         os.kill(next(one.pid for one in reversed(before) if one.rank == 1), signal.SIGKILL)
         now = time.time()
-        failure = Failure(now, next(one.batch for one in reversed(before) if one.rank == 0))
-        self.wait_for(lambda: any(one.batch > failure.batch for one in self.marks(now)))
-        return failure
+
+        def last_batch(*, of_old: bool) -> int:
+            return max((one.batch for one in self.marks() if (one.pid in old) is of_old), default=0)
+
+        self.wait_for(lambda: last_batch(of_old=False) > last_batch(of_old=True))
+        return Failure(now, last_batch(of_old=True))
 
     def close(self) -> None:
         """End all processes."""
@@ -249,7 +260,8 @@ def phases(contender: Contender, failure: Failure, logged: Sequence[tuple[float,
         logged: lines of the log of the trial with their times. Only det has one.
     """
     marks = [one for one in contender.marks(failure.time) if one.rank == 0]
-    new = [one for one in marks if one.pid != marks[0].pid or marks[0].event == "started"]
+    pids = {one.pid for one in marks if one.event == "started"}
+    new = [one for one in marks if one.pid in pids]
     begun = {one.event: one.time for one in reversed(new)}
     ends = {"from the kill": failure.time}
     later = [(when, text) for when, text in logged if when > failure.time]
