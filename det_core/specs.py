@@ -57,6 +57,8 @@ class FrameworkSpec(Spec):
             process imports them once and is copied for each worker.
         adapters: names of backends mapped to ``"module:adapter"``, for backends that do not know this framework. An
             adapter that the backend itself has (`BackendSpec.adapters`) takes precedence.
+        elastic: whether a trial can continue from its checkpoints on another number of slots, with the same records in
+            each step. Only such trials may have ``resources.min_slots_per_trial``.
     """
 
     loading: str = ""
@@ -67,6 +69,7 @@ class FrameworkSpec(Spec):
     needs_adapter: bool = True
     prepare: Sequence[str] = ()
     adapters: Mapping[str, str] = field(default_factory=dict)
+    elastic: bool = False
 
     def loading_lines(self, path: str) -> str:
         """Return `loading` for the checkpoint in the directory ``path``."""
@@ -79,9 +82,11 @@ class BackendSpec(Spec):
 
     Args:
         adapters: framework names mapped to ``"module:adapter"``.
+        elastic: whether workers continue from checkpoints of another number of workers.
     """
 
     adapters: Mapping[str, str] = field(default_factory=dict)
+    elastic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,6 +146,13 @@ class ResourcesConfig(Block):
 
     slots_per_trial: Count = Field(default=1, examples=[2], json_schema_extra={"unit": "slots"})
     """Number of workers of each trial, each on its own GPU if there are any. With 0, one worker trains on the CPU."""
+    min_slots_per_trial: Positive | None = Field(default=None, examples=[1], json_schema_extra={"unit": "slots"})
+    """Minimum number of workers of an elastic trial, which continues on fewer slots from its last checkpoint if
+    ``slots_per_trial`` are not available for ``elastic_timeout`` seconds. Only numbers that divide
+    ``global_batch_size`` are used. By default the number of workers never changes."""
+    elastic_timeout: Count = Field(default=60, examples=[300], json_schema_extra={"unit": "seconds"})
+    """Seconds for which an elastic trial waits for slots before it continues on fewer, and for which more slots must be
+    free before it saves a checkpoint and continues on them."""
     max_slots: Count | None = Field(default=None, examples=[8], json_schema_extra={"unit": "slots"})
     """Maximum number of slots that the trials occupy together. By default as many as the launcher has."""
     native_parallel: Ignored[Flag] = False
@@ -168,6 +175,18 @@ class ResourcesConfig(Block):
     """Whether all slots of a trial must be on one machine."""
     slots: Ignored[Whole | None] = None
     """Number of slots of a notebook, command or shell. Trials have ``slots_per_trial``."""
+
+    def slot_counts(self, global_batch_size: object) -> tuple[int, ...]:
+        """Return the numbers of slots that a trial may have, largest first.
+
+        It is ``slots_per_trial`` alone unless the trial is elastic. Others divide ``global_batch_size``, so that each
+        step has the same records on any number of slots.
+        """
+        most = max(self.slots_per_trial, 1)
+        least = self.min_slots_per_trial or most
+        if type(global_batch_size) is not int or global_batch_size % most:
+            return (most,)
+        return tuple(count for count in range(most, least - 1, -1) if global_batch_size % count == 0)
 
 
 class RetentionPolicy(Block):

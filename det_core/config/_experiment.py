@@ -26,7 +26,7 @@ from det_core.config._core_blocks import (
     RetentionPolicy,
 )
 from det_core.config._entrypoint import Entrypoint, is_command
-from det_core.config._hyperparameters import Hyperparameter, HyperparameterName, numeric_texts
+from det_core.config._hyperparameters import Hyperparameter, HyperparameterName, example_values, numeric_texts
 from det_core.config._length import Length, Unit
 from det_core.config._plugin_blocks import (
     CheckpointStorageConfig,
@@ -208,6 +208,16 @@ class ExperimentConfig(Block):
             check(info.data["hyperparameters"])
         return block
 
+    @field_validator("resources")
+    @classmethod
+    def _can_change_its_size(cls, block: ResourcesConfig, info: ValidationInfo) -> ResourcesConfig:
+        if block.min_slots_per_trial and {"entrypoint", "hyperparameters"} <= info.data.keys():
+            batch_size = info.data["hyperparameters"].get("global_batch_size")
+            is_program = is_command(info.data["entrypoint"])
+            if message := _why_not_elastic(block, batch_size, is_program=is_program):
+                raise ValidationError.from_exception_data(cls.__name__, [_problem("min_slots_per_trial", message)])
+        return block
+
     @field_validator("distributed")
     @classmethod
     def _agrees_with_the_rest(cls, block: DistributedConfig | None, info: ValidationInfo) -> DistributedConfig | None:
@@ -232,6 +242,39 @@ def _problem(key: str, message: str) -> InitErrorDetails:
     return InitErrorDetails(
         type=PydanticCustomError("conflict", "{message}", {"message": message}), loc=(key,), input={}
     )
+
+
+def _why_not_elastic(block: ResourcesConfig, batch_size: Any, *, is_program: bool) -> str:
+    """Return why the number of slots of a trial cannot change as the config says, or an empty string.
+
+    Args:
+        block: the block, with a minimum number of slots.
+        batch_size: the hyperparameter ``global_batch_size``, or None.
+        is_program: whether the entrypoint is a command.
+    """
+    most, least = block.slots_per_trial, block.min_slots_per_trial
+    if is_program:
+        return "expected a trial class as the entrypoint, because a command divides its data itself; remove the key"
+    if least is not None and least > most:
+        return f"got {least}; expected at most slots_per_trial, which is {most}"
+    sizes = [] if hasattr(batch_size, "minval") else example_values(batch_size)
+    if not sizes or not all(type(size) is int and size > 0 for size in sizes):
+        return (
+            "expected the hyperparameter global_batch_size, a positive integer or a list of them (type: categorical), "
+            "which all numbers of slots must divide"
+        )
+    for size in sizes:
+        if size % most:
+            return (
+                f"expected a global_batch_size that is a multiple of slots_per_trial, which is {most}; got {size}, of "
+                "which the slots cannot have equal shares"
+            )
+        if len(block.slot_counts(size)) == 1:
+            return (
+                f"got {least}, but no number of slots from {least} to {most - 1} divides global_batch_size {size}, so "
+                "the number could never change; lower min_slots_per_trial, or remove it"
+            )
+    return ""
 
 
 def _is_set(block: BaseModel, name: str) -> bool:

@@ -197,6 +197,20 @@ class Launcher(ABC):
         """
         return self, slots
 
+    def available_slots(self, request: LaunchRequest) -> int | None:
+        """Return the number of free slots that a launch could have now, in addition to those that its trial holds.
+
+        The runner asks about every 5 s while an elastic trial has fewer slots than it could use. If the answer is None,
+        because the launcher does not know it, such a trial gets more slots only when it is started again.
+
+        Args:
+            request: a launch request of the trial, whose place in the queue counts.
+
+        Raises:
+            det_core.errors.LaunchError: the number cannot be found out now.
+        """
+        return None
+
     @abstractmethod
     def start(self, request: LaunchRequest) -> Allocation:
         """Start a launch, and return it at once. It may wait for slots or nodes.

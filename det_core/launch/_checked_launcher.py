@@ -65,6 +65,11 @@ class CheckedLauncher(Launcher):
             f"rehearsal() of the launcher returned {answer!r:.200}, expected a launcher and a number of slots"
         )
 
+    def available_slots(self, request: LaunchRequest) -> int | None:
+        with closing(_CallThread()) as thread:
+            count: int | None = thread.call(self._launcher.available_slots, request, expected=(int, type(None)))
+        return count
+
     def start(self, request: LaunchRequest) -> Allocation:
         thread = _CallThread()
         try:

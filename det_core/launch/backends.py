@@ -169,6 +169,30 @@ def check_slots(framework: FrameworkSpec, slots: int, backend: str | None) -> No
         _require_adapter(framework.name, [_find(backend)] if backend else _installed())
 
 
+def check_elastic(framework: FrameworkSpec, backend: str | None) -> None:
+    """Raise an error unless a trial can continue on another number of slots.
+
+    Args:
+        framework: the framework of the trial.
+        backend: name of the backend that starts the workers, or None if it is not known.
+
+    Raises:
+        InvalidExperimentException: the framework or the backend cannot.
+    """
+    used: Mapping[str, FrameworkSpec | BackendSpec] = {
+        "framework": framework,
+        **({"backend": _find(backend)} if backend else {}),
+    }
+    for kind, spec in used.items():
+        if not spec.elastic:
+            specs = cast("list[FrameworkSpec | BackendSpec]", plugin_registry().specs(kind))
+            able = ", ".join(other.name for other in specs if other.elastic)
+            raise InvalidExperimentException(
+                f"the trial's {kind} {spec.name!r} cannot continue on another number of slots"
+                f"{f', unlike {able}' if able else ''}; remove resources.min_slots_per_trial"
+            )
+
+
 def connect_workers() -> DistributedContext:
     """Meet the other workers that the current backend has started.
 

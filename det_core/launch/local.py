@@ -15,7 +15,7 @@ from det_core.config import Block, Positive
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_core.launch.gpu_slots import count_gpus, gpu_variables, local_slot_names
-from det_core.launch.machine_slots import list_slots
+from det_core.launch.machine_slots import list_slots, reserve_launch_slots
 from det_core.launch.node_agent import AllocatedNode, NodeAgent
 from det_core.launch.queued_launch import QueuedLaunch
 from det_core.launch.worker_environment import make_lasting_environment, thread_limit_variables
@@ -64,10 +64,12 @@ class LocalLauncher(Launcher):
         with suppress(OSError):  # the launch will say why
             find_prepared_process(modules, make_lasting_environment({**self._variables(self._names), **env}))
 
+    def available_slots(self, request: LaunchRequest) -> int:
+        return reserve_launch_slots(replace(request, slots=1), self._present()).count_available()
+
     def start(self, request: LaunchRequest) -> Allocation:
         request = replace(request, secrets={})  # these workers read the user's own files
-        present = set(local_slot_names(self.slots)) if self._has_gpus else self._names  # a GPU may have vanished
-        names = [name for name in self._names if name in present]
+        names = self._present()
 
         def start_agent(slots: Sequence[int], descriptors: Sequence[int]) -> Allocation:
             chosen = [names[slot] for slot in slots]
@@ -82,6 +84,11 @@ class LocalLauncher(Launcher):
 
         hint = "" if self._has_gpus else ", or add --config launcher.slots={slots}"
         return QueuedLaunch(request, names, start_agent, hint=hint)
+
+    def _present(self) -> Sequence[str]:
+        """Return the names of the slots without GPUs that have vanished."""
+        present = set(local_slot_names(self.slots)) if self._has_gpus else self._names
+        return [name for name in self._names if name in present]
 
     def _variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the variables of the workers of a launch that has slots of these names."""

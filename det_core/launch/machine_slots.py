@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -89,6 +89,19 @@ class SlotReservation:
                 self._take()
         return self.slots
 
+    def count_available(self) -> int:
+        """Return how many slots the trial could take now if it needed any number of them, without taking any.
+
+        Raises:
+            LaunchError: the directory of the slots is unsafe or unusable.
+        """
+        try:
+            directory = SlotDirectory(create=False)
+        except FileNotFoundError:  # no trial has run since the machine started
+            return len(self._ticket.slots)
+        with closing(directory):
+            return len(self._unclaimed(directory))
+
     def explain_wait(self) -> str:
         """Return a sentence that says who holds or will get the slots that this trial waits for."""
         needed = "a slot" if self._ticket.count == 1 else f"{self._ticket.count} slots"
@@ -124,10 +137,7 @@ class SlotReservation:
         assert directory and self._file is not None
         if len(_free(directory, ticket.slots)) < ticket.count:
             return  # the usual case, in which nobody needs to read the tickets
-        ahead = select_ahead(read_tickets(directory), self._name, ticket)
-        known = {*ticket.slots, *(slot for one in ahead for slot in one.content.slots)}
-        left = subtract_claims(_free(directory, known), ahead)
-        chosen = [slot for slot in ticket.slots if slot in left][: ticket.count]
+        chosen = self._unclaimed(directory)[: ticket.count]
         if len(chosen) < ticket.count:
             return
         self._ticket = replace(ticket, held=tuple(chosen), since=time.time())
@@ -140,6 +150,13 @@ class SlotReservation:
             self._close_locks()
             raise
         self.slots = [ticket.slots.index(slot) for slot in chosen]
+
+    def _unclaimed(self, directory: SlotDirectory) -> list[str]:
+        """Return the free slots that no trial ahead claims."""
+        ahead = select_ahead(read_tickets(directory), self._name, self._ticket)
+        known = {*self._ticket.slots, *(slot for one in ahead for slot in one.content.slots)}
+        left = subtract_claims(_free(directory, known), ahead)
+        return [slot for slot in self._ticket.slots if slot in left]
 
     def _close_locks(self) -> None:
         for lock in self._locks:

@@ -54,7 +54,10 @@ def main(entrypoint: str | None = None) -> int:
             timeout = backends.distributed_block().get("timeout") if distributed else None
             trial_class = load_trial_class(entrypoint or str(config["entrypoint"]), native_command(config["internal"]))
             framework = framework_of(trial_class)
-            backends.check_slots(framework, context.distributed.size, os.environ.get(backends.BACKEND_VARIABLE))
+            backend = os.environ.get(backends.BACKEND_VARIABLE)
+            backends.check_slots(framework, context.distributed.size, backend)
+            if config["resources"]["min_slots_per_trial"]:
+                backends.check_elastic(framework, backend)
             with refused_exits(), name_stuck_workers(distributed, timeout):
                 plugin_registry().call_target(framework, trial_class, context)
     except _HOPELESS as error:

@@ -6,6 +6,7 @@ A finding is an error only if the trial would certainly fail. Other findings are
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from det_core.config._hyperparameters import example_values
 from det_core.core.context_dir import context_files
 from det_core.errors import ConfigError, InvalidExperimentException, Problem
 from det_core.launch._framework_lookup import UNREADABLE, find_framework
-from det_core.launch.backends import check_slots
+from det_core.launch.backends import check_elastic, check_slots, choose_backend
 from det_core.similar_names import suggest_name
 
 _LOCAL = "local"
@@ -126,15 +127,22 @@ def _refuse(message: str, *, file: str = "", line: int | None = None) -> None:
 
 
 def _check_slots(config: ExperimentConfig, directory: Path) -> None:
-    """Refuse several slots if the framework of the trial cannot use them."""
+    """Refuse several slots, or a changing number of them, if the framework of the trial cannot use them."""
     slots = config.resources.slots_per_trial
-    if slots > 1 and not is_command(config.entrypoint):
-        framework = find_framework(str(config.entrypoint), directory)
-        try:
-            if framework:
-                check_slots(framework, slots, config.distributed.backend if config.distributed else None)
-        except InvalidExperimentException as error:
-            raise ConfigError(Problem("", None, "resources.slots_per_trial", str(error))) from error
+    if slots <= 1 or is_command(config.entrypoint):
+        return
+    framework = find_framework(str(config.entrypoint), directory)
+    if framework is None:
+        return
+    key = "resources.slots_per_trial"
+    try:
+        check_slots(framework, slots, config.distributed.backend if config.distributed else None)
+        if config.resources.min_slots_per_trial:
+            key = "resources.min_slots_per_trial"
+            backend = choose_backend(config, framework.name if framework.needs_adapter else None, os.environ)
+            check_elastic(framework, backend.name if backend else None)
+    except InvalidExperimentException as error:
+        raise ConfigError(Problem("", None, key, str(error))) from error
 
 
 def _find_script(config: ExperimentConfig, code: _Code) -> _Entry | None:

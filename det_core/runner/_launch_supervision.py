@@ -31,6 +31,7 @@ def supervise_launch(
     requested: Callable[[], State | None],
     grace: float,
     on_running: Callable[[], None],
+    needs_change: Callable[[Phase], bool],
 ) -> Exit:
     """Start a launch, show its state, pass requests to stop on to it, and wait for its end.
 
@@ -45,6 +46,8 @@ def supervise_launch(
         requested: function that returns the current request, or None.
         grace: seconds from a request to stop until the processes are killed.
         on_running: function called once the processes run.
+        needs_change: function that takes the phase, and returns once whether the launch shall end for another one with
+            another number of slots. Its workers save a checkpoint first, for which they have any time.
 
     Raises:
         TrackingError: the tracking store has failed.
@@ -71,6 +74,8 @@ def supervise_launch(
                 request = requested()
                 if request and kill_at == math.inf:
                     kill_at = now + grace
+                    allocation.preempt()
+                elif not request and needs_change(status.phase):
                     allocation.preempt()
                 if now > started_at + _START_SECONDS:
                     raise LaunchDelayed(f"it has its slots, but has not started within {_START_SECONDS:.0f} s")

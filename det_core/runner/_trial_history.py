@@ -11,6 +11,7 @@ from det_core import disk_errors
 from det_core.core.failure_notes import PLACE, without_varying_parts
 from det_core.interfaces.records import TRAINING_STATE, Run
 from det_core.interfaces.tracking import TrackingStore
+from det_core.runner._elastic_slots import ElasticSlots
 from det_core.runner._restart_policy import FAILURES, MAX_DELAY, Count, End
 
 _TRANSIENT = re.compile(
@@ -43,12 +44,16 @@ class TrialHistory:
         trial_id: the trial.
         lease: the holder of the experiment's lease.
         is_silent: whether the trial may train without reporting it.
+        slots: number of slots of its launches.
     """
 
     run: Run
     """Newest run."""
 
-    def __init__(self, store: TrackingStore, trial_id: int, *, lease: str, is_silent: bool) -> None:
+    def __init__(
+        self, store: TrackingStore, trial_id: int, *, lease: str, is_silent: bool, slots: ElasticSlots
+    ) -> None:
+        self.slots = slots
         self.counts: defaultdict[Count, float] = defaultdict(float)
         """Numbers that decisions on the trial depend on."""
         self.has_trained = False

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
@@ -19,12 +19,13 @@ from det_core.config import ExperimentConfig, is_command
 from det_core.core.event_stream import EventStream
 from det_core.core.failure_notes import FAILURE_PREFIX, choose_cause
 from det_core.core.intact_checkpoints import StartingPoint
-from det_core.errors import DetError, InvalidExperimentException, NoCheckpoint, PluginError, TrackingError
-from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher
+from det_core.errors import DetError, InvalidExperimentException, LaunchError, NoCheckpoint, PluginError, TrackingError
+from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, LogLine, Run, State, TrialRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 from det_core.metric_directions import suggest_metric
+from det_core.runner._elastic_slots import ElasticSlots
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
@@ -129,9 +130,7 @@ class TrialRunner:
             trial: the trial to run.
             requested: function that returns the current request, a key of `REQUESTS`, or None to continue training.
         """
-        history = self._histories.pop(trial.id, None) or TrialHistory(
-            self.store, trial.id, lease=self.lease, is_silent=is_command(self.config.entrypoint)
-        )
+        history = self._histories.pop(trial.id, None) or self._new_history(trial)
         while not requested() and self._activate(trial):
             end = self._unreported_end(trial, history) or self._run_once(trial, history, requested)
             stops = requested() is not None
@@ -145,6 +144,12 @@ class TrialRunner:
                 what = f"interrupted ({end.cause.value}), starts again"
                 self._delay(history.run, what, decision.delay, requested)
         return TrainingResult(TrainingOutcome.INTERRUPTED)
+
+    def _new_history(self, trial: TrialRecord) -> TrialHistory:
+        resources, is_silent = self.config.resources, is_command(self.config.entrypoint)
+        counts = resources.slot_counts(trial.hparams.get("global_batch_size"))
+        slots = ElasticSlots(counts, resources.elastic_timeout)
+        return TrialHistory(self.store, trial.id, lease=self.lease, is_silent=is_silent, slots=slots)
 
     @cached_property
     def _limits(self) -> Mapping[Count, float]:
@@ -252,8 +257,8 @@ class TrialRunner:
                 logs.add(None, "det", line)
             logs.add(None, "det", f"{name} starts from {start}")
             self.stream.emit(events.TrialStarted, **_identity(trial, run))
-            start_processes = partial(self._start_processes, trial, history, start, log)
-            ended = self._launch_until_started(start_processes, history, logs, requested)
+            make_request = partial(self._make_request, trial, history, start, log)
+            ended = self._launch_until_started(trial, make_request, history, logs, requested)
             if ended.cause is Cause.NOT_STARTED:
                 return _RunEnd(End.NOT_STARTED, ended.message)
             how = f"was terminated by signal {-ended.code}" if ended.code < 0 else f"exited with code {ended.code}"
@@ -263,18 +268,17 @@ class TrialRunner:
         reason = next(filter(None, [cause, *reported]), f"the worker {how}" if ended.code else "")
         return self._classify(ended, reason, history, start)
 
-    def _start_processes(
+    def _make_request(
         self,
         trial: TrialRecord,
         history: TrialHistory,
         start: StartingPoint,
         log: Callable[[int | None, str, str], None],
-    ) -> Allocation:
-        run = history.run
+    ) -> LaunchRequest:
         request = build_launch_request(
             self.config,
             trial,
-            run,
+            history.run,
             start.checkpoint,
             experiment=self.experiment,
             code=self.code,
@@ -283,34 +287,70 @@ class TrialRunner:
             log=log,
             known_failure=history.known_failure,
         )
-        return self.launcher.start(prepare_launch(request, trial, run, self.stream.shown_config))
+        return replace(request, slots=history.slots.count)
 
     def _launch_until_started(
         self,
-        start: Callable[[], Allocation],
+        trial: TrialRecord,
+        make_request: Callable[[], LaunchRequest],
         history: TrialHistory,
         logs: LogWriter,
         requested: Callable[[], State | None],
     ) -> Exit:
         """Launch the processes and wait for their end. Launch again if they do not start and the policy allows it."""
-        timeout = self.config.preemption_timeout
+        run, slots, timeout = history.run, history.slots, self.config.preemption_timeout
+        available = partial(self._available_slots, make_request)
+        slots.begin_run(available)
+
+        def start() -> Allocation:
+            return self.launcher.start(prepare_launch(make_request(), trial, run, self.stream.shown_config))
+
+        def needs_change(phase: Phase) -> bool:
+            is_running = phase is Phase.RUNNING
+            changes = phase is not Phase.STARTING and slots.needs_change(available, is_running=is_running)
+            if changes and is_running:
+                logs.add(None, "det", "more slots are free: it saves a checkpoint, and continues on more slots")
+            return changes
+
         while True:
-            ended = supervise_launch(
-                start,
-                display=PlacementDisplay(self.store, history.run, logs, lease=self.lease),
-                logs=logs,
-                requested=requested,
-                grace=_PREEMPTION_TIMEOUT if timeout is None else timeout,
-                on_running=lambda: self.launches.add_success(history.run.trial_id),
-            )
+            if slots.is_elastic:
+                logs.add(None, "det", f"it needs {slots.count} of {self.config.resources.slots_per_trial} slots")
+            try:
+                ended = supervise_launch(
+                    start,
+                    display=PlacementDisplay(self.store, run, logs, lease=self.lease),
+                    logs=logs,
+                    requested=requested,
+                    grace=_PREEMPTION_TIMEOUT if timeout is None else timeout,
+                    on_running=lambda: self.launches.add_success(run.trial_id),
+                    needs_change=needs_change,
+                )
+            except LaunchError as error:
+                refused = slots.count
+                if not slots.refuse():
+                    raise
+                logs.add(None, "det", f"not started on {refused} slots: {error}")
+                continue
             if ended.cause is not Cause.NOT_STARTED:
                 return ended
+            needs_change(Phase.QUEUED)  # a launcher without a queue refuses launches instead
+            if slots.change() and not requested():
+                continue
             history.count_attempt()
             decision = decide(End.NOT_STARTED, history.counts, self._limits, requested=requested() is not None)
             if decision.outcome:
                 return ended
             logs.add(None, "det", f"not started yet, trying again: {ended.message}")
-            self._delay(history.run, f"not started ({ended.message}), next attempt", decision.delay, requested)
+            self._delay(run, f"not started ({ended.message}), next attempt", decision.delay, requested)
+
+    def _available_slots(self, make_request: Callable[[], LaunchRequest]) -> int | None:
+        """Return how many slots are free, 0 if this cannot be found out now, or None if the launcher never knows it."""
+        try:
+            return self.launcher.available_slots(make_request())
+        except TrackingError:
+            raise
+        except DetError:
+            return 0
 
     def _searcher_metric(self, trial: TrialRecord, run: Run) -> float:
         """Return the metric of the completed searcher operation, else of the latest validation."""

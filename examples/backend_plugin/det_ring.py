@@ -38,6 +38,7 @@ def det_backends() -> Iterator[BackendSpec]:
         config_model="det_ring:RingConfig",
         adapters={"pytorch": "det_ring_torch:RingTorch"},
         install="pip install det-torch",
+        elastic=True,
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import det_core.config
 from det_core.config import ExperimentConfig, Length, Unit, is_command, load_config, parse_config
+from det_core.config._core_blocks import ResourcesConfig
 from det_core.errors import ConfigError
 from det_core.metric_directions import missing_direction
 
@@ -229,3 +230,60 @@ def test_checkpoint_storage_without_a_type_is_the_default_storage(det_home: Path
     assert config.dump()["checkpoint_storage"] == {**place, **KEPT}
     with pytest.raises(ConfigError, match=r"checkpoint_storage.type: a required key is missing"):
         parse_config({**GOOD, "checkpoint_storage": {"save_trial_best": 2, "bucket": "b"}})
+
+
+ELASTIC: dict[str, Any] = {
+    **GOOD,
+    "entrypoint": "model_def:T",
+    "hyperparameters": {"global_batch_size": 32},
+    "resources": {"slots_per_trial": 4, "min_slots_per_trial": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"entrypoint": "python3 train.py"}, "expected a trial class as the entrypoint"),
+        ({"hyperparameters": {}}, "expected the hyperparameter global_batch_size"),
+        ({"hyperparameters": {"global_batch_size": 32.0}}, "expected the hyperparameter global_batch_size"),
+        (
+            {"hyperparameters": {"global_batch_size": {"type": "int", "minval": 8, "maxval": 64}}},
+            "expected the hyperparameter global_batch_size",
+        ),
+        (
+            {"hyperparameters": {"global_batch_size": {"type": "categorical", "vals": [32, 30]}}},
+            "a multiple of slots_per_trial, which is 4; got 30",
+        ),
+        (
+            {"resources": {"slots_per_trial": 4, "min_slots_per_trial": 8}},
+            "got 8; expected at most slots_per_trial, which is 4",
+        ),
+        (
+            {"resources": {"slots_per_trial": 4, "min_slots_per_trial": 3}},
+            "no number of slots from 3 to 3 divides global_batch_size 32",
+        ),
+        ({"resources": {"slots_per_trial": 1, "min_slots_per_trial": 1}}, "the number could never change"),
+    ],
+)
+def test_an_elastic_trial_that_could_not_change_is_refused(changes: dict[str, Any], message: str) -> None:
+    assert parse_config(ELASTIC).resources.min_slots_per_trial == 1
+    with pytest.raises(ConfigError, match=f"resources.min_slots_per_trial: .*{message}"):
+        parse_config({**ELASTIC, **changes})
+
+
+@pytest.mark.parametrize(
+    ("resources", "batch_size", "counts"),
+    [
+        ({"slots_per_trial": 4, "min_slots_per_trial": 1}, 32, (4, 2, 1)),
+        ({"slots_per_trial": 4, "min_slots_per_trial": 2}, 12, (4, 3, 2)),
+        ({"slots_per_trial": 8, "min_slots_per_trial": 3}, 32, (8, 4)),
+        ({"slots_per_trial": 4, "min_slots_per_trial": 1}, 30, (4,)),
+        ({"slots_per_trial": 4, "min_slots_per_trial": 1}, None, (4,)),
+        ({"slots_per_trial": 4}, 32, (4,)),
+        ({"slots_per_trial": 0}, 32, (1,)),
+    ],
+)
+def test_numbers_of_slots_divide_the_batch_size(
+    resources: dict[str, int], batch_size: int | None, counts: tuple[int, ...]
+) -> None:
+    assert ResourcesConfig(**resources).slot_counts(batch_size) == counts

@@ -461,3 +461,21 @@ def test_a_slot_that_another_user_has_closed_is_an_error(public_directory: Path)
     refused = pytest.raises(LaunchError, match="slot-cpu-0 cannot be used: Permission denied; remove it, or ask")
     with another_user(), closing(reserve(1)) as reservation, refused:
         reservation.poll()
+
+
+def test_slots_that_others_claim_are_not_available(slots_directory: Path) -> None:
+    """Count what a trial could take that waits for more, or that holds some."""
+    asks = reserve(1, size=4, trial=5)
+    assert asks.count_available() == 4
+    holds, waits, behind = reserve(2, size=4, trial=5), reserve(3, size=4, trial=4), reserve(2, size=4, trial=6)
+    assert holds.poll() == [0, 1]
+    assert asks.count_available() == 2
+    assert behind.poll() == [2, 3]
+    assert asks.count_available() == 0
+    behind.close()
+    assert waits.poll() is None
+    assert asks.count_available() == 0, "trial 4 goes first"
+    waits.close()
+    holds.close()
+    assert asks.count_available() == 4
+    assert tickets(slots_directory) == []

@@ -306,3 +306,21 @@ def test_a_framework_that_may_use_several_slots_is_not_refused(tmp_path: Path, c
     (tmp_path / "model_def.py").write_text(code)
     (tmp_path / "unreadable.py").write_text("x = 1" + "+1" * 200_000)
     assert check(tmp_path, **TWO_SLOTS) == []
+
+
+ELASTIC = {
+    "resources": {"slots_per_trial": 4, "min_slots_per_trial": 2},
+    "hyperparameters": {"global_batch_size": 32},
+}
+
+
+def test_an_elastic_trial_needs_a_framework_and_a_backend_that_change_their_size(tmp_path: Path) -> None:
+    (tmp_path / "model_def.py").write_text("import det_keras\nclass MyTrial(det_keras.TFKerasTrial): ...\n")
+    told = refusal(tmp_path, **ELASTIC, distributed={"backend": "horovod"})
+    assert told.startswith(
+        "resources.min_slots_per_trial: the trial's framework 'keras' cannot continue on another number of slots, "
+    )
+    assert told.endswith("; remove resources.min_slots_per_trial")
+    (tmp_path / "model_def.py").write_text("import det_torch\nclass MyTrial(det_torch.PyTorchTrial): ...\n")
+    for backend in ("torch_distributed", "deepspeed", "horovod"):
+        assert check(tmp_path, **ELASTIC, distributed={"backend": backend}) == []

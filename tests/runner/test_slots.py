@@ -6,6 +6,9 @@ import os
 import re
 import signal
 import threading
+from contextlib import closing
+from datetime import datetime, timezone
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from det_core.errors import InvalidExperimentException
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.launch.machine_slots import SlotReservation, reserve_slots
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.plugins._known_distributions import DISTRIBUTIONS
@@ -228,3 +232,65 @@ def test_an_uninstalled_backend_fails_the_trial(
     plugin_registry.cache_clear()
     assert run(store, experiment) is State.ERROR
     assert "no distributed backend is installed" in str(store.experiment(experiment.id).error)
+
+
+def test_an_elastic_trial_follows_what_is_free(
+    store: TrackingStore, ring: None, new_experiment: Submit, tmp_path: Path
+) -> None:
+    """Train on 4, 2, 4 and 1 slots while others take slots and return them, with the results of 4 slots."""
+    disturbed = f"""
+    if workers.rank == 0:
+        with Path({str(tmp_path / "sizes")!r}).open("a") as file: print(batch, workers.size, file=file)
+    first, two, second = (Path({str(tmp_path)!r}, name) for name in ('first', 'two', 'second'))
+    mark = second if two.exists() else first
+    if workers.size == 4 and workers.rank == 1 and batch % 10 == 2 and batch > 10 and not mark.exists():
+        mark.touch()
+        while not Path(f'{{mark}}_taken').exists(): time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if workers.size == 2:
+        two.touch()
+        time.sleep(0.1)
+"""
+    keys = {
+        "launcher": {"type": "local", "slots": 4},
+        "hyperparameters": {"global_batch_size": 8},
+        "min_checkpoint_period": {"batches": 10},
+        "searcher": {"name": "single", "metric": "validation_loss", "max_length": {"batches": 200}},
+    }
+    four = {"slots_per_trial": 4}
+    calm = new_experiment(AVERAGED, **keys, resources=four)
+    assert run(store, calm) is State.COMPLETED
+    elastic = new_experiment(
+        AVERAGED + disturbed, **keys, resources={**four, "min_slots_per_trial": 1, "elastic_timeout": 1}
+    )
+
+    def take(count: int, mark: str) -> SlotReservation:
+        """Go before the trial in the queue, and take slots when its worker has been killed."""
+        wait_for((tmp_path / mark).exists)
+        names = [f"cpu-{index}" for index in range(4)]
+        taken = reserve_slots(names, count, priority=1, submitted=datetime.now(timezone.utc))
+        assert taken.poll() is None
+        (tmp_path / f"{mark}_taken").touch()
+        wait_for(taken.poll)
+        return taken
+
+    def disturb() -> None:
+        with closing(take(2, "first")):
+            wait_for((tmp_path / "two").exists)
+        with closing(take(3, "second")):
+            wait_for(ended.is_set)
+
+    ended = threading.Event()
+    others = threading.Thread(target=disturb, daemon=True)
+    others.start()
+    try:
+        assert run(store, elastic) is State.COMPLETED
+    finally:
+        ended.set()
+        others.join(60)
+    assert history(store, elastic) == history(store, calm)
+    trained = [line.split() for line in (tmp_path / "sizes").read_text().splitlines()]
+    assert [size for size, _ in groupby(size for _, size in trained)] == ["4", "2", "4", "1"]
+    last = {int(batch): size for batch, size in trained}
+    assert sorted(last) == list(range(200))
+    assert the_trial(store, elastic).restarts == 2

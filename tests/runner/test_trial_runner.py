@@ -797,3 +797,53 @@ def test_lines_that_cannot_be_stored_end_the_run(play: Callable[..., Play], monk
     monkeypatch.setattr(one.store, "add_logs", refuse)
     with pytest.raises(StoreBusy, match="the disk is full"):
         one.run(None)
+
+
+ELASTIC: dict[str, Any] = {
+    "hyperparameters": {"global_batch_size": 8},
+    "resources": {"slots_per_trial": 4, "min_slots_per_trial": 1, "elastic_timeout": 0},
+    "distributed": {"backend": "torch_distributed"},
+}
+
+
+def test_an_elastic_trial_starts_on_what_the_launcher_accepts(elastic: Play) -> None:
+    """A refused launch is one on fewer slots at once, and a launch that is not started becomes one."""
+    refusal, delay = LaunchError("the trial needs 4 slots, but the launcher has 3"), LaunchDelayed("no slot is free")
+    assert elastic.run(refusal, delay, SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert [request.slots for request in elastic.launcher.requests] == [4, 2, 1]
+    assert elastic.log[1:4] == [
+        "it needs 4 of 4 slots",
+        "not started on 4 slots: the trial needs 4 slots, but the launcher has 3",
+        "it needs 2 of 4 slots",
+    ]
+
+
+def test_an_elastic_trial_that_no_number_of_slots_lets_start_is_postponed(elastic: Play) -> None:
+    result = elastic.run(*(LaunchError(f"no {count} slots") for count in (4, 2, 1)))
+    assert (result.outcome, result.error) == (TrainingOutcome.POSTPONED, "no 1 slots")
+
+
+def test_an_elastic_trial_yields_to_have_more_slots(elastic: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops as for a pause, and no restart or interruption is counted."""
+
+    def available(launcher: PlayedLauncher, request: LaunchRequest) -> int:
+        return 4 - request.slots * any(one.end is None for one in launcher.allocations)
+
+    monkeypatch.setattr(PlayedLauncher, "available_slots", available)
+
+    def yield_to_more(request: LaunchRequest) -> None:
+        ids = run_ids(request)
+        save_checkpoint(elastic.store, request, 4)
+        elastic.store.acknowledge_preemption(ids["trial_id"], ids["run_id"])
+
+    assert elastic.run(LaunchError("too many"), yield_to_more, SUCCESS, stops=True).outcome is TrainingOutcome.COMPLETED
+    assert [request.slots for request in elastic.launcher.requests] == [4, 2, 4]
+    assert elastic.launcher.allocations[0].calls == ["preempt", "close"]
+    assert (elastic.record.restarts, elastic.record.run_id) == (0, 2)
+
+
+@pytest.fixture
+def elastic(play: Callable[..., Play]) -> Play:
+    one = play(**ELASTIC)
+    one.trial = one.store.create_trial(one.experiment.id, hparams={"global_batch_size": 8}, seed=3)
+    return one

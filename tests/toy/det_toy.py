@@ -22,6 +22,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         old_names=("OldToy", "brittle"),
         needs_adapter=False,  # trials themselves exchange their weights
         prepare=("det_toy",),
+        elastic=True,
     )
 
 

@@ -16,4 +16,5 @@ def det_backends() -> Iterator[BackendSpec]:
         config_model="det_deepspeed._options:DeepSpeedOptions",
         adapters={"pytorch": "det_deepspeed._adapter:make_deepspeed_adapter"},
         install="pip install torch, then pip install det-deepspeed",
+        elastic=True,
     )

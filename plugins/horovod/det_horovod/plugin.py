@@ -19,4 +19,5 @@ def det_backends() -> Iterator[BackendSpec]:
             "keras": "det_horovod._tensorflow:HorovodTensorFlow",
         },
         install="pip install det-horovod, then python -m det_horovod.build",
+        elastic=True,
     )

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from typing import Literal
 
@@ -16,6 +17,8 @@ from det_ray._ray_group import RayGroup
 
 _LOOK_SECONDS = 60.0
 """Time limit of a look at the cluster."""
+_LOOK_EVERY = 30.0
+"""Minimum number of seconds between two looks at what is free, each of which connects to the cluster."""
 
 
 class RayLauncher(Launcher):
@@ -27,9 +30,19 @@ class RayLauncher(Launcher):
         self._config = config
         self._lock = threading.Lock()
         self._found: Mapping[str, float] | None = config.resources
+        self._free: Mapping[str, float] = {}
+        self._look_at = 0.0
 
     def device(self) -> Literal["cpu", "cuda"]:
         return "cuda" if "GPU" in self._resources() else "cpu"
+
+    def available_slots(self, request: LaunchRequest) -> int:
+        """Return for how many slots the cluster has free resources, on whatever nodes they are."""
+        with self._lock:
+            if time.monotonic() >= self._look_at:
+                self._free = _look(self._config.address)["free"]
+                self._look_at = time.monotonic() + _LOOK_EVERY
+        return int(min(self._free.get(name, 0.0) // amount for name, amount in self._resources().items() if amount))
 
     def start(self, request: LaunchRequest) -> Allocation:
         nodes = -(-request.slots // (self._config.slots_per_node or request.slots))
@@ -46,12 +59,12 @@ class RayLauncher(Launcher):
         """Return the resources of a slot. The cluster is asked once if the config does not choose them."""
         with self._lock:
             if self._found is None:
-                self._found = {"GPU": 1.0} if _has_gpus(self._config.address) else {"CPU": 1.0}
+                self._found = {"GPU": 1.0} if "GPU" in _look(self._config.address)["all"] else {"CPU": 1.0}
             return self._found
 
 
-def _has_gpus(address: str) -> bool:
-    """Return whether a node of the cluster has a GPU.
+def _look(address: str) -> Mapping[str, Mapping[str, float]]:
+    """Return the resources of the cluster, ``all`` of them and those that are ``free``.
 
     Raises:
         LaunchDelayed: the cluster did not answer.
@@ -65,4 +78,5 @@ def _has_gpus(address: str) -> bool:
         raise LaunchDelayed(f"the Ray cluster did not answer within {_LOOK_SECONDS:.0f} s") from None
     if ran.returncode:
         raise LaunchDelayed(ran.stderr.strip())
-    return "GPU" in json.loads(ran.stdout)
+    found: Mapping[str, Mapping[str, float]] = json.loads(ran.stdout)
+    return found

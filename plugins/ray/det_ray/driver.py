@@ -5,7 +5,7 @@ of its stdout starts with the index of the agent that wrote it, as with ``srun -
 reports for the launcher (`det_ray._reports`). The group lasts as long as this process.
 
 It is a process of its own because Ray ends a driver that has lost its cluster, and the runner must survive that.
-``python -m det_ray.driver describe ADDRESS`` prints the resources of the cluster.
+``python -m det_ray.driver describe ADDRESS`` prints the resources of the cluster, in all and those that are free.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def main(argv: Sequence[str]) -> int:
     if args.action == "describe":
         if problem := connect(args.address):
             sys.exit(problem)
-        print(json.dumps(ray.cluster_resources()))  # noqa: T201
+        print(json.dumps({"all": ray.cluster_resources(), "free": ray.available_resources()}))  # noqa: T201
         return 0
     threading.excepthook = _crash
     _Driver(args.key, args.nodes, args.resources, args.seen).run(args.address)

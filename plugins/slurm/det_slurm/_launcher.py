@@ -15,7 +15,7 @@ from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_slurm._config import SlurmConfig
 from det_slurm._queue_reasons import QueueReasons
 from det_slurm._reserved_options import SRUN_VARIABLES
-from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program
+from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program, run_program
 from det_slurm._srun_group import ARRIVED, MISSING, SrunGroup
 from det_slurm._srun_withdrawer import SrunWithdrawer
 
@@ -76,6 +76,17 @@ class SlurmLauncher(Launcher):
     def rehearsal(self, slots: int) -> tuple[Launcher, int]:
         """Return a launch on two nodes, with the resources of one slot on each."""
         return SlurmLauncher(self._config.model_copy(update={"slots_per_node": 1})), 2
+
+    def available_slots(self, request: LaunchRequest) -> int | None:
+        """Return the number of slots of idle nodes, or None if there are none, because others may have room, too."""
+        if self._in_allocation:
+            return None
+        partition = self._config.partition
+        chosen = [f"--partition={partition}"] if partition else []
+        lines = run_program("sinfo", "--noheader", "--states=idle", "--format=%P %D", *chosen).splitlines()
+        # Slurm marks the partition of jobs that choose none.
+        idle = [int(count) for name, count in map(str.split, lines) if partition or name.endswith("*")]
+        return sum(idle) * self._config.slots_per_node or None
 
     def start(self, request: LaunchRequest) -> Allocation:
         if shutil.which("srun") is None:

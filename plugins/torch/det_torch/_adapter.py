@@ -40,6 +40,7 @@ from det_torch._context import PyTorchTrialContext
 from det_torch._data import (
     TrainingStream,
     UnmanagedStream,
+    check_resizable,
     dataset_length,
     to_device,
     training_data,
@@ -264,6 +265,7 @@ class PyTorchAdapter(TrialAdapter):
             **_training_state.collect_training_state(self._context),
             **own,
             "data_lengths": self._data_lengths,
+            "data_position": layout.position() if (layout := self._training.layout) else None,
             "training_length": self._context.training_length,
         }
         if (changed := collect_flags(self._context._bare_models)) != self._flags:
@@ -299,7 +301,7 @@ class PyTorchAdapter(TrialAdapter):
         if self._context.distributed.rank == 0:
             warn_of_other_data(state.get("data_lengths", {}), self._data_lengths)
             warn_of_ending_schedules(self._context, state.get("training_length"))
-        self._begin_reading(state.get("data"))
+        self._begin_reading(state.get("data"), state.get("data_position"))
         self._rng_state = state.get("rng_state")
         if self._rng_state:
             set_rng_state(self._rng_state)
@@ -336,12 +338,19 @@ class PyTorchAdapter(TrialAdapter):
         self._data_lengths = {"training": dataset_length(training), "validation": dataset_length(validation)}
         if self._context.distributed.rank == 0:
             self._left_out = watch_left_out_state(self._context, self._trial, self._callbacks, (training, validation))
-        if self._context._data_as_is:
-            return UnmanagedStream(training), validation
+        config = self._context.get_experiment_config()
         rank, size = self._context.distributed.rank, self._context.distributed.size
-        epoch, whole = self._context.get_experiment_config()["records_per_epoch"], self._steps.full_dataset
-        seed = self._seed("training data")
-        stream = training_data(training, rank=rank, size=size, seed=seed, records_per_epoch=epoch)
+        stream: TrainingStream
+        if self._context._data_as_is:
+            stream = UnmanagedStream(training)
+        else:
+            seed, epoch = self._seed("training data"), config["records_per_epoch"]
+            stream = training_data(training, rank=rank, size=size, seed=seed, records_per_epoch=epoch)
+        if config["resources"]["min_slots_per_trial"]:
+            check_resizable(stream, batch_size=self._context.get_per_slot_batch_size(), size=size)
+        if self._context._data_as_is:
+            return stream, validation
+        whole = self._steps.full_dataset
         seed = self._seed("validation data")
         batches, _ = validation_data(validation, rank=rank, size=size, seed=seed, whole=whole)
         return stream, batches
@@ -411,8 +420,8 @@ class PyTorchAdapter(TrialAdapter):
             trial_description.write_description(self._description, path)
         self._callbacks.call("on_checkpoint_write_end", str(path))
 
-    def _begin_reading(self, state: Any) -> Iterator[Any]:
-        self._batches = self._training.start(self._context._batch_idx, state)
+    def _begin_reading(self, state: Any, position: Mapping[str, int] | None = None) -> Iterator[Any]:
+        self._batches = self._training.start(self._context._batch_idx, state, position)
         return self._batches
 
     def _store_tensorboard(self) -> None:

@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from det_core.errors import InvalidTrial
 from det_core.trial.random_generators import derive_seed
+from det_torch._batch_layout import BatchLayout
 from det_torch._random import forked, seed_all
 from det_torch.samplers import RepeatSampler
 
@@ -28,7 +29,9 @@ _MIN_LOGGED_EPOCHS = 100
 _log = logging.getLogger("det.torch")
 
 
-def read_batches(loader: DataLoader[Any], numbers: range | slice, *, seed: int, shares: int = 1) -> DataLoader[Any]:
+def read_batches(
+    loader: DataLoader[Any], numbers: range | slice, *, seed: int, shares: int = 1, layout: BatchLayout | None = None
+) -> DataLoader[Any]:
     """Return a loader of the same data that yields the batches with the given numbers, counted through all epochs.
 
     No data is read for other numbers. Iterating does not use the global generators of this process, unless the dataset
@@ -40,8 +43,9 @@ def read_batches(loader: DataLoader[Any], numbers: range | slice, *, seed: int, 
         seed: seed of everything random about the batches.
         shares: number of ranks that the loader's own samplers distribute the batches over. ``numbers`` count the
             batches of all these ranks.
+        layout: division of the records into these batches, by default that of a trial that begins.
     """
-    stream = NumberedBatchSampler(loader, numbers, seed=seed, shares=shares)
+    stream = NumberedBatchSampler(loader, numbers, seed=seed, shares=shares, layout=layout)
     batching: dict[str, Any] = (
         {"sampler": stream, "batch_size": None} if loader.batch_sampler is None else {"batch_sampler": stream}
     )
@@ -64,20 +68,31 @@ class NumberedBatchSampler:
     """Batch sampler over numbered batches.
 
     With one share, batch ``number`` is batch ``number % n`` of pass ``number // n``. A pass has ``n = len(loader)``
-    batches, or what the loader's own batch sampler yields, which may differ between passes.
+    batches, or what the loader's own batch sampler yields, which may differ between passes. A layout, which only a
+    loader with torch's own batch sampler has, may begin within a pass.
 
     Args:
         loader: source of the batches.
         numbers: numbers of the batches to yield, rising. A slice stands for that part of the first pass.
         seed: seed of everything random about their order.
         shares: number of loaders like this one, one per rank, with ``n`` batches each.
+        layout: division of the records into batches, as for `read_batches`.
     """
 
-    def __init__(self, loader: DataLoader[Any], numbers: range | slice, *, seed: int, shares: int) -> None:
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        numbers: range | slice,
+        *,
+        seed: int,
+        shares: int,
+        layout: BatchLayout | None = None,
+    ) -> None:
         self._loader = loader
         self._numbers = numbers
         self._seed = seed
         self._shares = shares
+        self._layout = layout
         self._parts = list(iterate_samplers(loader))
         foreign = (type(part) for part in self._parts if not type(part).__module__.startswith(_STATELESS))
         self._foreign = next(foreign, None)
@@ -119,9 +134,8 @@ class NumberedBatchSampler:
     def _locate(self, number: int) -> tuple[int, range]:
         """Return the pass of a batch, and the numbers of all batches of that pass."""
         if not (self._foreign and self._has_own_batches):
-            pass_len = self._first_pass_len()
-            epoch = number // pass_len
-            return epoch, range(epoch * pass_len, (epoch + 1) * pass_len)
+            layout = self._layout or BatchLayout(length=self._first_pass_len())
+            return layout.locate(number)
         self._log_drawing((number - self._ends[-1]) // len(self._loader))
         while self._ends[-1] <= number:
             self._epoch(len(self._ends) - 1)
@@ -154,7 +168,8 @@ class NumberedBatchSampler:
             return lambda index: to_list(order[index : index + 1])[0]
         if type(sampler) is BatchSampler:
             (order, to_list), size = _order(parts[1:], epoch, seed), sampler.batch_size
-            return lambda index: to_list(order[index * size : (index + 1) * size])
+            rest = order[self._layout.skipped(epoch) :] if self._layout else order
+            return lambda index: to_list(rest[index * size : (index + 1) * size])
         drawn = _drawn_batches(parts, epoch, seed)
         if not self._foreign and len(self._ends) > 1 and len(drawn) != self._ends[1]:
             raise epoch_length_error(type(sampler).__name__, self._ends[1], len(drawn), epoch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -16,6 +16,7 @@ import torch.utils.data
 from torch.nn.utils.rnn import PackedSequence
 
 from det_core.errors import InvalidTrial
+from det_torch._batch_layout import BatchLayout
 from det_torch._batch_order import iterate_samplers, read_batches
 from det_torch._iterable_loaders import PassLoader, pass_length, torch_iterates
 from det_torch.samplers import adapt_batch_sampler
@@ -98,14 +99,18 @@ class TrainingStream(Protocol):
 
     batches_per_epoch: int | None
     """Number of batches that each rank trains per epoch. None if the length of an epoch is unknown."""
+    layout: BatchLayout | None
+    """Division of the records into batches, with which another number of ranks can continue exactly. None if only the
+    same number of ranks can do so."""
 
-    def start(self, number: int, state: Any | None) -> Iterator[Any]:
+    def start(self, number: int, state: Any | None, position: Mapping[str, int] | None = None) -> Iterator[Any]:
         """Return an iterator over this rank's batches from a given batch on.
 
         Args:
             number: number of the first batch, counted from 0 since the trial began.
             state: value that `state` returned at that point. If it is None, a stream is read again from the beginning
                 of the trial.
+            position: position of the `layout` at that point, which may be that of another number of ranks.
 
         Raises:
             InvalidTrial: (while iterating) an epoch is empty, or its length differs from the loader's.
@@ -153,8 +158,36 @@ def training_data(
     else:
         epoch_len = max(records_per_epoch // (size * (loader.batch_size or 1)), 1) if records_per_epoch else None
     if _is_numbered(loader):
-        return _NumberedStream(loader, own, shares, seed, epoch_len)
+        return _NumberedStream(loader, own, shares, seed, epoch_len, _layout(loader, shares, size))
     return _PassStream(PassLoader(loader, seed=seed), own if shares == 1 else range(sys.maxsize), epoch_len)
+
+
+def check_resizable(stream: TrainingStream, *, batch_size: int, size: int) -> None:
+    """Check that any number of ranks trains the same records in each step.
+
+    Args:
+        stream: the training data of an elastic trial.
+        batch_size: number of records per batch that each of the present ranks must have.
+        size: number of ranks at present.
+
+    Raises:
+        InvalidTrial: this is not certain. The message contains the reason.
+    """
+    layout = stream.layout
+    if layout is None:
+        reason = "must have a dataset with __getitem__, a batch_size, and no sampler that divides records among slots"
+    elif layout.batch_size != batch_size:
+        reason = (
+            f"has batch_size {layout.batch_size}; expected context.get_per_slot_batch_size(), which is {batch_size}"
+        )
+    elif layout.drop_last and layout.length % (batch_size * size):
+        reason = (
+            f"has drop_last, and {layout.length} records are not a multiple of global_batch_size {batch_size * size}, "
+            "so the number of slots would decide how many are left out; remove drop_last"
+        )
+    else:
+        return
+    raise InvalidTrial(f"the trial is elastic (resources.min_slots_per_trial), but its training data loader {reason}")
 
 
 class UnmanagedStream:
@@ -170,11 +203,13 @@ class UnmanagedStream:
         InvalidTrial: ``loader`` is not a data loader, or it is empty.
     """
 
+    layout = None
+
     def __init__(self, loader: Any, method: str = "build_training_data_loader") -> None:
         self.batches_per_epoch = _checked_length(loader, method)
         self._loader = loader
 
-    def start(self, number: int, state: Any | None) -> Iterator[Any]:
+    def start(self, number: int, state: Any | None, position: Mapping[str, int] | None = None) -> Iterator[Any]:
         return _again_and_again(self._loader, iter(self._loader))
 
     def state(self) -> None:
@@ -220,17 +255,31 @@ def validation_data(
 class _NumberedStream:
     """Stream of batches that can be read by number, and therefore has no state."""
 
-    def __init__(self, loader: Any, own: range, shares: int, seed: int, batches_per_epoch: int | None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        own: range,
+        shares: int,
+        seed: int,
+        batches_per_epoch: int | None,
+        layout: BatchLayout | None,
+    ) -> None:
         self.batches_per_epoch = batches_per_epoch
         self._loader = loader
         self._own = own
         self._shares = shares
         self._seed = seed
+        self.layout = layout
         self._batches: Generator[Any] | None = None
 
-    def start(self, number: int, state: Any | None) -> Iterator[Any]:
+    def start(self, number: int, state: Any | None, position: Mapping[str, int] | None = None) -> Iterator[Any]:
         self.close()
-        self._batches = _each(read_batches(self._loader, self._own[number:], seed=self._seed, shares=self._shares))
+        if self.layout and position:
+            self.layout = self.layout.continued(position, number)
+        numbers = self._own[number:]
+        self._batches = _each(
+            read_batches(self._loader, numbers, seed=self._seed, shares=self._shares, layout=self.layout)
+        )
         return self._batches
 
     def state(self) -> None:
@@ -256,6 +305,8 @@ class _Place:
 class _PassStream:
     """Stream of batches that can be read only in sequence."""
 
+    layout = None
+
     def __init__(self, passes: PassLoader, own: range, batches_per_epoch: int | None) -> None:
         self.batches_per_epoch = batches_per_epoch
         self._passes = passes
@@ -263,7 +314,7 @@ class _PassStream:
         self._place = _Place()
         self._batches: Generator[Any] | None = None
 
-    def start(self, number: int, state: Any | None) -> Iterator[Any]:
+    def start(self, number: int, state: Any | None, position: Mapping[str, int] | None = None) -> Iterator[Any]:
         self.close()
         self._place, dataset = _Place(), None
         if state is not None:
@@ -360,6 +411,19 @@ def dataset_length(loader: Any) -> int | None:
 
 def _is_numbered(loader: Any) -> bool:
     return torch_iterates(loader) and not isinstance(loader.dataset, torch.utils.data.IterableDataset)
+
+
+def _layout(loader: Any, shares: int, size: int) -> BatchLayout | None:
+    """Return the division of the records into batches, or None if the loader's own samplers divide them."""
+    sampler = loader.batch_sampler
+    if shares > 1 or type(sampler) is not torch.utils.data.BatchSampler:
+        return None
+    return BatchLayout(
+        length=len(cast(Sized, sampler.sampler)),
+        batch_size=sampler.batch_size,
+        drop_last=sampler.drop_last,
+        slots=size,
+    )
 
 
 def _shares(loader: Any, size: int) -> int:

@@ -29,6 +29,7 @@ def det_frameworks() -> Iterator[FrameworkSpec]:
         old_names=("PyTorchTrial", "torch"),
         starter="det_torch:_starter",
         needs_adapter=True,
+        elastic=True,
         prepare=("det_torch._run", "torch._dynamo"),  # which the first optimizer of a process imports
     )
 

@@ -89,8 +89,8 @@ def train(trial_class: type[Trial], length: int, latest: str | None = None) -> l
     return trial.recorder.calls
 
 
-STATE = ["callbacks", "data", "data_lengths", "gradients", "lr_schedulers_state_dict", "models_state_dict"]
-STATE += ["optimizers_state_dict", "reducers", "rng_state", "training_length"]
+STATE = ["callbacks", "data", "data_lengths", "data_position", "gradients", "lr_schedulers_state_dict"]
+STATE += ["models_state_dict", "optimizers_state_dict", "reducers", "rng_state", "training_length"]
 VALIDATION = [
     ("on_validation_start",),
     ("on_validation_epoch_start",),

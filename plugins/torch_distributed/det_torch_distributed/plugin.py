@@ -16,4 +16,5 @@ def det_backends() -> Iterator[BackendSpec]:
         config_model="det_torch_distributed._options:TorchDistributedOptions",
         adapters={"pytorch": "det_torch_distributed._adapter:choose_torch_adapter"},
         install="pip install torch, then pip install det-torch-distributed",
+        elastic=True,
     )
