@@ -38,6 +38,7 @@ def private_uses(distribution: Distribution, ours: set[str]) -> set[str]:
     return {name for name in names if re.match("_[^_]", name)} - ours - PUBLIC
 
 
+@pytest.mark.integration
 def test_the_page_lists_every_private_name_of_other_projects() -> None:
     code = [
         Distribution(one.packages, tuple(file for file in one.files if "tests" not in file.parts))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 import det_core
 from det_core import core
 from det_core.core import DistributedContext
@@ -50,6 +52,7 @@ def save(context: core.Context) -> str:
     return storage_id
 
 
+@pytest.mark.integration
 def test_each_method_works_in_a_child_or_says_where_to_call_it(tmp_path: Path) -> None:
     mode = core.TensorboardMode.MANUAL
     with ending_children(), core.init(checkpoint_storage=tmp_path, config=CONFIG, tensorboard_mode=mode) as context:

@@ -100,6 +100,7 @@ def run_twice(store: TrackingStore, experiment: int, writes: int) -> bool:
     return False
 
 
+@pytest.mark.integration
 def test_a_runner_may_be_killed_after_any_write(
     store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

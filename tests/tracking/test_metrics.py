@@ -201,6 +201,7 @@ def test_many_pages_of_metrics_are_sorted_by_step_and_group(store: TrackingStore
     assert store.trial(trial).steps_completed == 1499
 
 
+@pytest.mark.integration
 def test_large_reports_are_not_in_memory_together(
     store: TrackingStore, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def test_each_directory_is_listed_once() -> None:
     assert sorted(listed) == sorted(path.name for path in DIRECTORIES.iterdir() if path.name[0].isalpha())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("old", "now"), [row[1:] for row in rows("Names")])
 def test_old_names_are_the_new_objects(old: str, now: str) -> None:
     skip_without(now)

@@ -107,6 +107,7 @@ def test_each_method_of_the_context_works_in_a_child_or_says_where_to_call_it(
     assert refused == {"context.configure_apex_amp", "experimental.use_amp"}, outcomes  # as in any process
 
 
+@pytest.mark.integration
 def test_a_child_that_leaves_the_blocks_of_its_parent_stores_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def _calls(adapter: PyTorchAdapter, batches: int) -> Counter[str]:
     return calls
 
 
+@pytest.mark.integration
 def test_batches_reports_validations_and_checkpoints_keep_no_objects(make_context: Any, tmp_path: Path) -> None:
     """The memory that the process needs for whole trainings is measured in `test_leak.py`."""
     context = make_context(hparams={"schedules": True})
