@@ -282,13 +282,11 @@ def _option_form(value: Any) -> str:
         return "choice"
     if not isinstance(value, Mapping):
         return "value"
-    if isinstance(kind := value.get("type"), str) and _defines(closest_name(kind, _DEFINING), value):
+    kind = value.get("type")
+    close = closest_name(kind, _DEFINING) if isinstance(kind, str) else None
+    if close and not _DEFINING[close].isdisjoint(value):
         return "choice"  # also if the kind is misspelled, which is an error
     return "nested" if any(_option_form(part) != "value" for part in value.values()) else "value"
-
-
-def _defines(kind: str | None, value: Mapping[str, Any]) -> bool:
-    return kind is not None and not _DEFINING[kind].isdisjoint(value)
 
 
 def contains_choices(option: Any) -> bool:

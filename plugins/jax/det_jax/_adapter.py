@@ -172,9 +172,13 @@ def _checked(metrics: Any, method: str) -> dict[str, Any]:
             f"{method}() returned {type(metrics).__name__} as metrics; expected a dict of names and numbers"
         )
     try:
-        return jax.tree_util.tree_map_with_path(partial(_real, method), dict(metrics), is_leaf=lambda one: one is None)
+        return dict(jax.tree_util.tree_map_with_path(partial(_real, method), dict(metrics), is_leaf=_is_none))
     except ValueError as error:  # of keys that cannot be sorted
         raise InvalidTrial(f"{method}() returned metrics that JAX cannot use: {error}") from error
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
 
 
 def _real(method: str, path: Any, value: Any) -> jax.Array:
