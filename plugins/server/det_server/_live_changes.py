@@ -39,6 +39,8 @@ MAX_STREAMS_PER_PERSON = 30
 """Maximum number of pages of one person that receive events at a time."""
 _READERS = 4
 """Maximum number of people for whose pages rows are read at the same time."""
+_CLOSING_SECONDS = 10.0
+"""Maximum time for which the end of the server waits for reads."""
 _QUEUE = 100
 """Maximum number of events that wait for a slow page. A page that falls behind is asked to reload its values."""
 
@@ -181,25 +183,25 @@ class LiveChanges:
             return
         subscription = Subscription(viewer, topics, is_behind=bool(cursor))
         self._subscriptions.add(subscription)
-        present: asyncio.Task[None] | None = None
         try:
             yield b"retry: 2000\n\n"
             self._start()
-            present = asyncio.create_task(self._send_present(subscription, cursor))  # which may take long
+            self._begin(f"rows of page {id(subscription)}", partial(self._send_present, subscription, cursor))
             while (event := await _next_event(subscription.queue)) is not None:
                 yield event
         finally:
             self._subscriptions.discard(subscription)
-            if present:
-                present.cancel()
 
     async def close(self) -> None:
-        """End the poller."""
+        """End the poller, and wait for its jobs, whose threads would go on if they were cancelled."""
         poller, self._poller = self._poller, None
-        tasks = [*self._jobs.values(), *([poller] if poller else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if poller is not None:
+            poller.cancel()
+            await asyncio.gather(poller, return_exceptions=True)
+        self._subscriptions.clear()
+        self._has_cursor.set()
+        if self._jobs:
+            await asyncio.wait(self._jobs.values(), timeout=_CLOSING_SECONDS)
 
     def _start(self) -> None:
         if not self.is_polling:
@@ -213,9 +215,10 @@ class LiveChanges:
             await self._send_rows([subscription], age=0.0)
             if cursor:
                 await self._has_cursor.wait()  # what happens after this read is left to the poller
-                missed = await self._read(subscription.viewer, self._store.changes, cursor)
+                missed = await self._read(subscription, self._store.changes, cursor)
                 subscription.is_behind = False
-                _publish(missed, [subscription])
+                if missed:
+                    _publish(missed, [subscription])
         except (DetError, ValueError) as error:  # an unknown cursor, or a store that is unavailable
             _log.warning("a page asked to reload, because its events could not be read: %s", error)
             subscription.is_behind = False
@@ -234,6 +237,7 @@ class LiveChanges:
             for name, subscriptions in pages.items():
                 self._begin(f"rows of {name}", partial(self._send_rows, subscriptions, age=POLL_SECONDS / 2))
             await asyncio.sleep(POLL_SECONDS)
+        self._has_cursor.set()  # for jobs of pages that were closed
         self._poller = None
 
     def _begin(self, name: str, job: Callable[[], Awaitable[None]]) -> None:
@@ -263,7 +267,8 @@ class LiveChanges:
             age: maximum number of seconds since the rows were read for another page.
         """
         for subscription in subscriptions:
-            subscription.put_rows(await self._read(subscription.viewer, self._read_rows, subscription.topics, age))
+            rows = await self._read(subscription, self._read_rows, subscription.topics, age)
+            subscription.put_rows(rows or {})
 
     def _read_rows(self, topics: Topics, age: float) -> Mapping[str, RowValues]:
         now = time.monotonic()
@@ -273,9 +278,14 @@ class LiveChanges:
             self._recent_rows[topics] = now, rows
         return rows
 
-    async def _read(self, viewer: Viewer, function: Callable[..., _T], *args: object) -> _T:
-        """Return the result of a function that reads for a person, of whom one runs at a time."""
-        async with self._reading.setdefault(viewer.name, asyncio.Lock()):
+    async def _read(self, page: Subscription, function: Callable[..., _T], *args: object) -> _T | None:
+        """Return the result of a function that reads for a page, or None if the page was closed before it could.
+
+        One runs for a person at a time.
+        """
+        async with self._reading.setdefault(page.viewer.name, asyncio.Lock()):
+            if page not in self._subscriptions:
+                return None
             return await anyio.to_thread.run_sync(function, *args, limiter=self._reading_threads)
 
     async def _end_refused_streams(self) -> None:

@@ -39,10 +39,10 @@ class CountedChanges(LiveChanges):
         await super()._publish_changes()
         self.polls += 1
 
-    async def next_poll(self) -> None:
-        """Wait for the end of the next poll."""
+    async def next_poll(self, *, idle: bool = True) -> None:
+        """Wait for the end of the next poll, and until nothing is being read."""
         before = self.polls
-        while self.polls == before:
+        while self.polls == before or (idle and self._jobs):
             await asyncio.sleep(0.01)
 
 
@@ -103,6 +103,7 @@ def reading(store: TrackingStore, body: Callable[[CountedChanges], Awaitable[Non
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
         assert changes.open_pages == 0
+        await changes.close()
         return changes
 
     return asyncio.run(whole())
@@ -131,7 +132,7 @@ def test_a_report_arrives_with_the_next_poll_and_only_what_changed_is_sent(store
         assert first[f"trial/{run.trial_id}"]["best"] == "–"  # noqa: RUF001
         assert first[f"experiment/{experiment}"]["state"] == "ACTIVE"
         await changes.next_poll()
-        await asyncio.to_thread(report, store, run, 10, 0.25)
+        report(store, run, 10, 0.25)
         rows = await reader.next("rows")
         assert rows[f"trial/{run.trial_id}"] == {"batches": "10", "best": "0.2500", "best_at": "10"}
         assert rows[f"experiment/{experiment}"] == {"best": "0.2500"}
@@ -417,7 +418,7 @@ def test_slow_reads_for_one_person_delay_nobody_else(store: TrackingStore, monke
         beginning = [asyncio.create_task(reader.next("metrics")) for reader in vic]
         ann = Reader(changes.events(ANN, Topics(trials=frozenset({run.trial_id}))))
         await ann.next("rows")
-        await changes.next_poll()
+        await changes.next_poll(idle=False)
         report(store, run, 7, 0.5)
         assert (await ann.next("rows"))[f"trial/{run.trial_id}"]["batches"] == "7"
         assert await ann.next("metrics") == await beginning[0] == [run.trial_id]
@@ -433,6 +434,37 @@ def test_slow_reads_for_one_person_delay_nobody_else(store: TrackingStore, monke
     reading(store, body)
 
 
+def test_pages_that_are_closed_at_once_have_no_reads_that_go_on(store: TrackingStore) -> None:
+    """Otherwise a viewer who connects again and again would have any number of them at the same time."""
+    present, most, may_end = list[Topics](), 0, threading.Event()
+
+    def read(topics: Topics) -> Any:
+        nonlocal most
+        present.append(topics)
+        most = max(most, len(present))
+        assert may_end.wait(LIMIT)
+        present.remove(topics)
+        return {}
+
+    async def body(changes: CountedChanges) -> None:
+        vars(changes)["_rows"] = SimpleNamespace(read=read)
+        for number in range(50):
+            stream = changes.events(ANN, Topics(trials=frozenset({number})), "unknown" if number % 2 else "")
+            await anext(stream)
+            waiting = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+            await asyncio.sleep(0.002)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await stream.aclose()  # type: ignore[attr-defined]
+        while not present:
+            await asyncio.sleep(0.01)
+        may_end.set()
+
+    changes = reading(store, body)
+    assert most == 1
+    assert vars(changes)["_jobs"] == {}
+
+
 def test_a_page_keeps_its_cursor_until_it_has_what_it_missed(store: TrackingStore) -> None:
     """Otherwise one whose connection ends before would never hear of it."""
     _, run = new_run(store)
@@ -444,7 +476,7 @@ def test_a_page_keeps_its_cursor_until_it_has_what_it_missed(store: TrackingStor
         vars(changes)["_rows"] = SimpleNamespace(read=lambda topics: may_end.wait(LIMIT) and {})
         reader = Reader(changes.events(ANN, Topics(trials=frozenset({run.trial_id})), before))
         first = asyncio.create_task(reader.next("metrics"))
-        await changes.next_poll()
+        await changes.next_poll(idle=False)
         report(store, run, 2, 1.0)
         assert await first == [run.trial_id]
         assert reader.cursor == ""
