@@ -121,7 +121,7 @@ export class Chart {
       input.inputMode = "decimal";
       input.placeholder = word;
       input.setAttribute("aria-label", `${word} shown value of ${this.title}`);
-      input.value = input.defaultValue = part && Number.isFinite(part[end]) ? String(part[end]) : "";
+      input.value = part && Number.isFinite(part[end]) ? String(part[end]) : "";
       return input;
     });
     const read = (/** @type {HTMLInputElement} */ input, /** @type {number} */ none) => (input.value.trim() === "" ? none : Number(input.value.replace(",", ".")));
@@ -132,7 +132,6 @@ export class Chart {
         inputs.forEach((one) => one.setAttribute("aria-invalid", String(isWrong)));
         if (isWrong) return;
         setPart("y", this.figure.id, min > -Infinity || max < Infinity ? { min, max } : null);
-        inputs.forEach((one) => (one.defaultValue = one.value)); // the URL has it, so that a reload loses nothing
         if (this.u) this.show();
       });
     }

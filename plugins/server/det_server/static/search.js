@@ -58,7 +58,8 @@ class Search {
       const run = event.target instanceof Element ? event.target.closest("[data-trial]") : null;
       if (run) location.assign(`/trials/${run.getAttribute("data-trial")}`);
     });
-    new ResizeObserver(() => this.data.trials.length && this.draw()).observe(root);
+    this.width = 0;
+    new ResizeObserver(() => root.clientWidth !== this.width && this.data.trials.length && this.draw()).observe(root);
   }
 
   /** @param {string} name @returns {SVGElement} */
@@ -98,16 +99,17 @@ class Search {
 
   draw() {
     const { trials, names, now } = this.data;
+    const width = (this.width = this.root.clientWidth);
     const smaller = this.data.smaller !== this.isOn("greater");
     const metric = this.axes[names.length];
     const column = (/** @type {string} */ name) => Math.max(names.indexOf(this.control(name).value), 0);
-    this.parallel.draw(trials, this.axes, (trial, i) => this.value(trial, i));
+    this.parallel.draw(width, trials, this.axes, (trial, i) => this.value(trial, i));
     const x = column("x");
-    const history = drawHistory(this.picture("history"), trials, metric, smaller);
-    const scatter = drawScatter(this.picture("scatter"), trials, this.axes[x], metric, (trial) => this.value(trial, x));
+    const history = drawHistory(this.picture("history"), width, trials, metric, smaller);
+    const scatter = drawScatter(this.picture("scatter"), width, trials, this.axes[x], metric, (trial) => this.value(trial, x));
     this.dots = [history, scatter.dots];
-    const [least, greatest] = names.length ? drawHeatMap(this.picture("heat"), trials, this.axes, [column("across"), column("up")], metric, smaller) : ["", ""];
-    const places = drawTimeline(this.picture("timeline"), trials, now);
+    const [least, greatest] = names.length ? drawHeatMap(this.picture("heat"), width, trials, this.axes, [column("across"), column("up")], metric, smaller) : ["", ""];
+    const places = drawTimeline(this.picture("timeline"), width, trials, now);
     explainMarks(/** @type {HTMLElement} */ (this.root.querySelector(".legend")), trials.map((trial) => trial.word));
     this.say("best", `The line is the ${smaller ? "least" : "greatest"} value so far.`);
     this.say("shades", `Each cell has the median ${metric.name} of its trials. The stronger the colour, the ${smaller ? "smaller" : "greater"}, from ${smaller ? greatest : least} to ${smaller ? least : greatest}.`);
