@@ -32,7 +32,7 @@ const AXES = {
   batch: { label: "batches", format: (x) => format(x) },
   epoch: { label: "epochs", lack: "reported epochs, and no length in epochs", format: (x) => format(x) },
   time: {
-    label: "time since the start",
+    label: "running time",
     lack: "reports with times",
     format: formatDuration,
     steps: DURATION_STEPS,

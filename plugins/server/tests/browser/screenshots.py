@@ -24,9 +24,9 @@ EXAMPLES = ROOT / "examples" / "digits_pytorch"
 DET = [sys.executable, "-m", "det_core.cli"]
 PICTURES = {
     "experiments": ("/experiments", 1280, 420, "light", ""),
-    "experiment": ("/experiments/{search}?axis=time", 1280, 900, "light", "#curves .u-over"),
-    "search": ("/experiments/{search}/search", 1280, 1180, "light", ""),
-    "importance": ("/experiments/{search}/search?across=lr&up=hidden", 1280, 1180, "light", "#importance td"),
+    "experiment": ("/experiments/{search}?axis=epoch&log=1", 1280, 900, "light", "#curves .u-over"),
+    "search": ("/experiments/{search}/search", 1280, 920, "light", ""),
+    "importance": ("/experiments/{search}/search?across=lr&up=hidden", 1280, 960, "light", "#importance td"),
     "trial": ("/trials/{best}", 1280, 1000, "dark", ""),
     "narrow": ("/experiments", 390, 844, "dark", ""),
 }
@@ -81,8 +81,8 @@ def take(browser: Browser, link: str, ids: dict[str, int], directory: Path) -> N
         if cursor:
             place = page.locator(cursor).first
             place.wait_for(timeout=60_000)
+            place.evaluate("(one) => one.closest('section').scrollIntoView()")
             place.hover()
-            page.evaluate("(one) => one.closest('section').scrollIntoView()", place.element_handle())
         page.screenshot(path=directory / f"server-{name}.png")
         context.close()
 
