@@ -194,8 +194,7 @@ export class Chart {
 
   /** @param {Set<string>} hidden */
   showLegend(hidden) {
-    const curves = this.series.filter((one) => one.x.length || one.note);
-    showLegend(this.figure, curves, hidden, {
+    showLegend(this.figure, this.series, hidden, {
       hide: (ids) => {
         setHidden(this.figure.id, ids);
         this.read(-1, 0, null);

@@ -111,6 +111,7 @@ class Search {
     const history = drawHistory(this.picture("history"), width, trials, metric, smaller);
     const scatter = drawScatter(this.picture("scatter"), width, trials, this.axes[x], metric, (trial) => this.value(trial, x));
     this.dots = [history, scatter.dots];
+    /** @type {HTMLElement} */ (this.picture("heat").closest("section")).hidden = !names.length;
     const [least, greatest] = names.length ? drawHeatMap(this.picture("heat"), width, trials, this.axes, [column("across"), column("up")], metric, smaller) : ["", ""];
     const places = drawTimeline(this.picture("timeline"), width, trials, now);
     for (const [name, words] of Object.entries({ trials: trials.map((trial) => trial.word), runs: trials.flatMap((trial) => trial.runs.map(([, , word]) => word)) })) {
