@@ -17,13 +17,13 @@ from enum import Enum
 
 _log = logging.getLogger("det.server")
 
-_PROGRAM = (sys.executable, "-I", "-m", "det_server._importance_program")
-_SECONDS = 120
+_PROGRAM = (sys.executable, "-m", "det_server._importance_program")
+SECONDS = 120
 """Maximum number of seconds of a computation. That of 2,000 trials takes 10."""
 _KEPT = 200
 """Number of results that are kept, those that were asked for last."""
-_MOST_WAITING = 16
-"""Maximum number of tables that wait, each of which has thousands of values."""
+MAX_ASKED = 16
+"""Maximum number of tables in memory, each of which has thousands of values."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Importances:
                 self._results.move_to_end(digest)
                 return self._results[digest]
             is_waiting = any(one == person for one, _ in self._waiting.values())
-            if not (is_waiting or self._closed or len(self._waiting) >= _MOST_WAITING):
+            if not (is_waiting or self._closed or len(self._waiting) >= MAX_ASKED):
                 self._waiting[digest] = (person, text)
                 if len(self._waiting) == 1:
                     threading.Thread(target=self._compute_all, name="importance", daemon=True).start()
@@ -122,14 +122,14 @@ class Importances:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         pipe = subprocess.PIPE
         with self._lock:
-            self._process = process = subprocess.Popen(
-                self._program, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment
+            self._process = process = subprocess.Popen(  # modules of the present directory are not imported
+                self._program, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, cwd="/"
             )
             if self._closed:
                 process.kill()
         with process:
             try:
-                answer, said = process.communicate(text, timeout=_SECONDS)
+                answer, said = process.communicate(text, timeout=SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise

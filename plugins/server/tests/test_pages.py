@@ -22,7 +22,7 @@ import pytest
 from det_server import pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
-from det_server.pages import code
+from det_server.pages import _axes, code
 from det_server.pages._series import MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
 
@@ -298,6 +298,9 @@ def test_steps_have_positions_on_other_axes(local: ServedSite) -> None:
     assert begun
     elapsed = (start - begun).total_seconds() + 10
     assert positions("time")[2][0] == [10, pytest.approx(elapsed, abs=0.01)]
+    spans = [(100.0, 110.0), (200.0, 205.0), (300.0, math.inf)]
+    pairs = [(1, 90.0), (2, 104.0), (3, 150.0), (4, 202.0), (5, 310.0)]
+    assert _axes._without_pauses(pairs, spans) == [(1, 0.0), (2, 4.0), (3, 10.0), (4, 12.0), (5, 25.0)]
     assert "positions" not in client.get(f"{path}&axis=x").json["series"][0]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,8 @@ Positions = Sequence[tuple[int, float]]
 """Pairs of step and position in ascending order. Steps in between lie on straight lines."""
 _POINTS = 300
 """Number of positions to which those of a long trial are reduced."""
+_MOST_RUNS = 10_000
+"""Maximum number of runs of all trials that are read, the first ones."""
 
 
 def positions_on(
@@ -62,17 +66,30 @@ def _clock(store: ServerStore, trials: Sequence[TrialRecord], which: Mapping[str
     return dict(store.report_times([trial.id for trial in trials], **which))
 
 
-def _time_since_start(
-    store: ServerStore, trials: Sequence[TrialRecord], which: Mapping[str, Any]
-) -> dict[int, Positions]:
-    """Return seconds since the first run of each trial began."""
-    runs = store.runs_of_trials([trial.id for trial in trials], limit=len(trials))
-    start = {run.trial_id: run.start_time.timestamp() for run in reversed(runs) if run.start_time}
+def _running_time(store: ServerStore, trials: Sequence[TrialRecord], which: Mapping[str, Any]) -> dict[int, Positions]:
+    """Return seconds that each trial has run, without waiting and pauses."""
+    spans = defaultdict[int, list[tuple[float, float]]](list)
+    for run in store.runs_of_trials([trial.id for trial in trials], limit=_MOST_RUNS):
+        if run.start_time:
+            end = run.end_time.timestamp() if run.end_time else math.inf
+            spans[run.trial_id].append((run.start_time.timestamp(), end))
     return {
-        trial_id: [(step, time - start[trial_id]) for step, time in pairs]
+        trial_id: _without_pauses(_ascending(pairs), spans[trial_id])
         for trial_id, pairs in _clock(store, trials, which).items()
-        if trial_id in start
+        if pairs and trial_id in spans
     }
+
+
+def _without_pauses(pairs: Positions, spans: Sequence[tuple[float, float]]) -> Positions:
+    """Return positions in the time that spans cover. The spans follow each other."""
+    found, remaining, before = [], deque(spans), 0.0
+    for step, time in pairs:
+        while len(remaining) > 1 and remaining[1][0] <= time:
+            start, end = remaining.popleft()
+            before += max(min(end, remaining[0][0]) - start, 0.0)
+        start, end = remaining[0]
+        found.append((step, before + max(min(time, end) - start, 0.0)))
+    return found
 
 
 def _ascending(pairs: Positions) -> Positions:
@@ -83,7 +100,7 @@ def _ascending(pairs: Positions) -> Positions:
 
 AXES: Mapping[str, Callable[..., dict[int, Positions]]] = {
     "epoch": _epochs,
-    "time": _time_since_start,
+    "time": _running_time,
     "clock": _clock,
 }
 """Axes by the names that URLs have. Batches are steps themselves."""

@@ -34,12 +34,19 @@ def run_spans(runs: Sequence[Run], outcome: str) -> list[tuple[float, float | No
         runs: the runs in order.
         outcome: word for the trial.
     """
-    words = ["paused" if run.preemption_acknowledged else "restarted" for run in runs[:-1]] + [outcome]
+    words = [*map(_word_of_earlier, runs[:-1]), outcome]
     return [
         (start, _seconds(run.end_time), word)
         for run, word in zip(runs, words, strict=False)
         if (start := _seconds(run.start_time)) is not None
     ]
+
+
+def _word_of_earlier(run: Run) -> str:
+    """Return how a run ended that was not the last one of its trial."""
+    if run.preemption_acknowledged:
+        return "paused"
+    return "restarted" if run.end_reason else "continued"
 
 
 def _seconds(time: datetime | None) -> float | None:

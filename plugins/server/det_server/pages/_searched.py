@@ -71,8 +71,8 @@ def plain_values(trial: TrialRecord, names: Sequence[str]) -> list[float | str |
 
 
 def _is_searched(experiment: ExperimentRecord, drawn: DrawnSeries) -> bool:
-    """Return whether a metric is the one by which the search ranks trials, or there is no other."""
-    return drawn.key in (f"validation.{metric_of(experiment)}", ".")
+    """Return whether a metric is the one by which the search ranks trials."""
+    return drawn.key == f"validation.{metric_of(experiment)}"
 
 
 def _plain(value: object) -> float | str | None:

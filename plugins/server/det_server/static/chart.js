@@ -32,7 +32,7 @@ const AXES = {
   batch: { label: "batches", format: (x) => format(x) },
   epoch: { label: "epochs", lack: "reported epochs, and no length in epochs", format: (x) => format(x) },
   time: {
-    label: "time since the start",
+    label: "running time",
     lack: "reports with times",
     format: formatDuration,
     steps: DURATION_STEPS,
@@ -121,7 +121,7 @@ export class Chart {
       input.inputMode = "decimal";
       input.placeholder = word;
       input.setAttribute("aria-label", `${word} shown value of ${this.title}`);
-      input.value = input.defaultValue = part && Number.isFinite(part[end]) ? String(part[end]) : "";
+      input.value = part && Number.isFinite(part[end]) ? String(part[end]) : "";
       return input;
     });
     const read = (/** @type {HTMLInputElement} */ input, /** @type {number} */ none) => (input.value.trim() === "" ? none : Number(input.value.replace(",", ".")));
@@ -132,7 +132,6 @@ export class Chart {
         inputs.forEach((one) => one.setAttribute("aria-invalid", String(isWrong)));
         if (isWrong) return;
         setPart("y", this.figure.id, min > -Infinity || max < Infinity ? { min, max } : null);
-        inputs.forEach((one) => (one.defaultValue = one.value)); // the URL has it, so that a reload loses nothing
         if (this.u) this.show();
       });
     }
@@ -195,8 +194,7 @@ export class Chart {
 
   /** @param {Set<string>} hidden */
   showLegend(hidden) {
-    const curves = this.series.filter((one) => one.x.length || one.note);
-    showLegend(this.figure, curves, hidden, {
+    showLegend(this.figure, this.series, hidden, {
       hide: (ids) => {
         setHidden(this.figure.id, ids);
         this.read(-1, 0, null);

@@ -14,7 +14,7 @@ export const css = (name) => getComputedStyle(document.documentElement).getPrope
 export const color = (rank) => css(rank === undefined ? "--rest" : `--c${rank}`);
 
 /**
- * Draw curves, the best one last.
+ * Draw curves, the best one and then the emphasized ones last.
  * @param {any} u the uPlot @param {DrawnSeries[]} curves best first @param {(curve: DrawnSeries) => boolean | null} isActive whether a curve is emphasized, or null if none is @param {boolean} log
  */
 export function drawCurves(u, curves, isActive, log) {
@@ -33,7 +33,8 @@ export function drawCurves(u, curves, isActive, log) {
   ctx.rect(bbox.left - 4 * ratio, bbox.top - 4 * ratio, bbox.width + 8 * ratio, bbox.height + 8 * ratio);
   ctx.clip();
   ctx.lineJoin = "bevel"; // with the widths below, an eighth of the time of round joins and 1.25 pixels
-  for (const one of [...curves].reverse()) {
+  const isLast = (/** @type {DrawnSeries} */ one) => Number(isActive(one) === true);
+  for (const one of [...curves].reverse().sort((a, b) => isLast(a) - isLast(b))) {
     const { rank } = one;
     const active = isActive(one);
     const band = envelope(one, x, bbox.width / ratio / POINT_PX);

@@ -2,7 +2,7 @@
 /** Importance of the hyperparameters of a search, which the server computes in the background. */
 
 /** Milliseconds until the page asks again for what is being computed. */
-const AGAIN_MS = 1000;
+const AGAIN_MS = 3000;
 /** Share of the differences below which the forests explain too little. */
 const LITTLE = 0.2;
 

@@ -20,22 +20,25 @@ export function swatch(rank) {
 
 /**
  * Name the curves below a chart, those without a colour of their own together, unless there is nothing to say.
- * @param {HTMLElement} figure @param {Series[]} curves @param {Set<string>} hidden ids of entries
+ * @param {HTMLElement} figure @param {Series[]} all @param {Set<string>} hidden ids of entries
  * @param {{hide: (ids: Set<string>) => void, emphasize: (id: string | null) => void}} then
  */
-export function showLegend(figure, curves, hidden, then) {
+export function showLegend(figure, all, hidden, then) {
+  const curves = all.filter((one) => one.x.length || one.note);
+  const missing = all.length - curves.length;
   const ranked = curves.filter((one) => one.rank !== undefined);
   const others = curves.filter((one) => one.rank === undefined);
   const ended = others.filter((one) => one.note).length;
   const entries = ranked.map((one) => ({ id: entryOf(one), text: fullLabel(one), rank: one.rank }));
   if (others.length) entries.push({ id: OTHERS, text: `${others.length} more${ended ? `, ${ended} of which diverged` : ""}`, rank: undefined });
-  const isUseful = curves.length > 1 || curves.some((one) => one.note);
+  const isUseful = all.length > 1 || curves.some((one) => one.note);
   const legend = /** @type {HTMLElement} */ (figure.querySelector(".legend") ?? document.createElement("ul"));
-  const known = JSON.stringify(entries);
+  const known = JSON.stringify([entries, missing]);
   if (legend.dataset.known !== known) {
     legend.dataset.known = known;
     legend.className = "legend";
     legend.replaceChildren(...(isUseful ? entries : []).map((one) => entry(one, then)));
+    if (missing && curves.length) legend.append(Object.assign(document.createElement("li"), { textContent: `${missing} without values` }));
     figure.querySelector(".values")?.before(legend);
   }
   const ids = entries.map((one) => one.id);

@@ -67,7 +67,7 @@ async function refresh() {
     outdated.delete(id);
     const [region, newer] = [document.getElementById(id), fresh.getElementById(id)];
     if (!region || !newer || !isOther(region, newer)) continue;
-    const opened = [...region.querySelectorAll("details[open]")].map((one) => one.closest("[id]")?.id ?? "");
+    const opened = [...region.querySelectorAll("details[open]:not(.range)")].map((one) => one.closest("[id]")?.id ?? "");
     region.replaceChildren(...newer.childNodes);
     for (const one of opened) document.getElementById(one)?.querySelector("details")?.setAttribute("open", "");
     Object.assign(region.dataset, newer.dataset);

@@ -13,6 +13,7 @@ const SHAPES = {
   running: "M-4 0A4 4 0 1 0 4 0A4 4 0 1 0-4 0ZM-1 0A1 1 0 1 0 1 0A1 1 0 1 0-1 0Z",
   paused: "M-2.5-4V4M2.5-4V4",
   waiting: "M-4 0H4",
+  continued: "M-4-4L0 0L-4 4M0-4L4 0L0 4",
   restarted: "M0-4V4M-4 0H4",
 };
 const FILLED = ["completed", "stopped early"];
@@ -38,7 +39,7 @@ export function markedWord(word) {
   return piece;
 }
 
-/** Explain the marks of trials in a list. @param {HTMLElement} list @param {string[]} words one per trial */
+/** Explain marks in a list. @param {HTMLElement} list @param {string[]} words one per mark */
 export function explainMarks(list, words) {
   const counts = new Map(Object.keys(SHAPES).map((word) => [word, 0]));
   for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);

@@ -8,6 +8,8 @@ import { clear, shortened, svg } from "./svg.js";
 /** @typedef {import("./search.js").Trial} Trial */
 
 const [HEIGHT, TOP, BOTTOM, SIDE] = [344, 56, 32, 56];
+/** Least distance between two axes. */
+const AXIS_PX = 120;
 /** Distance along an axis below which two ends are no range. */
 const LEAST = 0.01;
 /** Number of trials above which lines without a colour of their own are fainter. */
@@ -29,9 +31,10 @@ export class Parallel {
     this.brushes = [];
   }
 
-  /** @param {Trial[]} trials best first @param {Axis[]} axes @param {(trial: Trial, i: number) => unknown} value */
-  draw(trials, axes, value) {
-    const width = clear(this.picture, HEIGHT, axes.length * 120);
+  /** @param {number} room @param {Trial[]} trials best first @param {Axis[]} axes @param {(trial: Trial, i: number) => unknown} value */
+  draw(room, trials, axes, value) {
+    const width = Math.max(room, axes.length * AXIS_PX);
+    clear(this.picture, width, HEIGHT);
     this.picture.classList.toggle("many", trials.length > MANY);
     const x = (/** @type {number} */ i) => SIDE + (i * (width - 2 * SIDE)) / Math.max(axes.length - 1, 1);
     this.lines = trials.map((trial) => {

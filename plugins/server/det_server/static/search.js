@@ -1,7 +1,7 @@
 // @ts-check
 /** Page of a search: pictures of its trials, in which choosing ranges filters the table. */
 import { formatRanges, isWithin, makeAxis, parseRanges } from "./axes.js";
-import { format, RANKED } from "./curves.js";
+import { RANKED, format, formatDuration } from "./curves.js";
 import { showImportance } from "./importance.js";
 import { swatch } from "./legend.js";
 import { explainMarks, markedWord } from "./marks.js";
@@ -27,6 +27,8 @@ import { changeUrl } from "./view_state.js";
 /** @typedef {import("./axes.js").Axis} Axis */
 
 const TABLE_ROWS = 200;
+/** Least width of a picture, in pixels. */
+const LEAST_WIDTH = 320;
 /** Milliseconds after a change until the trials are drawn again. */
 const REDRAW_MS = 2000;
 /** Words for trials that have not ended. */
@@ -58,7 +60,8 @@ class Search {
       const run = event.target instanceof Element ? event.target.closest("[data-trial]") : null;
       if (run) location.assign(`/trials/${run.getAttribute("data-trial")}`);
     });
-    new ResizeObserver(() => this.data.trials.length && this.draw()).observe(root);
+    this.width = 0;
+    new ResizeObserver(() => root.clientWidth !== this.width && this.data.trials.length && this.draw()).observe(root);
   }
 
   /** @param {string} name @returns {SVGElement} */
@@ -98,17 +101,22 @@ class Search {
 
   draw() {
     const { trials, names, now } = this.data;
+    this.width = this.root.clientWidth;
+    const width = Math.max(this.width, LEAST_WIDTH);
     const smaller = this.data.smaller !== this.isOn("greater");
     const metric = this.axes[names.length];
     const column = (/** @type {string} */ name) => Math.max(names.indexOf(this.control(name).value), 0);
-    this.parallel.draw(trials, this.axes, (trial, i) => this.value(trial, i));
+    this.parallel.draw(width, trials, this.axes, (trial, i) => this.value(trial, i));
     const x = column("x");
-    const history = drawHistory(this.picture("history"), trials, metric, smaller);
-    const scatter = drawScatter(this.picture("scatter"), trials, this.axes[x], metric, (trial) => this.value(trial, x));
+    const history = drawHistory(this.picture("history"), width, trials, metric, smaller);
+    const scatter = drawScatter(this.picture("scatter"), width, trials, this.axes[x], metric, (trial) => this.value(trial, x));
     this.dots = [history, scatter.dots];
-    const [least, greatest] = names.length ? drawHeatMap(this.picture("heat"), trials, this.axes, [column("across"), column("up")], metric, smaller) : ["", ""];
-    const places = drawTimeline(this.picture("timeline"), trials, now);
-    explainMarks(/** @type {HTMLElement} */ (this.root.querySelector(".legend")), trials.map((trial) => trial.word));
+    /** @type {HTMLElement} */ (this.picture("heat").closest("section")).hidden = !names.length;
+    const [least, greatest] = names.length ? drawHeatMap(this.picture("heat"), width, trials, this.axes, [column("across"), column("up")], metric, smaller) : ["", ""];
+    const places = drawTimeline(this.picture("timeline"), width, trials, now);
+    for (const [name, words] of Object.entries({ trials: trials.map((trial) => trial.word), runs: trials.flatMap((trial) => trial.runs.map(([, , word]) => word)) })) {
+      explainMarks(/** @type {HTMLElement} */ (this.root.querySelector(`[data-marks=${name}]`)), words);
+    }
     this.say("best", `The line is the ${smaller ? "least" : "greatest"} value so far.`);
     this.say("shades", `Each cell has the median ${metric.name} of its trials. The stronger the colour, the ${smaller ? "smaller" : "greater"}, from ${smaller ? greatest : least} to ${smaller ? least : greatest}.`);
     this.say("places", `At most ${places} trial${places > 1 ? "s" : ""} ran at a time.`);
@@ -208,14 +216,32 @@ class Search {
     }
   }
 
+  /** Columns of the table. @returns {{name: string, isNumber: boolean, content: (trial: Trial) => string | Node}[]} */
+  columns() {
+    const { metric, names, now } = this.data;
+    const number = (/** @type {string} */ name, /** @type {(trial: Trial) => string} */ content) => ({ name, isNumber: true, content });
+    return [
+      { name: "trial", isNumber: true, content: linkTo },
+      { name: "state", isNumber: false, content: (trial) => markedWord(trial.word) },
+      number(metric, (trial) => trial.text),
+      number("batches", (trial) => format(trial.batches)),
+      number("waited", (trial) => formatDuration(Math.max((trial.runs[0]?.[0] ?? (trial.word === "waiting" ? now : trial.created)) - trial.created, 0))),
+      number("ran", (trial) => formatDuration(trial.runs.reduce((sum, [start, end]) => sum + (end ?? now) - start, 0))),
+      ...names.map((name, i) => ({
+        name,
+        isNumber: !this.axes[i].names,
+        content: (/** @type {Trial} */ trial) => text(trial.values[i]),
+      })),
+    ];
+  }
+
   addTableHead() {
     const row = document.createElement("tr");
-    this.columns = ["trial", "state", this.data.metric, "batches", ...this.data.names];
-    for (const [i, name] of this.columns.entries()) {
+    for (const { name, isNumber } of this.columns()) {
       const cell = document.createElement("th");
       cell.scope = "col";
       cell.textContent = name;
-      if (i !== 1 && !(i > 3 && this.axes[i - 4].names)) cell.className = "n";
+      if (isNumber) cell.className = "n";
       row.append(cell);
     }
     this.root.querySelector("#chosen thead")?.replaceChildren(row);
@@ -226,27 +252,33 @@ class Search {
     const status = this.root.querySelector("#chosen-heading [role=status]");
     const shown = chosen.slice(0, TABLE_ROWS);
     if (status) status.textContent = `${chosen.length} of ${this.data.trials.length}${shown.length < chosen.length ? `, the first ${shown.length} shown` : ""}`;
-    this.root.querySelector("#chosen tbody")?.replaceChildren(...shown.map((trial) => this.row(trial)));
+    const columns = this.columns();
+    const rows = shown.map((trial) => {
+      const row = document.createElement("tr");
+      for (const [i, { name, isNumber, content }] of columns.entries()) {
+        const cell = document.createElement(i ? "td" : "th");
+        if (!i) cell.setAttribute("scope", "row");
+        cell.dataset.label = name;
+        if (isNumber) cell.className = "n";
+        cell.append(content(trial));
+        row.append(cell);
+      }
+      return row;
+    });
+    this.root.querySelector("#chosen tbody")?.replaceChildren(...rows);
   }
+}
 
-  /** @param {Trial} trial */
-  row(trial) {
-    const row = document.createElement("tr");
-    const link = document.createElement("a");
-    link.href = `/trials/${trial.id}`;
-    if (trial.rank !== undefined) link.append(swatch(trial.rank));
-    link.append(String(trial.id));
-    const texts = [trial.text, ...[trial.batches, ...trial.values].map((value) => (typeof value === "string" ? value : format(/** @type {number | null} */ (value))))];
-    for (const [i, content] of [link, markedWord(trial.word), ...texts].entries()) {
-      const cell = document.createElement(i ? "td" : "th");
-      if (!i) cell.setAttribute("scope", "row");
-      cell.dataset.label = this.columns?.[i] ?? "";
-      if (i !== 1 && !(i > 3 && this.axes[i - 4].names)) cell.className = "n";
-      cell.append(content);
-      row.append(cell);
-    }
-    return row;
-  }
+/** @param {unknown} value */
+const text = (value) => (typeof value === "string" ? value : format(/** @type {number | null} */ (value)));
+
+/** @param {Trial} trial */
+function linkTo(trial) {
+  const link = document.createElement("a");
+  link.href = `/trials/${trial.id}`;
+  if (trial.rank !== undefined) link.append(swatch(trial.rank));
+  link.append(String(trial.id));
+  return link;
 }
 
 const root = document.getElementById("search");

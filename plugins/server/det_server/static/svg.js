@@ -22,14 +22,12 @@ export function svg(name, attributes, text) {
 /** @param {string} text @param {number} most */
 export const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-/** Empty a picture, and give it a size that fits the page. @param {SVGElement} picture @param {number} height @param {number} [least] width */
-export function clear(picture, height, least = 320) {
-  const width = Math.max(picture.parentElement?.clientWidth ?? 800, least);
+/** Empty a picture, and give it a size. @param {SVGElement} picture @param {number} width @param {number} height */
+export function clear(picture, width, height) {
   picture.replaceChildren();
   picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
   picture.setAttribute("width", String(width));
   picture.setAttribute("height", String(height));
-  return width;
 }
 
 /**

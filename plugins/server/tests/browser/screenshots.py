@@ -23,16 +23,24 @@ ROOT = Path(__file__).parents[4]
 EXAMPLES = ROOT / "examples" / "digits_pytorch"
 DET = [sys.executable, "-m", "det_core.cli"]
 PICTURES = {
-    "experiments": ("/experiments", 1280, 420, "light"),
-    "experiment": ("/experiments/{search}?log=1", 1280, 900, "light"),
-    "search": ("/experiments/{search}/search", 1280, 900, "light"),
-    "trial": ("/trials/{best}", 1280, 1000, "dark"),
-    "narrow": ("/experiments", 390, 844, "dark"),
+    "experiments": ("/experiments", 1280, 420, "light", ""),
+    "experiment": ("/experiments/{search}?axis=epoch&log=1", 1280, 900, "light", "#curves .u-over"),
+    "search": ("/experiments/{search}/search", 1280, 920, "light", ""),
+    "importance": ("/experiments/{search}/search?across=lr&up=hidden", 1280, 960, "light", "#importance td"),
+    "trial": ("/trials/{best}", 1280, 1000, "dark", ""),
+    "narrow": ("/experiments", 390, 844, "dark", ""),
 }
-"""Names of pictures mapped to the page, the size of the window and the colour scheme."""
+"""Names of pictures mapped to the page, the size of the window, the colour scheme, and where the cursor is."""
 
 WRONG = ["--config", "name=digits_negative_lr", "--config", "hyperparameters.lr=-1", "--config", "max_restarts=0"]
 """Options that make a run fail."""
+SEARCH = [
+    *("--config", "min_validation_period.epochs=1"),
+    *("--config", "searcher.max_trials=30"),
+    *("--config", "hyperparameters.hidden.vals=[32, 64, 128, -1]"),
+    *("--config", "max_restarts=0"),
+]
+"""Options of a search in which some trials fail."""
 
 
 def train() -> None:
@@ -40,7 +48,7 @@ def train() -> None:
     profiled = ["--config", "profiling.enabled=true"]
     runs = [
         [str(EXAMPLES / "const.yaml"), *profiled],
-        [str(EXAMPLES / "adaptive.yaml"), *profiled, "--config", "min_validation_period.epochs=1"],
+        [str(EXAMPLES / "adaptive.yaml"), *profiled, *SEARCH],
         [str(EXAMPLES / "const.yaml"), *WRONG],
     ]
     for arguments in runs:
@@ -64,12 +72,17 @@ def server() -> Iterator[str]:
 def take(browser: Browser, link: str, ids: dict[str, int], directory: Path) -> None:
     """Take all pictures."""
     base = link.partition("/?")[0]
-    for name, (path, width, height, scheme) in PICTURES.items():
+    for name, (path, width, height, scheme, cursor) in PICTURES.items():
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
         page = context.new_page()
         page.goto(link)
         page.goto(base + path.format(**ids), wait_until="load")
         page.wait_for_timeout(1500)
+        if cursor:
+            place = page.locator(cursor).first
+            place.wait_for(timeout=60_000)
+            place.evaluate("(one) => one.closest('section').scrollIntoView()")
+            place.hover()
         page.screenshot(path=directory / f"server-{name}.png")
         context.close()
 
