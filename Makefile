@@ -179,6 +179,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/hugging_face.py
 	$(BIN)/python benchmarks/checkpoint_stall.py
 	$(BIN)/python benchmarks/slots.py
+	$(BIN)/python benchmarks/goodput.py
 	$(BIN)/python benchmarks/tensorflow_trials.py
 	$(BIN)/python benchmarks/first_call.py
 	$(BIN)/python benchmarks/search.py

@@ -271,8 +271,8 @@ def _why_not_elastic(block: ResourcesConfig, batch_size: Any, *, is_program: boo
             )
         if len(block.slot_counts(size)) == 1:
             return (
-                f"got {least}, but no number of slots from {least} to {most - 1} divides global_batch_size {size}, so "
-                "the number could never change; lower min_slots_per_trial, or remove it"
+                f"got {least}, but no number of slots >= {least} and < {most} divides global_batch_size {size}, so the "
+                "number could never change; lower min_slots_per_trial, or remove it"
             )
     return ""
 

@@ -260,7 +260,7 @@ ELASTIC: dict[str, Any] = {
         ),
         (
             {"resources": {"slots_per_trial": 4, "min_slots_per_trial": 3}},
-            "no number of slots from 3 to 3 divides global_batch_size 32",
+            "no number of slots >= 3 and < 4 divides global_batch_size 32",
         ),
         ({"resources": {"slots_per_trial": 1, "min_slots_per_trial": 1}}, "the number could never change"),
     ],

@@ -83,10 +83,10 @@ class SlurmLauncher(Launcher):
             return None
         partition = self._config.partition
         chosen = [f"--partition={partition}"] if partition else []
-        lines = run_program("sinfo", "--noheader", "--states=idle", "--format=%P %D", *chosen).splitlines()
-        # Slurm marks the partition of jobs that choose none.
-        idle = [int(count) for name, count in map(str.split, lines) if partition or name.endswith("*")]
-        return sum(idle) * self._config.slots_per_node or None
+        rows = map(str.split, run_program("sinfo", "--noheader", "--format=%T %D %P", *chosen).splitlines())
+        # Slurm marks the partition of jobs that choose none. Nodes that are idle and drained have another state.
+        idle = sum(int(count) for state, count, name in rows if state == "idle" and (partition or name.endswith("*")))
+        return idle * self._config.slots_per_node or None
 
     def start(self, request: LaunchRequest) -> Allocation:
         if shutil.which("srun") is None:

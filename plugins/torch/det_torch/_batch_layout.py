@@ -56,7 +56,14 @@ class BatchLayout:
             position: what `position` of the other one returned.
             step: number of steps since the beginning of the trial.
         """
-        before = replace(self, **position)
+        before = replace(
+            self,
+            slots=position["slots"],
+            batch_size=position["batch_size"],
+            number=position["number"],
+            epoch=position["epoch"],
+            records=position["records"],
+        )
         if (before.slots, before.batch_size) == (self.slots, self.batch_size):
             return before
         epoch, numbers = before.locate(step * before.slots)

@@ -203,7 +203,7 @@ class UnmanagedStream:
         InvalidTrial: ``loader`` is not a data loader, or it is empty.
     """
 
-    layout = None
+    layout: BatchLayout | None = None
 
     def __init__(self, loader: Any, method: str = "build_training_data_loader") -> None:
         self.batches_per_epoch = _checked_length(loader, method)
@@ -305,7 +305,7 @@ class _Place:
 class _PassStream:
     """Stream of batches that can be read only in sequence."""
 
-    layout = None
+    layout: BatchLayout | None = None
 
     def __init__(self, passes: PassLoader, own: range, batches_per_epoch: int | None) -> None:
         self.batches_per_epoch = batches_per_epoch

@@ -8,12 +8,14 @@ The static rendezvous of torchrun listens on all interfaces, where any client ca
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from subprocess import PIPE, Popen
+from typing import NoReturn
 
 from torch.distributed import TCPStore, run  # type: ignore[attr-defined]  # not in its __all__
 from torch.distributed.elastic.multiprocessing.api import PContext
@@ -78,6 +80,21 @@ def main(argv: Sequence[str]) -> None:
             sys.exit(str(error))  # without the traceback of torchrun, which says nothing about the worker
 
 
+def run_and_end(argv: Sequence[str]) -> NoReturn:
+    """Do the same as `main`, and end this process without freeing torch, which takes as long as its import."""
+    code: str | int | None = None
+    try:
+        main(argv)
+    except SystemExit as stop:
+        code = stop.code
+    if isinstance(code, str):
+        print(code, file=sys.stderr)  # noqa: T201
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
 def _listen(address: str, port: int) -> int:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
@@ -113,4 +130,4 @@ def _relay_output(relay: OutputRelay) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_and_end(sys.argv[1:])
