@@ -123,7 +123,7 @@ class Importances:
         pipe = subprocess.PIPE
         with self._lock:
             self._process = process = subprocess.Popen(  # modules of the present directory are not imported
-                self._program, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, cwd="/"
+                self._program, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8", env=environment, cwd="/"
             )
             if self._closed:
                 process.kill()

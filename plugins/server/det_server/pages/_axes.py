@@ -43,10 +43,8 @@ def _epochs(store: ServerStore, trials: Sequence[TrialRecord], which: Mapping[st
     found: dict[int, Positions] = {}
     for name in ("epochs", "epoch"):
         missing = [trial.id for trial in trials if trial.id not in found]
-        reporting = store.latest_values(
-            missing, name, group=which["group"]
-        )  # else all reports would be searched for it
-        found |= store.curves(reporting, name, **which)
+        # Only trials that report it are read, because all reports of the others would be searched for it.
+        found |= store.curves(store.latest_values(missing, name, group=which["group"]), name, **which)
     experiments = {one.id: one for one in store.experiments_by_id({trial.experiment_id for trial in trials})}
     for trial in trials:
         if trial.id not in found and (batches := _epoch_length(trial, experiments[trial.experiment_id])):
