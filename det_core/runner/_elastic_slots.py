@@ -27,7 +27,7 @@ def choose_slot_count(
     if seconds < timeout:
         return current
     if is_running:
-        return max(count for count in counts if count in range(current, current + (available or 0) + 1))
+        return max(count for count in counts if current <= count <= current + (available or 0))
     fewer = (count for count in counts if count < current and (available is None or count <= available))
     return max(fewer, default=current)
 

@@ -73,7 +73,7 @@ def test_an_elastic_trial_continues_without_a_lost_node(
             cluster.add_node(SPOT)
             wait_for(lambda: len(lines("running on")) == 3)
         finally:
-            store.set_experiment_state(experiment.id, State.STOPPING_CANCELED)
+            store.set_experiment_state(experiment.id, State.STOPPING_KILLED)
             wait_for(lambda: store.experiment(experiment.id).state.final)
             while len(cluster.nodes) > 2:
                 cluster.kill_node(-1)

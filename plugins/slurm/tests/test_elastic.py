@@ -69,7 +69,7 @@ def test_an_elastic_trial_continues_without_a_lost_node(store: TrackingStore, cl
             set_state(cluster, "resume")
             wait_for(lambda: starts() == 3)
         finally:
-            store.set_experiment_state(experiment.id, State.STOPPING_CANCELED)
+            store.set_experiment_state(experiment.id, State.STOPPING_KILLED)
 
     thread = threading.Thread(target=disturb)
     thread.start()
