@@ -96,18 +96,19 @@ class PyTorchAdapter(TrialAdapter):
     ) -> None:
         self._trial = trial
         self._context = context
+        self._loop = loop = context._loop
         self._description = description
         self._trust = trust
         self._ending = ExitStack()
-        if context._tensorboard:
-            self._ending.callback(context._tensorboard.close)
+        if loop.tensorboard:
+            self._ending.callback(loop.tensorboard.close)
             self._ending.callback(self._store_tensorboard)
         self._callbacks = PyTorchCallbackList(trial.build_callbacks())
         self._ending.enter_context(self._callbacks.running(first_batch, latest))
         self._steps = build_trial_steps(trial, context, self._callbacks)
         context.backend.ready()
         _training_state.check_tensor_classes(context)
-        if frozen := list_frozen_modules(context._bare_models):
+        if frozen := list_frozen_modules(loop.bare_models):
             _log.warning(
                 "the trial put %s into evaluation mode, but training begins with all modules in training mode; call "
                 "eval() in on_training_start() of a callback to keep a module in evaluation mode",
@@ -115,9 +116,9 @@ class PyTorchAdapter(TrialAdapter):
             )
         for model in context.models:
             model.train()
-        self._flags = collect_flags(context._bare_models)
+        self._flags = collect_flags(loop.bare_models)
         """Flags of all modules at the beginning. Checkpoints have flags only if they have changed since."""
-        context._initial_batch = first_batch
+        loop.first_batch = first_batch
         self._left_out: LeftOutState | None = None
         self._training, self._validation = self._data()
         self._ending.callback(self._training.close)
@@ -126,14 +127,14 @@ class PyTorchAdapter(TrialAdapter):
         self._loss_was_nan = False
         self._names: set[str] = set()
         """Names of the metrics of all batches since the last report."""
-        self._moved = partial(to_device, device=context.device) if context._moves_batches else _as_is
+        self._moved = partial(to_device, device=context.device) if loop.moves_batches else _as_is
         self._staging = HostStaging()
-        context._epoch_len = self._training.batches_per_epoch
+        loop.batches_per_epoch = self._training.batches_per_epoch
         seed_slot(context.distributed, context.get_trial_seed(), 0)
 
     @property
     def batches_per_epoch(self) -> int | None:
-        return self._context._epoch_len
+        return self._loop.batches_per_epoch
 
     @property
     def records_per_batch(self) -> int:
@@ -154,8 +155,8 @@ class PyTorchAdapter(TrialAdapter):
             self._left_out.note_values()
         if self._rng_state:  # last, because setup code and callbacks may draw random numbers
             set_rng_state(self._rng_state)
-        if self._context._profiler is not None:
-            self._ending.enter_context(self._context._profiler)
+        if self._loop.profiler is not None:
+            self._ending.enter_context(self._loop.profiler)
 
     def write_initial_state(self, path: Path, *, most: int) -> int:
         if has_lazy_parameters(self._context):
@@ -165,7 +166,7 @@ class PyTorchAdapter(TrialAdapter):
             state = {
                 **_training_state.collect_training_state(self._context),
                 **_training_state.collect_slot_state(self._context),
-                "reducers": self._context._reducers.state_dict(),
+                "reducers": self._loop.reducers.state_dict(),
             }
             packed = dict(pack_state(state, "checkpoint"))
             _training_state.write_training_state(packed, path, safetensors=self._trial.safetensors)
@@ -179,7 +180,7 @@ class PyTorchAdapter(TrialAdapter):
             restored_state(context, self._validation, self._staging.copy),
             evaluation_mode(context.models),
             forked(self._seed("validation")),
-            context._reducers.validating(),
+            self._loop.reducers.validating(),
         ):
             metrics = self._reduced_rows(interleave_rows(together(lambda: self._rows(_never, most=1) or [])))
         if self._left_out:
@@ -187,26 +188,26 @@ class PyTorchAdapter(TrialAdapter):
         return None if self._callbacks.may_add_metrics() else metrics
 
     def train(self, batches: int, stop: Callable[[], bool]) -> Sequence[Metrics]:
-        context, train_batch, profiler = self._context, self._train_batch(), self._context._profiler
+        context, loop, train_batch = self._context, self._loop, self._train_batch()
         data, moved, call = self._batches or self._begin_reading(None), self._moved, self._callbacks.call
-        epoch_len = context._epoch_len or sys.maxsize
-        left_out = self._left_out if context._batch_idx == 0 else None
+        epoch_len = loop.batches_per_epoch or sys.maxsize
+        left_out = self._left_out if loop.batch == 0 else None
         rows: list[dict[str, Any]] = []
         with self._noting_errors("training"):
             for _ in range(batches):
                 batch = moved(next(data))
-                epoch, index = divmod(context._batch_idx, epoch_len)
+                epoch, index = divmod(loop.batch, epoch_len)
                 if index == 0:
                     call("on_training_epoch_start", epoch)
-                rows.append(training_metrics(train_batch(batch, epoch, context._batch_idx)))
-                context._end_batch()
+                rows.append(training_metrics(train_batch(batch, epoch, loop.batch)))
+                loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
                 if left_out is not None:
                     left_out.note_tensors()
                     left_out = None
                 if index == epoch_len - 1:
                     call("on_training_epoch_end", epoch)
-                if profiler is not None:
-                    profiler.step()
+                if loop.profiler is not None:
+                    loop.profiler.step()
                 if stop():
                     break
         materialize_metrics(rows)
@@ -215,7 +216,7 @@ class PyTorchAdapter(TrialAdapter):
         return rows
 
     def reduced(self) -> Metrics:
-        reducers, distributed = self._context._reducers, self._context.distributed
+        reducers, distributed = self._loop.reducers, self._context.distributed
         metrics = reducers.reduce(distributed, training=True, taken=self._names)
         reducers.reset(training=True)
         self._names.clear()
@@ -248,14 +249,14 @@ class PyTorchAdapter(TrialAdapter):
         return {name: metric_to_json(name, value) for name, value in metrics.items()}  # callbacks may have changed them
 
     def snapshot(self) -> Callable[[Path], None]:
-        if self._left_out and self._context._batch_idx > 1:
+        if self._left_out and self._loop.batch > 1:
             self._left_out.warn_of_changes()
             self._left_out = None
         self._context.backend.share_buffers()
         own = {
             **_training_state.collect_slot_state(self._context),
             "callbacks": self._callbacks.state_dict(),
-            "reducers": self._context._reducers.state_dict(),
+            "reducers": self._loop.reducers.state_dict(),
             "data": self._training.state(),
         }
         others = gather_slot_parts(own, self._context.distributed, self._staging.copy)
@@ -268,7 +269,7 @@ class PyTorchAdapter(TrialAdapter):
             "data_position": layout.position() if (layout := self._training.layout) else None,
             "training_length": self._context.training_length,
         }
-        if (changed := collect_flags(self._context._bare_models)) != self._flags:
+        if (changed := collect_flags(self._loop.bare_models)) != self._flags:
             state["flags"] = changed
         self._callbacks.call("on_checkpoint_save_start", state)
         packed = dict(pack_state(state, "checkpoint"))
@@ -292,11 +293,11 @@ class PyTorchAdapter(TrialAdapter):
         seed_slot(self._context.distributed, self._context.get_trial_seed(), batches_trained)
         _training_state.restore_training_state(self._context, state, path)
         if "flags" in state:
-            restore_flags(self._context._bare_models, state["flags"])
+            restore_flags(self._loop.bare_models, state["flags"])
         self._callbacks.load_state_dict(state.get("callbacks", {}))
         if "reducers" in state:  # the original reported before each checkpoint, and did not save them
-            self._context._reducers.load_state_dict(state["reducers"], self._context.device)
-        self._context._batch_idx = self._context._initial_batch = batches_trained
+            self._loop.reducers.load_state_dict(state["reducers"], self._context.device)
+        self._loop.batch = self._loop.first_batch = batches_trained
         self._left_out = None  # the first run has named it
         if self._context.distributed.rank == 0:
             warn_of_other_data(state.get("data_lengths", {}), self._data_lengths)
@@ -321,13 +322,13 @@ class PyTorchAdapter(TrialAdapter):
 
     def _train_batch(self) -> Callable[[Any, int, int], Any]:
         """Return the trial's ``train_batch``, wrapped in the contexts of the backend and of mixed precision."""
-        context, train_batch = self._context, self._steps.train_batch
+        context, loop, train_batch = self._context, self._loop, self._steps.train_batch
         backend = context.backend
-        if context._amp is None and type(backend).batch is TorchBackend.batch:
+        if loop.amp is None and type(backend).batch is TorchBackend.batch:
             return train_batch
 
         def within(*args: Any) -> Any:
-            with backend.batch(updates=context._updates()), context._autocast():
+            with backend.batch(updates=loop.updates(context.aggregation_frequency)), loop.autocast():
                 return train_batch(*args)
 
         return within
@@ -341,14 +342,14 @@ class PyTorchAdapter(TrialAdapter):
         config = self._context.get_experiment_config()
         rank, size = self._context.distributed.rank, self._context.distributed.size
         stream: TrainingStream
-        if self._context._data_as_is:
+        if self._loop.data_as_is:
             stream = UnmanagedStream(training)
         else:
             seed, epoch = self._seed("training data"), config["records_per_epoch"]
             stream = training_data(training, rank=rank, size=size, seed=seed, records_per_epoch=epoch)
         if config["resources"]["min_slots_per_trial"]:
             check_resizable(stream, batch_size=self._context.get_per_slot_batch_size(), size=size)
-        if self._context._data_as_is:
+        if self._loop.data_as_is:
             return stream, validation
         whole = self._steps.full_dataset
         seed = self._seed("validation data")
@@ -356,7 +357,7 @@ class PyTorchAdapter(TrialAdapter):
         return stream, batches
 
     def _evaluate(self) -> Iterator[dict[str, Any]]:
-        evaluate, may_be_empty = self._steps.evaluate, bool(self._context._reducers)
+        evaluate, may_be_empty = self._steps.evaluate, bool(self._loop.reducers)
         if self._steps.full_dataset:
             yield validation_metrics(evaluate(self._validation, 0), "evaluate_full_dataset", may_be_empty=may_be_empty)
             return
@@ -369,7 +370,7 @@ class PyTorchAdapter(TrialAdapter):
         by_batch = not self._steps.full_dataset
         if by_batch:
             self._callbacks.call("on_validation_epoch_start")
-        reducers, distributed = self._context._reducers, self._context.distributed
+        reducers, distributed = self._loop.reducers, self._context.distributed
         with reducers.validating():
             if not by_batch:
                 if distributed.rank:  # the chief may need the parts of the models that this slot holds
@@ -388,7 +389,7 @@ class PyTorchAdapter(TrialAdapter):
     def _reduced_rows(self, rows: Sequence[Metrics]) -> dict[str, Any]:
         """Return the validation metrics of all slots, given the rows of all batches."""
         metrics = reduce_metrics(rows, self._trial.evaluation_reducer())
-        reduced = self._context._reducers.reduce(self._context.distributed, training=False, taken=metrics)
+        reduced = self._loop.reducers.reduce(self._context.distributed, training=False, taken=metrics)
         return {**metrics, **reduced}
 
     def _validated_whole(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
@@ -396,7 +397,7 @@ class PyTorchAdapter(TrialAdapter):
         rows = self._rows(stop)
         if rows is None:
             return None
-        return {**rows[0], **self._context._reducers.reduce(single_process(), training=False, taken=rows[0])}
+        return {**rows[0], **self._loop.reducers.reduce(single_process(), training=False, taken=rows[0])}
 
     def _rows(self, stop: Callable[[], bool], most: int | None = None) -> list[dict[str, Any]] | None:
         """Return the metrics of every evaluation call as plain values, or None if the validation was stopped.
@@ -405,7 +406,7 @@ class PyTorchAdapter(TrialAdapter):
             stop: function that is called after each batch, and returns whether to stop.
             most: maximum number of batches.
         """
-        with self._context.backend.evaluation(), torch.no_grad(), self._context._autocast():
+        with self._context.backend.evaluation(), torch.no_grad(), self._loop.autocast():
             rows = list(takewhile(lambda _: not stop(), islice(self._evaluate(), most)))
         if stop():
             return None
@@ -421,12 +422,12 @@ class PyTorchAdapter(TrialAdapter):
         self._callbacks.call("on_checkpoint_write_end", str(path))
 
     def _begin_reading(self, state: Any, position: Mapping[str, int] | None = None) -> Iterator[Any]:
-        self._batches = self._training.start(self._context._batch_idx, state, position)
+        self._batches = self._training.start(self._loop.batch, state, position)
         return self._batches
 
     def _store_tensorboard(self) -> None:
-        if self._context._tensorboard and self._context.get_enable_tensorboard_logging():
-            self._context._tensorboard.upload()
+        if self._loop.tensorboard and self._context.get_enable_tensorboard_logging():
+            self._loop.tensorboard.upload()
 
     def _seed(self, purpose: str) -> int:
         return derive_seed(self._context.get_trial_seed(), purpose)
@@ -443,7 +444,7 @@ class PyTorchAdapter(TrialAdapter):
     def _watch_for_nan(self, rows: Sequence[Metrics]) -> None:
         if self._loss_was_nan:
             return
-        first = self._context._batch_idx - len(rows)
+        first = self._loop.batch - len(rows)
         for batch, row in enumerate(rows, first):
             if isinstance(loss := row.get("loss"), float) and loss != loss:
                 self._loss_was_nan = True

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -16,8 +14,9 @@ from det_core.errors import InvalidTrial
 from det_core.trial import TrialContext
 from det_torch import _amp, _data
 from det_torch._amp import ClipGrads, MixedPrecision
+from det_torch._loop_state import LoopState
 from det_torch._lr_scheduler import LRScheduler
-from det_torch._metric_reducer import MetricReducer, ReducerSet
+from det_torch._metric_reducer import MetricReducer
 from det_torch.backend import TorchBackend
 
 if TYPE_CHECKING:
@@ -42,10 +41,10 @@ class PyTorchTrialContext(TrialContext):
 
     def __init__(self, **place: Any) -> None:
         super().__init__(**place)
+        self._loop = LoopState()
+        """What the training loop shares with the methods of this context."""
         self.models: list[torch.nn.Module] = []
         """Models that `wrap_model` returned, in the order of the calls."""
-        self._bare_models: list[torch.nn.Module] = []
-        """Models that were passed to `wrap_model`, in the same order. Checkpoints hold their states."""
         self.optimizers: list[torch.optim.Optimizer] = []
         """Optimizers that `wrap_optimizer` returned, in the order of the calls."""
         self.lr_schedulers: list[LRScheduler] = []
@@ -59,18 +58,7 @@ class PyTorchTrialContext(TrialContext):
         """Number of batches per optimizer step, >= 1."""
         self._divisors: dict[torch.optim.Optimizer, int] = {}
         """Wrapped optimizer -> number by which the sum of its aggregated gradients is divided."""
-        self._amp: MixedPrecision | None = None
-        self._wrapped_scaler: torch.amp.GradScaler | None = None
-        self._reducers = ReducerSet()
-        self._tensorboard: TrialTensorboard | None = None
         self._tensorboard_logging = True
-        self._profiler: torch.profiler.profile | None = None
-        self._moves_batches = True
-        self._data_as_is = False
-        self._epoch_len: int | None = None
-        """Number of batches per epoch on this slot. None if unknown."""
-        self._batch_idx = 0
-        self._initial_batch = 0
         self.experimental = PyTorchExperimentalContext(self)
         """Experimental options."""
         if self._optimizations["mixed_precision"] != "O0":
@@ -90,7 +78,7 @@ class PyTorchTrialContext(TrialContext):
         """
         _check_type("wrap_model", model, torch.nn.Module, "torch.nn.Module")
         model = model.to(self.device)
-        self._bare_models.append(model)
+        self._loop.bare_models.append(model)
         self.models.append(self.backend.wrap_model(model))
         return cast("_Model", self.models[-1])
 
@@ -172,13 +160,14 @@ class PyTorchTrialContext(TrialContext):
             InvalidTrial: a scaler is wrapped already, or det handles mixed precision in this trial.
         """
         _check_type("wrap_scaler", scaler, torch.amp.GradScaler, "torch.amp.GradScaler")
-        if self._amp or self._wrapped_scaler:
-            already = "det handles mixed precision in this trial" if self._amp else "the trial already wrapped a scaler"
+        loop = self._loop
+        if loop.amp or loop.wrapped_scaler:
+            already = "det handles mixed precision in this trial" if loop.amp else "the trial already wrapped a scaler"
             raise InvalidTrial(
                 f"wrap_scaler(): {already}; use one scaler, or none with optimizations.mixed_precision or "
                 "experimental.use_amp()"
             )
-        self._wrapped_scaler = scaler
+        loop.wrapped_scaler = scaler
         return scaler
 
     def configure_apex_amp(self, models: Any, optimizers: Any, *_: Any, **__: Any) -> Any:
@@ -216,7 +205,7 @@ class PyTorchTrialContext(TrialContext):
             InvalidTrial: ``reducer`` is neither, or it is for training and its ``state_dict()`` does not fit into
                 checkpoints.
         """
-        return self._reducers.wrap(reducer, name, for_training, for_validation)
+        return self._loop.reducers.wrap(reducer, name, for_training, for_validation)
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
         """Return the metrics of all reducers for training or for validation. All slots must call it together.
@@ -227,12 +216,12 @@ class PyTorchTrialContext(TrialContext):
         Raises:
             InvalidTrial: a reducer returned an invalid metric, or two metrics have the same name.
         """
-        return self._reducers.reduce(self.distributed, training=for_training)
+        return self._loop.reducers.reduce(self.distributed, training=for_training)
 
     def reset_reducers(self) -> None:
         """Reset all reducers. det does so automatically after each report."""
-        self._reducers.reset(training=True)
-        self._reducers.reset(training=False)
+        self._loop.reducers.reset(training=True)
+        self._loop.reducers.reset(training=False)
 
     def backward(
         self,
@@ -249,7 +238,8 @@ class PyTorchTrialContext(TrialContext):
             retain_graph: whether to keep the graph for another call.
             create_graph: whether to make the gradients differentiable.
         """
-        backward: Callable[..., Any] = partial(self._amp.backward, loss) if self._amp else loss.backward
+        amp = self._loop.amp
+        backward: Callable[..., Any] = partial(amp.backward, loss) if amp else loss.backward
         self.backend.backward(loss, partial(backward, gradient, retain_graph, create_graph))
 
     def step_optimizer(
@@ -280,8 +270,9 @@ class PyTorchTrialContext(TrialContext):
         divisor = self._divisors.get(optimizer)
         if divisor is None:
             raise InvalidTrial("step_optimizer() was given an optimizer that is not wrapped; call wrap_optimizer first")
-        if scaler is not self._wrapped_scaler:
-            raise _amp.wrong_scaler(scaler, self._wrapped_scaler)
+        loop = self._loop
+        if scaler is not loop.wrapped_scaler:
+            raise _amp.wrong_scaler(scaler, loop.wrapped_scaler)
         if self.aggregation_frequency > 1:
             if not auto_zero_grads:
                 raise InvalidTrial(
@@ -289,10 +280,10 @@ class PyTorchTrialContext(TrialContext):
                     "step_optimizer() to set the gradients to zero; remove auto_zero_grads=False, or aggregate "
                     "gradients in the trial"
                 )
-            if not self._updates():
+            if not loop.updates(self.aggregation_frequency):
                 return
-        if self._amp:
-            run = partial(self._amp.step, optimizer, divisor, clip_grads)
+        if loop.amp:
+            run = partial(loop.amp.step, optimizer, divisor, clip_grads)
         else:
             run = partial(_amp.run_optimizer_step, optimizer, divisor, clip_grads, scaler)
         self.backend.step(optimizer, run, clips=clip_grads is not None)
@@ -311,11 +302,11 @@ class PyTorchTrialContext(TrialContext):
 
     def current_train_batch(self) -> int:
         """Return the number of batches that this slot trained before the current batch, since the trial began."""
-        return self._batch_idx
+        return self._loop.batch
 
     def current_train_epoch(self) -> int:
         """Return the number of the current epoch, from 0. It is always 0 if the training data has no length."""
-        return self._batch_idx // (self._epoch_len or sys.maxsize)
+        return self._loop.place()[0]
 
     def get_model(self) -> torch.nn.Module:
         """Return the only model."""
@@ -331,15 +322,15 @@ class PyTorchTrialContext(TrialContext):
 
     def is_epoch_start(self) -> bool:
         """Return whether the current batch is the first of its epoch."""
-        return self._batch_idx % (self._epoch_len or sys.maxsize) == 0
+        return self._loop.place()[1] == 0
 
     def is_epoch_end(self) -> bool:
         """Return whether the current batch is the last of its epoch. False if the training data has no length."""
-        return (self._batch_idx + 1) % (self._epoch_len or sys.maxsize) == 0
+        return self._loop.place()[1] + 1 == self._loop.batches_per_epoch
 
     def get_initial_batch(self) -> int:
         """Return the number of batches that the trial trained before this run. It is 0 unless the trial was resumed."""
-        return self._initial_batch
+        return self._loop.first_batch
 
     def set_profiler(self, *args: Any, **kwargs: Any) -> None:
         """Profile the training with ``torch.profiler.profile``.
@@ -353,7 +344,7 @@ class PyTorchTrialContext(TrialContext):
         """
         if "on_trace_ready" not in kwargs:
             kwargs["on_trace_ready"] = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
-        self._profiler = torch.profiler.profile(*args, **kwargs)
+        self._loop.profiler = torch.profiler.profile(*args, **kwargs)
 
     def get_tensorboard_path(self) -> Path:
         """Return the directory of this process for TensorBoard files, which are stored next to the checkpoints.
@@ -393,12 +384,13 @@ class PyTorchTrialContext(TrialContext):
     @property
     def mixed_precision(self) -> bool:
         """Return whether det runs the trial in autocast, because the config or ``use_amp`` requests it."""
-        return self._amp is not None
+        return self._loop.amp is not None
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:
         """Return the scaler of losses, det's own or the wrapped one. Checkpoints include its state."""
-        return self._amp.scaler if self._amp else self._wrapped_scaler
+        amp = self._loop.amp
+        return amp.scaler if amp else self._loop.wrapped_scaler
 
     def gradient_divisor(self, optimizer: torch.optim.Optimizer) -> int:
         """Return the number by which each step divides the sum of aggregated gradients, >= 1.
@@ -416,28 +408,11 @@ class PyTorchTrialContext(TrialContext):
         return device
 
     def _board(self) -> TrialTensorboard:
-        if self._tensorboard is None:
+        if self._loop.tensorboard is None:
             raise InvalidTrial(
                 "a context made by from_config() stores no TensorBoard files; write them to your own directory"
             )
-        return self._tensorboard
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        """Return the context for ``train_batch`` and evaluation, which is autocast if det handles mixed precision."""
-        return self._amp.autocast if self._amp else nullcontext()
-
-    def _updates(self) -> bool:
-        """Return whether optimizers step at the current batch."""
-        return (self._batch_idx + 1) % self.aggregation_frequency == 0
-
-    def _end_batch(self) -> None:
-        """Update the loss scale and the learning rate schedulers after ``train_batch``, and count the batch."""
-        if self._amp:
-            self._amp.update_scale()
-        if self.lr_schedulers and self._updates():
-            for scheduler in self.lr_schedulers:
-                scheduler._after_update(self._batch_idx, self.aggregation_frequency, self._epoch_len)
-        self._batch_idx += 1
+        return self._loop.tensorboard
 
 
 class PyTorchExperimentalContext:
@@ -463,19 +438,19 @@ class PyTorchExperimentalContext:
             InvalidTrial: `PyTorchTrialContext.wrap_scaler` was called, which is for trials that implement mixed
                 precision themselves.
         """
-        context = self._context
-        if context._wrapped_scaler:
+        loop = self._context._loop
+        if loop.wrapped_scaler:
             raise InvalidTrial(
                 "use_amp() scales losses by itself, but the trial called wrap_scaler(); drop one of them"
             )
-        context._amp = context._amp or MixedPrecision(context.device)
+        loop.amp = loop.amp or MixedPrecision(self._context.device)
 
     def disable_auto_to_device(self) -> None:
         """Pass batches to ``train_batch`` and ``evaluate_batch`` without moving them to the device.
 
         The trial moves data to the device itself with ``context.to_device``.
         """
-        self._context._moves_batches = False
+        self._context._loop.moves_batches = False
 
     def disable_dataset_reproducibility_checks(self) -> None:
         """Use data loaders unchanged if they shuffle, skip and split their batches among slots themselves.
@@ -484,7 +459,7 @@ class PyTorchExperimentalContext:
         ends, it is read again, as the next epoch. The validation loader must yield the batches of this slot. Without
         this call, det does all this for any loader.
         """
-        self._context._data_as_is = True
+        self._context._loop.data_as_is = True
 
 
 def choose_gpu(local_rank: int, count: int) -> int:

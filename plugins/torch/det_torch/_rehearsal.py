@@ -83,13 +83,13 @@ class _Generator:
 
 
 def _owners(context: PyTorchTrialContext, validation: Any) -> Iterator[Any]:
-    of_models = {parameter for model in context._bare_models for parameter in model.parameters()}
+    of_models = {parameter for model in context._loop.bare_models for parameter in model.parameters()}
     of_optimizers = chain.from_iterable(map(optimizer_parameters, context.optimizers))
     loose = [parameter for parameter in of_optimizers if parameter not in of_models]
     if context.backend.sharded:
         yield _Tensors(_tensors(context))
     else:
-        yield from context._bare_models
+        yield from context._loop.bare_models
         yield from context.optimizers
         yield _Tensors(loose)
     yield _Gradients([*of_models, *loose])
@@ -107,7 +107,7 @@ def _owners(context: PyTorchTrialContext, validation: Any) -> Iterator[Any]:
 
 
 def _tensors(context: PyTorchTrialContext) -> Iterator[torch.Tensor]:
-    return (tensor for model in context._bare_models for _, tensor in saved_tensors(model))
+    return (tensor for model in context._loop.bare_models for _, tensor in saved_tensors(model))
 
 
 def _same(now: Any, before: Any) -> bool:

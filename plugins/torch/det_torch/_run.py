@@ -19,7 +19,7 @@ def run_trial(trial_class: type[PyTorchTrial], core_context: Context) -> None:
     """Train one trial from its latest checkpoint to its end, or until it is asked to stop."""
     seed_all(core_context.trial.trial_seed)
     context = PyTorchTrialContext.from_core(core_context)
-    context._tensorboard = TrialTensorboard(core_context.train)
+    context._loop.tensorboard = TrialTensorboard(core_context.train)
     with translate_gloo_errors(), closing(make_torch_backend(context)) as context.backend:
         adapter = PyTorchAdapter(
             trial_class(context),

@@ -101,7 +101,7 @@ def init(
             context._metric = context.get_experiment_config()["searcher"]["metric"]
         if aggregation_frequency > 1:
             context.aggregation_frequency = aggregation_frequency
-        context._tensorboard = tensorboard
+        context._loop.tensorboard = tensorboard
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
         with closing(make_torch_backend(context)) as context.backend:
             try:

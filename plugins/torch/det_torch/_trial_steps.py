@@ -100,7 +100,7 @@ def _framework_drives(
         raise InvalidTrial(
             f"{_name(trial)}: train_batch() takes `model`, so the trial must define {' and '.join(missing)}"
         )
-    if context.models or context.optimizers or context._wrapped_scaler:
+    if context.models or context.optimizers or context._loop.wrapped_scaler:
         raise InvalidTrial(
             f"{_name(trial)} mixes two styles: train_batch() takes `model`, but __init__ wraps models, optimizers or a "
             "scaler; remove the wrap calls, or remove `model` and call context.backward() and context.step_optimizer()"

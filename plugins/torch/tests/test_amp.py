@@ -85,9 +85,9 @@ def train(trial: Trial, batches: list[torch.Tensor] = BATCHES) -> list[float]:
     steps = build_trial_steps(trial, context, PyTorchCallbackList({}))
     losses = []
     for number, batch in enumerate(batches):
-        with context._autocast():
+        with context._loop.autocast():
             losses.append(steps.train_batch(batch, 0, number).item())
-        context._end_batch()
+        context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
     return losses
 
 
@@ -146,20 +146,20 @@ class TestTypes:
 
     def test_mixed_precision_may_be_requested_twice(self, make_context: Any) -> None:
         context = make_context(optimizations=O1)
-        amp = context._amp
+        amp = context._loop.amp
         context.experimental.use_amp()
-        assert context._amp is amp
+        assert context._loop.amp is amp
 
     @pytest.mark.parametrize("trial_class", [FrameworkDrives, UserDrives])
     def test_an_evaluation_uses_mixed_precision(self, trial_class: type[Trial], make_context: Any) -> None:
         context = make_context(optimizations=O1)
         trial = trial_class(context)
-        with context._autocast(), torch.no_grad():
+        with context._loop.autocast(), torch.no_grad():
             build_trial_steps(trial, context, PyTorchCallbackList({})).evaluate(BATCHES[0], 0)
         assert trial.seen == [torch.bfloat16]
 
     def test_autocast_is_off_by_default(self, make_context: Any) -> None:
-        assert isinstance(make_context()._autocast(), nullcontext)
+        assert isinstance(make_context()._loop.autocast(), nullcontext)
 
     def test_clipping_and_stepping_are_not_under_autocast(self, make_context: Any) -> None:
         context = make_context(optimizations=O1)
@@ -167,7 +167,7 @@ class TestTypes:
         trial = UserDrives(context)
         trial.sgd.register_step_pre_hook(lambda *_: enabled.append(torch.is_autocast_enabled("cpu")))
         trial.model.weight.register_hook(lambda grad: enabled.append(torch.is_autocast_enabled("cpu")))
-        with context._autocast():
+        with context._loop.autocast():
             context.backward(trial.loss(trial.model, BATCHES[0]))
             context.step_optimizer(trial.sgd, lambda _: enabled.append(torch.is_autocast_enabled("cpu")))
             assert torch.is_autocast_enabled("cpu")
@@ -177,10 +177,10 @@ class TestTypes:
         """Autocast caches the weights that it has cast, but a GAN uses a network again after stepping it."""
         context = make_context(optimizations=O1)
         trial = UserDrives(context)
-        with context._autocast():
+        with context._loop.autocast():
             trial.train_batch(BATCHES[3], 0, 0)
             again = trial.model(BATCHES[3])
-        with context._autocast():
+        with context._loop.autocast():
             assert torch.equal(trial.model(BATCHES[3]), again)
 
 
@@ -229,7 +229,7 @@ class TestScaling:
         context.step_optimizer(first)
         context.step_optimizer(second)
         assert context.scaler.get_scale() == SCALE
-        context._end_batch()
+        context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         assert [weight.item() for weight in weights] == [1.0, 0.75]
         assert context.scaler.get_scale() == SCALE / 2
 
@@ -242,7 +242,7 @@ class TestScaling:
             context.backward(weights[0].sum() * 0.25)
             context.step_optimizer(first)
         context.step_optimizer(second)
-        context._end_batch()
+        context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         assert [weight.item() for weight in weights] == [0.5, 0.75]
         assert context.scaler.state_dict()["_growth_tracker"] == 1
 
@@ -256,7 +256,7 @@ class TestScaling:
                 context.backward(weight.sum() * 0.25)
             context.step_optimizer(first)
             context.step_optimizer(second, clip_grads=lambda own: nn.utils.clip_grad_norm_(own, 1.0))
-            context._end_batch()
+            context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         assert [weight.item() for weight in weights] == [0.75, 1.0]
         assert context.scaler.state_dict()["_growth_tracker"] == 1
 
@@ -300,7 +300,7 @@ class Scales(UserDrives):
             loss = self.loss(self.model, batch)
         self.context.backward(self.scaler.scale(loss))
         self.context.step_optimizer(self.sgd, self.clip, scaler=self.scaler)
-        if self.context._updates():
+        if self.context._loop.updates(self.context.aggregation_frequency):
             self.scaler.update()
         return loss
 

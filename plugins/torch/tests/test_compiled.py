@@ -128,7 +128,7 @@ def train(trial_class: type[Trial], context: PyTorchTrialContext) -> list[torch.
     torch.manual_seed(2)
     for batch_idx in range(3):
         steps.train_batch(torch.rand(4, 3), 0, batch_idx)
-        context._end_batch()
+        context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
     context.models[0].eval()
     return [*context.models[0].parameters(), steps.evaluate(torch.ones(2, 3), 0)["output"]]
 

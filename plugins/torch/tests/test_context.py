@@ -88,7 +88,7 @@ class TestOptimizer:
         seen = []
         before = weight.item()
         for batch, factor in enumerate([3.0, 5.0]):
-            context._batch_idx = batch
+            context._loop.batch = batch
             context.backward((weight * factor).sum())
             context.step_optimizer(sgd, clip_grads=lambda params: seen.extend(p.grad.item() for p in params))
         assert seen == [4.0]
@@ -125,7 +125,7 @@ class TestOptimizer:
         for factor in (3.0, 5.0):
             context.backward((model.weight * factor).sum())
             context.step_optimizer(sgd)
-            context._end_batch()
+            context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         assert model.weight.item() == pytest.approx(before - expected)
 
     @pytest.mark.parametrize(("aggregation", "expected"), [(1, [8.0, 8.0]), (2, [8.0])])
@@ -140,7 +140,7 @@ class TestOptimizer:
             context.backward((model.weight * 3).sum())
             context.backward((model.weight * 5).sum())
             context.step_optimizer(sgd, clip_grads=lambda params: seen.extend(p.grad.item() for p in params))
-            context._end_batch()
+            context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         assert seen == expected
 
     def test_two_optimizers_step_in_one_batch(self, make_context: Any) -> None:
@@ -151,7 +151,7 @@ class TestOptimizer:
             for weight, sgd in pairs:
                 context.backward((weight * factor).sum())
                 context.step_optimizer(sgd)
-            context._end_batch()
+            context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         assert [weight.item() for weight, _ in pairs] == pytest.approx([value - 2.0 for value in before])
         assert all(weight.grad is None for weight, _ in pairs)
 
@@ -164,11 +164,11 @@ class TestOptimizer:
 class TestPosition:
     def test_without_a_length_the_first_epoch_never_ends(self, make_context: Any) -> None:
         context = make_context()
-        assert context._epoch_len is None
+        assert context._loop.batches_per_epoch is None
         seen = []
         for _ in range(3):
             seen.append((context.current_train_epoch(), context.is_epoch_start(), context.is_epoch_end()))
-            context._end_batch()
+            context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         assert seen == [(0, True, False), (0, False, False), (0, False, False)]
         assert context.current_train_batch() == 3
 
@@ -179,7 +179,7 @@ class TestTensorboard:
         from det_torch._tensorboard import TrialTensorboard
 
         context = make_context()
-        context._tensorboard = TrialTensorboard(SimpleNamespace(get_tensorboard_path=lambda: tmp_path))
+        context._loop.tensorboard = TrialTensorboard(SimpleNamespace(get_tensorboard_path=lambda: tmp_path))
         assert context.get_tensorboard_path() == tmp_path
         writer = context.get_tensorboard_writer()
         assert writer is context.get_tensorboard_writer()
@@ -202,13 +202,13 @@ class TestTensorboard:
 
     def test_profilers_write_traces_to_the_tensorboard_path(self, make_context: Any, tmp_path: Path) -> None:
         context = make_context()
-        assert context._profiler is None
-        context._tensorboard = SimpleNamespace(path=tmp_path)
+        assert context._loop.profiler is None
+        context._loop.tensorboard = SimpleNamespace(path=tmp_path)
         context.set_profiler(
             activities=[torch.profiler.ProfilerActivity.CPU],
             schedule=torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1),
         )
-        with context._profiler as profiler:
+        with context._loop.profiler as profiler:
             for _ in range(3):
                 torch.ones(2).sum()
                 profiler.step()
@@ -219,9 +219,9 @@ class TestTensorboard:
         traces: list[Any] = []
         context = make_context()
         context.set_profiler(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=traces.append)
-        with context._profiler:
+        with context._loop.profiler:
             torch.ones(2).sum()
-        assert traces == [context._profiler]
+        assert traces == [context._loop.profiler]
 
 
 class TestReducers:
@@ -241,15 +241,15 @@ class TestReducers:
 class TestExperimental:
     def test_batches_stay_where_they_are_if_the_trial_moves_them(self, make_context: Any) -> None:
         context = make_context()
-        assert context._moves_batches
+        assert context._loop.moves_batches
         context.experimental.disable_auto_to_device()
-        assert not context._moves_batches
+        assert not context._loop.moves_batches
 
     def test_loaders_may_do_everything_by_themselves(self, make_context: Any) -> None:
         context = make_context()
-        assert not context._data_as_is
+        assert not context._loop.data_as_is
         context.experimental.disable_dataset_reproducibility_checks()
-        assert context._data_as_is
+        assert context._loop.data_as_is
 
 
 class TestToDevice:

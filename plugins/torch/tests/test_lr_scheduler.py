@@ -51,11 +51,11 @@ def test_schedulers_step_according_to_their_mode(
     sgd = context.wrap_optimizer(optimizer())
     scheduler = lr_scheduler.ExponentialLR(sgd, 0.5)
     assert context.wrap_lr_scheduler(lr_scheduler=scheduler, step_mode=mode, frequency=frequency) is scheduler
-    context._epoch_len = EPOCH_LEN
+    context._loop.batches_per_epoch = EPOCH_LEN
     exponent = 0
     for count in steps:
         context.step_optimizer(sgd)
-        context._end_batch()
+        context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         exponent += count
         assert context.lr_schedulers[0].get_last_lr() == context.lr_schedulers[0].get_lr() == [0.5**exponent]
 
@@ -235,7 +235,7 @@ def test_an_optimizer_may_have_several_schedulers(make_context: Any) -> None:
     rates = []
     for _ in range(4):
         context.step_optimizer(sgd)
-        context._end_batch()
+        context._loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
         rates.append(sgd.param_groups[0]["lr"])
     assert rates == pytest.approx([0.5, 0.75 / 2, 1 / 2, 1 / 4])
 

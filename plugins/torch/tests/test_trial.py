@@ -619,7 +619,7 @@ def test_all_batches_of_a_sampler_that_miscounts_are_used(
     assert seen == [(number // 2, number % yields) for number in range(4)]
     assert len(list(adapter._evaluate())) == yields
     resumed = adapter_of(Seen, context := make_context())
-    context._batch_idx = 4
+    context._loop.batch = 4
     resumed.train(2, never)
     assert seen[4:] == [(2, number % yields) for number in (4, 5)]
     warned = [record.getMessage() for record in caplog.records if "Correct its __len__" in record.getMessage()]

@@ -40,9 +40,9 @@ def find_schedule_ends(context: PyTorchTrialContext, length: int) -> list[tuple[
     ends = (
         scheduler._ends_after(
             length,
-            trained=context._batch_idx,
+            trained=context._loop.batch,
             aggregation=context.aggregation_frequency,
-            epoch_len=context._epoch_len,
+            epoch_len=context._loop.batches_per_epoch,
         )
         for scheduler in context.lr_schedulers
     )

@@ -95,7 +95,7 @@ class LeftOutState:
                 yield name, (type(value), _GENERATORS[type(value)](value))
 
     def _tensors(self) -> Iterator[tuple[str, _Fingerprint]]:
-        of_models = (tensor for model in self._context._bare_models for _, tensor in saved_tensors(model))
+        of_models = (tensor for model in self._context._loop.bare_models for _, tensor in saved_tensors(model))
         of_optimizers = chain.from_iterable(map(optimizer_parameters, self._context.optimizers))
         saved = set(map(_memory, filter(_is_plain, chain(of_models, of_optimizers))))
         for name, value in self._attributes():
@@ -106,7 +106,7 @@ class LeftOutState:
                     yield name, ((value.shape, value.dtype), (id(value), value._version))
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
-        with uncompiled_models(self._context._bare_models) as models:
+        with uncompiled_models(self._context._loop.bare_models) as models:
             for number, model in enumerate(models):
                 yield from _module_attributes(f"models[{number}]", model)
         for owner, thing in self._owners.items():

@@ -40,7 +40,7 @@ def collect_training_state(context: PyTorchTrialContext) -> dict[str, Any]:
         "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers]
     }
     if not context.backend.sharded:
-        with uncompiled_models(context._bare_models) as models:
+        with uncompiled_models(context._loop.bare_models) as models:
             state["models_state_dict"] = [model.state_dict() for model in models]
         state["optimizers_state_dict"] = [optimizer.state_dict() for optimizer in context.optimizers]
         if loose := _loose_parameters(context):
@@ -54,7 +54,7 @@ def collect_slot_state(context: PyTorchTrialContext) -> dict[str, Any]:
     """Return the state that differs between slots. Tensors are not copied."""
     if context.backend.sharded:
         return {"rng_state": rng_state()}
-    with uncompiled_models(context._bare_models) as models:
+    with uncompiled_models(context._loop.bare_models) as models:
         # Gradients exist only between the batches of an aggregation, or where the trial zeroes them itself.
         named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
     return {"gradients": list(map(_gradients, [*named, *_loose_parameters(context)])), "rng_state": rng_state()}
@@ -78,7 +78,7 @@ def check_tensor_classes(context: PyTorchTrialContext) -> None:
     if context.backend.sharded:  # slots hold parts, which are written as plain tensors
         return
     safe = {entry[0] if isinstance(entry, tuple) else entry for entry in get_safe_globals()}
-    with uncompiled_models(context._bare_models) as models:
+    with uncompiled_models(context._loop.bare_models) as models:
         for number, model in enumerate(models):
             for name, tensor in saved_tensors(model):
                 kind = type(tensor)
@@ -152,7 +152,7 @@ def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> No
         InvalidTrial: the number of models differs from that in the state.
     """
     check_count("models", context.models, state["models_state_dict"])
-    with uncompiled_models(context._bare_models) as models:
+    with uncompiled_models(context._loop.bare_models) as models:
         for model, saved in zip(models, state["models_state_dict"], strict=True):
             model.load_state_dict(saved)
 
@@ -205,7 +205,7 @@ def _loose_parameters(context: PyTorchTrialContext) -> list[dict[str, torch.Tens
     """Return, for each optimizer, the parameters by number that no wrapped model has. Empty if no optimizer has any."""
     if context.backend.sharded:  # sharded backends hold only parts of parameters
         return []
-    of_models = {parameter for model in context._bare_models for parameter in model.parameters()}
+    of_models = {parameter for model in context._loop.bare_models for parameter in model.parameters()}
     loose: list[dict[str, torch.Tensor]] = [
         {
             str(number): parameter
@@ -228,7 +228,7 @@ def _restore_gradients(
     loose: Sequence[Mapping[str, torch.Tensor]],
     saved: Sequence[Mapping[str, torch.Tensor]],
 ) -> None:
-    with uncompiled_models(context._bare_models) as models:
+    with uncompiled_models(context._loop.bare_models) as models:
         named: list[Mapping[str, torch.Tensor]] = [dict(model.named_parameters()) for model in models]
     for own, gradients in zip([*named, *loose], saved, strict=False):
         for name, parameter in own.items():
