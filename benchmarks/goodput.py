@@ -179,6 +179,7 @@ class Contender:
         self._output = directory / f"output-{name}"
         environment = {
             "DET_HOME": str(directory / "home"),
+            "DET_SLOTS_DIR": str(directory / "slots"),  # no other trial of this machine is waited for
             "MARKS": str(self._marks),
             "OMP_NUM_THREADS": "1",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # otherwise workers may read addresses of the killed ones

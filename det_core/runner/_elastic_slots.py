@@ -24,6 +24,8 @@ def choose_slot_count(
         seconds: how long it has waited, or how long there have been enough slots for a larger number.
         timeout: seconds after which the number changes.
     """
+    if not is_running and (available or 0) >= current:
+        timeout *= 2  # they seem to be there, so it should start soon
     if seconds < timeout:
         return current
     if is_running:
