@@ -209,7 +209,7 @@ def test_a_broken_launcher_costs_only_its_own_launches(
 
     def pause() -> None:
         running = simulated_cluster.journal.running
-        if stops and all(f"{store.cluster_id}-trial-{fault.trial}" in running for fault in stops):
+        if stops and all(f"{store.cluster_id}-exp-1-trial-{fault.trial}" in running for fault in stops):
             stops.clear()
             store.request_experiment_state(experiment.id, State.PAUSED)
 

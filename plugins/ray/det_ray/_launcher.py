@@ -31,6 +31,10 @@ class RayLauncher(Launcher):
     def device(self) -> Literal["cpu", "cuda"]:
         return "cuda" if "GPU" in self._resources() else "cpu"
 
+    def open(self, key: str) -> None:
+        """Remove the placement groups of earlier runners whose drivers do not end."""
+        _call_driver("clean", self._config.address, f"{key}-")
+
     def start(self, request: LaunchRequest) -> Allocation:
         nodes = -(-request.slots // (self._config.slots_per_node or request.slots))
         if request.slots % nodes:
@@ -46,17 +50,21 @@ class RayLauncher(Launcher):
         """Return the resources of a slot. The cluster is asked once if the config does not choose them."""
         with self._lock:
             if self._found is None:
-                self._found = {"GPU": 1.0} if _has_gpus(self._config.address) else {"CPU": 1.0}
+                has_gpus = "GPU" in json.loads(_call_driver("describe", self._config.address))
+                self._found = {"GPU": 1.0} if has_gpus else {"CPU": 1.0}
             return self._found
 
 
-def _has_gpus(address: str) -> bool:
-    """Return whether a node of the cluster has a GPU.
+def _call_driver(*words: str) -> str:
+    """Run a driver without a launch, and return its output.
+
+    Args:
+        words: arguments of `det_ray.driver`.
 
     Raises:
         LaunchDelayed: the cluster did not answer.
     """
-    command = [sys.executable, "-m", "det_ray.driver", "describe", address]
+    command = [sys.executable, "-m", "det_ray.driver", *words]
     try:
         ran = subprocess.run(
             command, capture_output=True, encoding="utf-8", timeout=_LOOK_SECONDS, stdin=subprocess.DEVNULL
@@ -65,4 +73,4 @@ def _has_gpus(address: str) -> bool:
         raise LaunchDelayed(f"the Ray cluster did not answer within {_LOOK_SECONDS:.0f} s") from None
     if ran.returncode:
         raise LaunchDelayed(ran.stderr.strip())
-    return "GPU" in json.loads(ran.stdout)
+    return ran.stdout

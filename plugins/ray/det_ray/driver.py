@@ -5,7 +5,8 @@ of its stdout starts with the index of the agent that wrote it, as with ``srun -
 reports for the launcher (`det_ray._reports`). The group lasts as long as this process.
 
 It is a process of its own because Ray ends a driver that has lost its cluster, and the runner must survive that.
-``python -m det_ray.driver describe ADDRESS`` prints the resources of the cluster.
+``python -m det_ray.driver describe ADDRESS`` prints the resources of the cluster, and ``clean ADDRESS PREFIX`` removes
+the groups whose names begin with a prefix.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ from typing import Any, NoReturn
 import ray
 from det_cluster.mounted_storage import explain_unmounted_storage
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from det_core.interfaces.launcher import Cause
@@ -50,6 +57,8 @@ _EXPLAIN_EVERY = 5.0
 """Seconds between two explanations of a wait, for which the head node is asked."""
 _END_SECONDS = 15.0
 """Seconds that the agents have to end after the end of stdin. They need up to 10."""
+_LOST_SECONDS = 10.0
+"""Seconds that the agents of a removed group have to end their workers."""
 _CHUNK = 1 << 20
 _CALL_BYTES = 8 << 20
 """Size above which no more is added to what is written by one call of an actor."""
@@ -215,6 +224,27 @@ def connect(address: str) -> str:
     return ""
 
 
+def remove_groups(prefix: str) -> None:
+    """Remove the placement groups whose names begin with a prefix.
+
+    A group ends with its driver, which ends soon after its runner. It is only removed if the driver is frozen. Ray then
+    ends the actors, and the agents their workers, while the next launches wait for the name.
+    """
+    deadline = time.monotonic() + _END_SECONDS + _CONNECT_SECONDS
+    while (found := _find_groups(prefix)) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    for name in found:
+        with suppress(ValueError):  # it has just ended
+            remove_placement_group(get_placement_group(name))
+    if found:
+        time.sleep(_LOST_SECONDS)
+
+
+def _find_groups(prefix: str) -> list[str]:
+    groups = placement_group_table().values()
+    return [one["name"] for one in groups if one["name"].startswith(prefix) and one["state"] != "REMOVED"]
+
+
 def keep_directory_here() -> None:
     """Keep the directory of a submitted job, which contains the config with its secrets, from the nodes of trials."""
     if job := json.loads(os.environ.get(JOB_VARIABLE, "null")):
@@ -276,7 +306,7 @@ def _crash(crashed: threading.ExceptHookArgs) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the program. Return the exit code."""
     parser = argparse.ArgumentParser("python -m det_ray.driver", description="Driver of one launch. det starts it.")
-    parser.add_argument("action", choices=("run", "describe"))
+    parser.add_argument("action", choices=("run", "describe", "clean"))
     parser.add_argument("address")
     parser.add_argument("key", nargs="?", default="")
     parser.add_argument("--seen", default="", help="file that all nodes must see")
@@ -284,10 +314,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--resources", type=json.loads, default={})
     args = parser.parse_args(argv)
     _keep_stderr()
-    if args.action == "describe":
+    if args.action != "run":
         if problem := connect(args.address):
             sys.exit(problem)
-        print(json.dumps(ray.cluster_resources()))  # noqa: T201
+        if args.action == "clean":
+            remove_groups(args.key)
+        else:
+            print(json.dumps(ray.cluster_resources()))  # noqa: T201
         return 0
     threading.excepthook = _crash
     _Driver(args.key, args.nodes, args.resources, args.seen).run(args.address)

@@ -15,7 +15,7 @@ from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_slurm._config import SlurmConfig
 from det_slurm._queue_reasons import QueueReasons
 from det_slurm._reserved_options import SRUN_VARIABLES
-from det_slurm._slurm_programs import IN_ALLOCATION, explain_missing_program
+from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, explain_missing_program
 from det_slurm._srun_group import ARRIVED, MISSING, SrunGroup
 from det_slurm._srun_withdrawer import SrunWithdrawer
 
@@ -38,23 +38,14 @@ exec python3 -m det_cluster.agent_program "$@"
 to it from other nodes has the address that Slurm uses."""
 _WITHOUT_GPUS = "export CUDA_VISIBLE_DEVICES="
 """Line of the script that hides GPUs that Slurm has not given to the trial."""
-_AFTER_EARLIER_JOBS = """
-scancel --quiet --user="$(id -u)" --name="$0"
-exec "$@"
-"""
-"""Script that starts a job when jobs of the same name are gone, for which it has ``--dependency=singleton``. They are
-canceled, because the host of an earlier runner may be frozen, and then nobody else ends them."""
 _AFTER_EARLIER_STEPS = """
-tries=0
-while squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' | grep -q " $0\\$"; do
-    tries=$((tries + 1))
-    [ $tries -lt 12 ] || squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' |
-        while read -r step name; do [ "$name" != "$0" ] || scancel "$step"; done
-    sleep 1
-done
-exec "$@"
+while squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format=%j | grep -qx "$0"; do sleep 1; done
 """
-"""Script that starts a step when steps of the same name are gone."""
+"""Lines of the script that wait until steps of the same name are gone. Jobs have ``--dependency=singleton``."""
+_START = 'exec "$@"'
+"""Last line of the script."""
+_NAME = "det-"
+"""Beginning of the names of jobs, before the key of the launch."""
 _SAVE_SECONDS = 60
 """Seconds before the time limit of a job at which its trial starts to save a checkpoint."""
 
@@ -77,6 +68,10 @@ class SlurmLauncher(Launcher):
         """Return a launch on two nodes, with the resources of one slot on each."""
         return SlurmLauncher(self._config.model_copy(update={"slots_per_node": 1})), 2
 
+    def open(self, key: str) -> None:
+        """Cancel what earlier runners have left. The host of one may be frozen, and then nobody else ends its jobs."""
+        cancel_jobs(f"{_NAME}{key}", steps_of=os.environ.get(IN_ALLOCATION))
+
     def start(self, request: LaunchRequest) -> Allocation:
         if shutil.which("srun") is None:
             raise LaunchError(explain_missing_program("srun"))
@@ -89,11 +84,11 @@ class SlurmLauncher(Launcher):
         with ExitStack() as undo:
             marker = undo.enter_context(mark_mounted_storage(request))
             seen = [str(marker)] if marker else []
-            name = f"det-{request.key}"
+            name = f"{_NAME}{request.key}"
             script = _AGENT if self.device() == "cuda" else f"{_WITHOUT_GPUS}{_AGENT}"
             command = [*self._srun(name, nodes, request.slots // nodes), "sh", "-c", script, "det", *seen]
-            after_earlier = _AFTER_EARLIER_STEPS if self._in_allocation else _AFTER_EARLIER_JOBS
-            command = ["sh", "-c", f"unset {' '.join(SRUN_VARIABLES)}{after_earlier}", name, *command]
+            waits = _AFTER_EARLIER_STEPS if self._in_allocation else "\n"
+            command = ["sh", "-c", f"unset {' '.join(SRUN_VARIABLES)}{waits}{_START}", name, *command]
             return SrunGroup(
                 request,
                 command,

@@ -153,8 +153,8 @@ class SrunGroup(AgentGroup):
         if self._job:
             try:
                 job = read_ended_job(self._job)
-                if end.cause in _LOST and not self._is_step and job.get("JobState") not in STATES:
-                    cancel_jobs(self._name)
+                if end.cause in _LOST and (self._is_step or job.get("JobState") not in STATES):
+                    cancel_jobs(self._name, steps_of=self._job if self._is_step else None)
             except LaunchError as error:
                 problem = str(error)
         cause, reason = find_cause(job, self._said)

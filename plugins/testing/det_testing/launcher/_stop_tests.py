@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from det_core.config import parse_config
+from det_core.launch.launchers import open_launcher
 from det_testing.launcher.launcher_suite import IsRunning, Launch, LauncherSuite
 from det_testing.launcher.watched_launch import PRELUDE, REPORT, run_within
 
@@ -141,12 +144,30 @@ class LaunchStopTests(LauncherSuite):
         assert [pid for pid in lost_holder["pids"] if is_running(pid)] == []
         assert lost_holder["second"].process.wait(self.limit) == 0
 
+    def test_what_a_frozen_runner_has_left_is_removed(self, tmp_path: Path, is_running: IsRunning) -> None:
+        """A runner that was moved to another host cannot end it, and its jobs would hold nodes for ever."""
+        if not self.has_engine:
+            pytest.skip("the runner itself holds its launches")
+        with ExitStack() as ending:
+            frozen = _Holder(type(self), tmp_path, f"{STRAYS}time.sleep(100)", ending, key="suite-frozen")
+            pids = frozen.report()
+            frozen.process.send_signal(signal.SIGSTOP)
+            next_runner = open_launcher(parse_config(self.experiment_config()))
+            with closing(next_runner):
+                next_runner.open("suite-frozen")
+                end = time.monotonic() + self.limit / 2  # the agents alone would notice it later
+                while any(map(is_running, pids)):
+                    assert time.monotonic() < end, "open() has not ended the launch of the frozen runner"
+                    time.sleep(0.1)
+
 
 class _Holder:
     """Process that holds one launch, and prints its lines."""
 
-    def __init__(self, suite: type[LauncherSuite], directory: Path, script: str, ending: ExitStack) -> None:
-        job = {"launcher": {"type": suite.name, **suite.options}, "script": PRELUDE + script}
+    def __init__(
+        self, suite: type[LauncherSuite], directory: Path, script: str, ending: ExitStack, *, key: str = "suite-held"
+    ) -> None:
+        job = {"launcher": {"type": suite.name, **suite.options}, "script": PRELUDE + script, "key": key}
         self._limit = suite.limit
         self._output = directory / f"output-{len(list(directory.iterdir()))}"
         environment = {

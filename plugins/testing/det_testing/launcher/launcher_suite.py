@@ -7,7 +7,7 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -67,6 +67,8 @@ class LauncherSuite(ComplianceSuite):
     numbers_slots: ClassVar[bool] = True
     """Whether the slots of a node have numbers of their own. False if an engine hides the slots of other launches, so
     that each launch counts from 0."""
+    has_engine: ClassVar[bool] = False
+    """Whether an engine keeps launches of a runner that is frozen, which `Launcher.open` of the next one then ends."""
     is_local: ClassVar[bool] = True
     """Whether the processes run on this machine, where tests can see and limit them."""
     sends_secrets: ClassVar[bool] = True
@@ -108,9 +110,12 @@ class LauncherSuite(ComplianceSuite):
         return cast("LauncherSpec", plugin_registry().find("launcher", self.name))
 
     @pytest.fixture
-    def launcher(self, spec: LauncherSpec) -> Launcher:
-        """Return the launcher."""
-        return open_launcher(parse_config(self.experiment_config()))
+    def launcher(self, spec: LauncherSpec) -> Iterator[Launcher]:
+        """Return the launcher. It is opened, and closed after the test."""
+        launcher = open_launcher(parse_config(self.experiment_config()))
+        launcher.open("suite")
+        with closing(launcher):
+            yield launcher
 
     @pytest.fixture
     def launch(self, launcher: Launcher, tmp_path: Path) -> Iterator[Launch]:
