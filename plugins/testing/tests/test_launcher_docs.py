@@ -18,6 +18,7 @@ from det_testing.launcher.launcher_suite import INFO, pack_code
 from det_testing.launcher.watched_launch import WatchedLaunch, refuse_calls
 from det_testing.requirements import skip_or_fail_in_ci
 
+from det_core.config import parse_config
 from det_core.interfaces.launcher import Cause, LaunchRequest, Phase
 from plugins.testing.tests.document_parts import declared_attributes, first_column, require_example, snippets
 from plugins.testing.tests.plugin_sites import run_module
@@ -96,6 +97,15 @@ def test_the_smallest_launcher_starts_a_command(monkeypatch: pytest.MonkeyPatch)
     command = ["/bin/sh", "-c", 'test "$(nice)" -ge 10']
     launch = WatchedLaunch(launcher, 60, key="smallest", argv=command, code=pack_code({}), info=INFO, slots=1)
     launch.require_code()
+
+
+def test_the_claimed_keys_of_the_document_have_no_effect_of_their_own() -> None:
+    shown = runpy.run_path(str(EXAMPLE / "claimed.py"))
+    (path,) = shown["ClaimedKeys"].model_fields
+    inner = {path: {"image": "torch"}}
+    searcher = {"name": "single", "metric": "loss", "max_length": 1}
+    assert any("ignored: environment.image" in one for one in parse_config({"searcher": searcher, **inner}).notices)
+    assert shown["ClaimedKeys"].model_validate(inner).environment.image == "torch"
 
 
 @pytest.mark.parametrize("language", ["python", "toml"])

@@ -1,6 +1,6 @@
 """Process that holds one launch until it ends, ``python -m det_testing.launcher._holder JOB``.
 
-JOB is a JSON object with the ``launcher`` block of a config, the ``script`` to start, and the ``key`` of an experiment.
+JOB is a JSON object with the ``config`` and the ``key`` of an experiment, and the ``script`` to start.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ _LIMIT = 120.0
 def main(job: str) -> int:
     """Start the launch, print its lines, and return its exit code."""
     described = json.loads(job)
-    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
-    config = parse_config({"entrypoint": "true", "searcher": searcher, "launcher": described["launcher"]})
-    launcher = open_launcher(config)
+    launcher = open_launcher(parse_config(described["config"]))
     launcher.open(described["key"])
     launch = WatchedLaunch(
         launcher,

@@ -167,7 +167,7 @@ class _Holder:
     def __init__(
         self, suite: type[LauncherSuite], directory: Path, script: str, ending: ExitStack, *, key: str = "suite-held"
     ) -> None:
-        job = {"launcher": {"type": suite.name, **suite.options}, "script": PRELUDE + script, "key": key}
+        job = {"config": suite.experiment_config(), "script": PRELUDE + script, "key": key}
         self._limit = suite.limit
         self._output = directory / f"output-{len(list(directory.iterdir()))}"
         environment = {

@@ -58,6 +58,8 @@ class LauncherSuite(ComplianceSuite):
     """Name of the launcher, as in ``launcher.type``. Its distribution must be installed."""
     options: ClassVar[Mapping[str, Any]] = {}
     """Options beside ``type`` in the ``launcher`` block."""
+    blocks: ClassVar[Mapping[str, Any]] = {}
+    """Further blocks of the config, such as ``environment`` with the keys that the launcher claims."""
     slots: ClassVar[int] = 2
     """Number of slots that these options give, at least 2."""
     queues: ClassVar[bool] = True
@@ -148,7 +150,7 @@ class LauncherSuite(ComplianceSuite):
         """
         searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 6}}
         launcher = {"type": cls.name, **cls.options}
-        return {"entrypoint": "python3 main.py", "searcher": searcher, "launcher": launcher, **keys}
+        return {"entrypoint": "python3 main.py", "searcher": searcher, "launcher": launcher, **cls.blocks, **keys}
 
     def require_local(self, why: str) -> None:
         """Skip the test if the processes run elsewhere."""
