@@ -491,7 +491,9 @@ class _Node:
         """Record that the connection to the agent is lost. The node ends, unless its agent may have survived."""
         self.problem = message
         if self._group._reconnect_seconds and self._group._request is None:
-            self.lost_at = self.lost_at or time.monotonic()
+            if self.lost_at is None and not self.end:
+                self.lost_at = time.monotonic()
+                self._group._log(None, "det", f"no connection to {self.name}, connecting again: {message}")
             self._group._changed.set()
         else:
             self.finish(self.describe_loss(message), lost=True)
@@ -514,6 +516,9 @@ class _Node:
             self.finish(self.describe_loss(f"{self.name} has started another agent"), lost=True)
         else:
             self.hello = self.hello or message
+            if self.lost_at is not None:
+                seconds = time.monotonic() - self.lost_at
+                self._group._log(None, "det", f"connected to {self.name} again after {seconds:.0f} s")
             if "agent" in message:
                 self.is_welcome, self.lost_at, self.started = True, None, message["started"]
                 self.command.send("welcome", protocol=protocol)

@@ -12,7 +12,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -21,10 +22,13 @@ from det_cluster import _surviving_agent, agent_group
 from det_cluster._kept_calls import KeptCalls
 from det_cluster._surviving_agent import SurvivingAgent
 from det_cluster.agent_group import AgentGroup
+from det_testing.disturbed_experiment import DisturbedExperiment
 
 from det_core.errors import TrackingError
-from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest, Phase
+from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, Launcher, LaunchRequest, Phase
 from det_core.launch.context_archive import EMPTY_CONTEXT
+from det_core.runner import _experiment_runner
+from det_core.tracking import open_store
 from det_core.tracking.remote import RETURNED_NOTHING
 from tests.waiting import wait_for
 
@@ -42,6 +46,7 @@ class Runner:
 
     def __init__(self, script: str, **options: Any) -> None:
         self.lines: list[str] = []
+        self.notes: list[str] = []
         self.calls: list[tuple[str, bytes]] = []
         request = LaunchRequest(
             key=f"test-{uuid.uuid4().hex}",
@@ -49,7 +54,7 @@ class Runner:
             code=EMPTY_CONTEXT,
             info={"cluster.json": {"cluster_id": "c"}, "trial.json": {}},
             slots=1,
-            log=lambda rank, stream, text: self.lines.append(text),
+            log=lambda rank, stream, text: (self.notes if stream == "det" else self.lines).append(text),
             call=self._call,
         )
         self.group = AgentGroup(request, [AGENT], **{"reconnect_seconds": 60.0, **options})
@@ -116,6 +121,7 @@ def test_workers_train_on_without_a_connection_and_nothing_is_lost(monkeypatch: 
             runner.lose_connection()
             assert group.status().phase is Phase.RUNNING and "no connection to" in group.status().message
         assert group.wait(60) == Exit(code=3), runner.lines
+    assert [note.split()[:2] for note in runner.notes] == [["no", "connection"], ["connected", "to"]] * 3
     *steps, longest = runner.lines
     assert steps == [f"step {step}" for step in range(150)]
     assert float(longest.split()[1]) < 0.9
@@ -187,6 +193,43 @@ def test_an_engine_proves_the_end_of_a_node() -> None:
         group.confirm_end(0, preempted)
         assert group.wait(0) == preempted
         agent.kill()
+
+
+class Reconnecting(Launcher):
+    """Launcher with one node, which loses the connection whenever a test wants."""
+
+    def __init__(self) -> None:
+        self.groups: list[AgentGroup] = []
+
+    def device(self) -> Literal["cpu", "cuda"]:
+        return "cpu"
+
+    def start(self, request: LaunchRequest) -> Allocation:
+        self.groups.append(AgentGroup(request, [AGENT], reconnect_seconds=60.0))
+        return self.groups[-1]
+
+
+@pytest.mark.integration
+def test_an_experiment_has_the_undisturbed_result(
+    det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost again and again, while the trial reports, saves checkpoints and ends."""
+    monkeypatch.setattr(agent_group, "_RECONNECT_SECONDS", 0.5)
+    launcher = Reconnecting()
+    monkeypatch.setattr(_experiment_runner, "open_launcher", lambda config: launcher)
+    with open_store() as store:
+        experiment = DisturbedExperiment(store, tmp_path, {"type": "local"})
+
+        def disturb() -> None:
+            experiment.wait_for_worker()
+            (group,) = launcher.groups
+            experiment.release.touch()
+            while group.processes[0].poll() is None or group.lost_nodes:
+                group.processes[0].kill()
+                time.sleep(1.0)  # as long as there is a connection in between
+
+        experiment.run(disturb)
+        experiment.require_undisturbed_result(restarts=0, interruptions=0)
 
 
 @pytest.fixture
