@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 import pytest
@@ -25,9 +25,9 @@ from det_cluster.agent_group import AgentGroup
 from det_testing.disturbed_experiment import DisturbedExperiment
 
 from det_core.errors import TrackingError
-from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, Launcher, LaunchRequest, Phase
+from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase
 from det_core.launch.context_archive import EMPTY_CONTEXT
-from det_core.runner import _experiment_runner
+from det_core.launch.local import LocalLauncher
 from det_core.tracking import open_store
 from det_core.tracking.remote import RETURNED_NOTHING
 from tests.waiting import wait_for
@@ -195,34 +195,25 @@ def test_an_engine_proves_the_end_of_a_node() -> None:
         agent.kill()
 
 
-class Reconnecting(Launcher):
-    """Launcher with one node, which loses the connection whenever a test wants."""
-
-    def __init__(self) -> None:
-        self.groups: list[AgentGroup] = []
-
-    def device(self) -> Literal["cpu", "cuda"]:
-        return "cpu"
-
-    def start(self, request: LaunchRequest) -> Allocation:
-        self.groups.append(AgentGroup(request, [AGENT], reconnect_seconds=60.0))
-        return self.groups[-1]
-
-
 @pytest.mark.integration
 def test_an_experiment_has_the_undisturbed_result(
     det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection is lost again and again, while the trial reports, saves checkpoints and ends."""
     monkeypatch.setattr(agent_group, "_RECONNECT_SECONDS", 0.5)
-    launcher = Reconnecting()
-    monkeypatch.setattr(_experiment_runner, "open_launcher", lambda config: launcher)
+    groups: list[AgentGroup] = []
+
+    def start(_: object, request: LaunchRequest) -> Allocation:
+        groups.append(AgentGroup(request, [AGENT], reconnect_seconds=60.0))
+        return groups[-1]
+
+    monkeypatch.setattr(LocalLauncher, "start", start)
     with open_store() as store:
         experiment = DisturbedExperiment(store, tmp_path, {"type": "local"})
 
         def disturb() -> None:
             experiment.wait_for_worker()
-            (group,) = launcher.groups
+            (group,) = groups
             experiment.release.touch()
             while group.processes[0].poll() is None or group.lost_nodes:
                 group.processes[0].kill()
