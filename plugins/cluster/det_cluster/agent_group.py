@@ -167,7 +167,7 @@ class AgentGroup(Allocation):
     def status(self) -> Status:
         names = [node.name for node in self._nodes]
         phase = Phase.RUNNING if all(node.started for node in self._nodes) else Phase.STARTING
-        lost = [node for node in self._nodes if node.lost_at is not None and not node.end]
+        lost = [self._nodes[index] for index in self.lost_nodes]
         message = f"no connection to {', '.join(node.name for node in lost)}; {lost[0].problem}" if lost else ""
         return Status(phase=phase, nodes=[name for name in names if name], message=message)
 

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from det_cluster import _agent_messages as messages
-from det_cluster import _surviving_agent, agent_group
+from det_cluster import _surviving_agent, agent_group, agent_program
 from det_cluster._kept_calls import KeptCalls
 from det_cluster._surviving_agent import SurvivingAgent
 from det_cluster.agent_group import AgentGroup
@@ -282,9 +282,23 @@ def test_a_delayed_message_gives_no_new_time(agent: SurvivingAgent, clock: list[
         runner.send("alive", at=7010.0)
         wait_for(lambda: agent._lease_at == 110.0)
     clock[0] = 165.0
-    assert agent._grace() == pytest.approx(13.5 if agent_group.GRACE == 8.5 else agent._grace())
+    assert agent._grace() == 110.0 + 60.0 + agent_group.GRACE - 165.0
     clock[0] = 1000.0
     assert agent._grace() == 0.0
+
+
+def test_a_runner_that_connects_and_does_not_answer_gives_no_new_time(
+    agent: SurvivingAgent, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not hear this node, and start the trial elsewhere."""
+    monkeypatch.setattr(agent_program, "_TICK", 0.01)
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    threading.Thread(target=agent._watch_runner, daemon=True).start()
+    with closing(Played(agent)) as runner:
+        runner.send("alive", at=1.0)
+        assert not agent._lost.wait(0.1)
+        clock[0] = 161.0
+        assert agent._lost.wait(60)
 
 
 def in_background(call: Callable[[], bytes]) -> tuple[threading.Thread, list[Any]]:
