@@ -10,13 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from subprocess import SubprocessError
-from typing import TypeVar
+from typing import Any
 
 from det_cluster.agent_group import AgentGroup
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import WITHDRAWN, Allocation, Cause, Exit, LaunchRequest, Phase, Status
-
-T = TypeVar("T")
 
 _TICK = 1.0
 """Maximum number of seconds between two looks at nodes without a connection."""
@@ -194,5 +192,5 @@ class EngineLaunch(Allocation):
         return not self._is_stopped and (end.cause is not Cause.WORKERS or not 0 <= end.code < _SIGNALED)
 
 
-def _is_done(future: Future[T], seconds: float) -> bool:
+def _is_done(future: Future[Any], seconds: float) -> bool:
     return bool(futures.wait([future], max(0.0, seconds)).done)
