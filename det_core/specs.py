@@ -96,7 +96,16 @@ class StorageSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherSpec(Spec):
-    """A launcher. ``target(config)`` makes an `interfaces.launcher.Launcher`."""
+    """A launcher. ``target(config)`` makes an `interfaces.launcher.Launcher`.
+
+    Args:
+        claims: ``"module:Model"`` of a pydantic model of keys that have no effect with other launchers, such as
+            ``environment.image`` and ``resources.shm_size``, or None if the launcher uses none. Its fields are blocks
+            and keys as in the config, with defaults. The config is refused if the model does not accept its keys. The
+            implementation is then called as ``target(config, claimed)``, with the validated model.
+    """
+
+    claims: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

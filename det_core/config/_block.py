@@ -45,10 +45,11 @@ def _not_zero(length: Length) -> Length:
 PositiveLength = Annotated[Length, AfterValidator(_not_zero)]
 """Type of a config field that takes a length of at least 1."""
 
-IGNORED = "Accepted for compatibility with old configs; has no effect."
+IGNORED = "Accepted for compatibility with old configs; has no effect, unless the launcher uses it."
 """Description of the fields that `Ignored` marks."""
 Ignored = Annotated[T, Field(description=IGNORED, json_schema_extra={"deprecated": True})]
-"""Type of a field that concerns containers only. `ExperimentConfig.notices` names such a field when it is set."""
+"""Type of a field that concerns containers only. If it is set, `ExperimentConfig.notices` names it, unless the launcher
+claims it (`LauncherSpec.claims`)."""
 
 
 class UnknownKey(NamedTuple):

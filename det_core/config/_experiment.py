@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import (
@@ -12,10 +12,13 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
+from typing_extensions import Self
 
-from det_core.config._block import IGNORED, Block, Count, Flag, Ignored, Positive
+from det_core.config._block import Block, Count, Flag, Ignored, Positive
+from det_core.config._claimed_keys import find_claimed_model, iter_ignored_keys
 from det_core.config._core_blocks import (
     BindMount,
     EnvironmentConfig,
@@ -37,7 +40,9 @@ from det_core.config._plugin_blocks import (
     SearcherConfig,
 )
 from det_core.config._secrets import mark_secrets
+from det_core.errors import PluginError
 from det_core.interfaces.records import native_command
+from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
 from det_core.metric_directions import missing_direction
 
 
@@ -147,7 +152,8 @@ class ExperimentConfig(Block):
     @property
     def notices(self) -> tuple[str, ...]:
         """Return messages to show to the user once, on rewritten, ignored, doubtful and missing keys."""
-        ignored = ", ".join(_ignored_keys(self))
+        _, claimed = find_claimed_model(self.launcher.type, type(self))
+        ignored = ", ".join(".".join(path) for path in iter_ignored_keys(self) if path not in claimed)
         has_direction = "smaller_is_better" in self.searcher.model_fields_set
         others = (
             f"these keys have no effect and are ignored: {ignored}" if ignored else "",
@@ -177,9 +183,37 @@ class ExperimentConfig(Block):
         )
         return whole
 
+    def dump_claimed(self) -> dict[str, Any]:
+        """Return the part of the dump that the launcher claims (`LauncherSpec.claims`), without keys that are not set.
+
+        Raises:
+            PluginError: the model of these keys cannot be used.
+        """
+        _, claimed = find_claimed_model(self.launcher.type, type(self))
+        chosen = [path for path in iter_ignored_keys(self) if path in claimed]
+        values: dict[str, Any] = {}
+        dump = self.dump() if chosen else {}
+        for *blocks, key in chosen:
+            source, target = dump, values
+            for name in blocks:
+                source, target = source[name], target.setdefault(name, {})
+            target[key] = source[key]
+        return values
+
     def __eq__(self, other: object) -> bool:
         # Pydantic would also compare private attributes, but notices about rewritten legacy keys must not matter.
         return isinstance(other, ExperimentConfig) and self.__dict__ == other.__dict__
+
+    @model_validator(mode="after")
+    def _launcher_accepts_its_keys(self) -> Self:
+        try:
+            model, _ = find_claimed_model(self.launcher.type, type(self))
+        except PluginError as error:
+            raise PydanticCustomError("plugin", "{reason}", {"reason": str(error)}) from error
+        values = self.dump_claimed()
+        if model and not any(SECRET_REFERENCE.search(text) for _, text in iter_texts(values)):  # recorded, so valid
+            model.model_validate(values)
+        return self
 
     @field_validator("observers", mode="before")
     @classmethod
@@ -283,12 +317,3 @@ def _is_set(block: BaseModel, name: str) -> bool:
     The result is the same for a config file and for its dump, which contains every key.
     """
     return bool(getattr(block, name) != type(block).model_fields[name].get_default(call_default_factory=True))
-
-
-def _ignored_keys(block: Block, prefix: str = "") -> Iterator[str]:
-    for name, field in type(block).model_fields.items():
-        value = getattr(block, name)
-        if field.description == IGNORED and _is_set(block, name):
-            yield prefix + name
-        elif isinstance(value, Block):
-            yield from _ignored_keys(value, f"{prefix}{name}.")

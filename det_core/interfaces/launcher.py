@@ -97,8 +97,9 @@ class LaunchRequest:
     """One run of one trial.
 
     Args:
-        key: name of the trial, unique among all tracking stores, of letters, digits and ``-``. A second launch with the
-            same key waits until all processes of the first are gone, or ends them.
+        key: name of the trial, unique among all tracking stores, of letters, digits and ``-``. It begins with that of
+            the experiment (`Launcher.open`) and ``-``. A second launch with the same key waits until all processes of
+            the first are gone, or ends them.
         argv: command line of the only process of each node, or of a program that starts all processes of the node, such
             as torchrun. Each element `PYTHON` stands for the interpreter of the node.
         code: gzipped tar file with the user's code, at most 192 MiB when unpacked, for
@@ -140,7 +141,8 @@ class Allocation(ABC):
     any exception. The runner then calls `kill` and `close`.
 
     When the command has ended, all processes that it started are ended, too. If the process that holds this object
-    dies, all of them end within 10 s, and a launch that waits is withdrawn.
+    dies, all of them end within 10 s, and a launch that waits is withdrawn. On other nodes, a time that the config of
+    the launcher sets may precede these 10 s.
     """
 
     @abstractmethod
@@ -210,6 +212,23 @@ class Launcher(ABC):
             det_core.errors.LaunchError: the number cannot be found out now.
         """
         return None
+
+    def open(self, key: str) -> None:
+        """Prepare the launches of an experiment, and remove what earlier runners of it have left in the engine.
+
+        Jobs that nobody watches would hold nodes, and write what their successors write. The runner calls this once,
+        before its first launch. It holds the experiment, so no other runner starts launches with these keys.
+
+        Args:
+            key: name of the experiment, unique among all tracking stores, of letters, digits and ``-``. The key of each
+                launch begins with this name and ``-``.
+
+        Raises:
+            det_core.errors.LaunchError, det_core.errors.LaunchDelayed: as `start`, which is tried again after it.
+        """
+
+    def close(self) -> None:
+        """Release what `open` and the launches have shared. The runner calls this once, after its last launch."""
 
     @abstractmethod
     def start(self, request: LaunchRequest) -> Allocation:

@@ -29,8 +29,11 @@ class LauncherDefect(LaunchDelayed):
 class CheckedLauncher(Launcher):
     """Launcher that makes the calls of another one in threads of their own, so that none of them holds up its caller.
 
+    It opens the other one before the first launch, so that an error of that is an error of the launch.
+
     Args:
         launcher: the other launcher.
+        key: name of the experiment, as for `Launcher.open`.
 
     Raises:
         LaunchError: its number of slots cannot be used.
@@ -39,8 +42,11 @@ class CheckedLauncher(Launcher):
     does not allow, and a call that does not end are a `LauncherDefect`.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: Launcher, key: str) -> None:
         self._launcher = launcher
+        self._key = key
+        self._opening = threading.Lock()
+        self._is_open = False
         self.slots = launcher.slots
         if not (self.slots is None or (isinstance(self.slots, int) and self.slots > 0)):
             raise LaunchError(
@@ -60,7 +66,7 @@ class CheckedLauncher(Launcher):
             answer = thread.call(self._launcher.rehearsal, slots)
         match answer:
             case (Launcher() as launcher, int() as count):
-                return CheckedLauncher(launcher), count
+                return CheckedLauncher(launcher, self._key), count
         raise LauncherDefect(
             f"rehearsal() of the launcher returned {answer!r:.200}, expected a launcher and a number of slots"
         )
@@ -70,9 +76,18 @@ class CheckedLauncher(Launcher):
             count: int | None = thread.call(self._launcher.available_slots, request, expected=(int, type(None)))
         return count
 
+    def close(self) -> None:
+        if self._is_open:
+            with closing(_CallThread()) as thread:
+                thread.call(self._launcher.close)
+
     def start(self, request: LaunchRequest) -> Allocation:
         thread = _CallThread()
         try:
+            with self._opening:
+                if not self._is_open:
+                    thread.call(self._launcher.open, self._key)
+                    self._is_open = True
             request = replace(request, log=partial(_log_checked, request.log))
             launch = thread.call(self._launcher.start, request, expected=Allocation, late=_end_late_launch)
         except BaseException:

@@ -10,6 +10,7 @@ from typing import Any
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import PYTHON, Exit, Launcher, LaunchRequest, Phase
+from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import EMPTY_CONTEXT
 
 _SECONDS = 120.0
@@ -28,10 +29,11 @@ def rehearse_launch(launcher: Launcher, slots: int, config: Mapping[str, Any]) -
     Raises:
         LaunchError: the launch failed, or took too long.
     """
-    launcher, slots = launcher.rehearsal(slots)
+    key = f"rehearsal-{uuid.uuid4().hex}"
+    tried, slots = CheckedLauncher(launcher, key).rehearsal(slots)
     said: dict[str, list[str]] = {"stdout": [], "stderr": [], "det": []}
     request = LaunchRequest(
-        key=f"rehearsal-{uuid.uuid4().hex}",
+        key=f"{key}-trial-0",
         argv=[PYTHON, "-m", "det_core.launch._node_rehearsal"],
         code=EMPTY_CONTEXT,
         info=_make_info(config),
@@ -39,7 +41,7 @@ def rehearse_launch(launcher: Launcher, slots: int, config: Mapping[str, Any]) -
         log=lambda rank, stream, text: said[stream].append(text),
         call=_refuse_call,
     )
-    with closing(launcher.start(request)) as allocation:
+    with closing(tried), closing(tried.start(request)) as allocation:
         deadline = time.monotonic() + _SECONDS
         nodes: list[str] = []
         while (end := allocation.wait(_TICK)) is None:

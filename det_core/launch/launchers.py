@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from det_core.config import ExperimentConfig, LauncherConfig
+from det_core.config._claimed_keys import find_claimed_model
 from det_core.interfaces.launcher import Launcher
 from det_core.plugins import plugin_registry
 from det_core.tracking.secret_files import resolve_secrets
@@ -18,6 +19,7 @@ def open_launcher(config: ExperimentConfig) -> Launcher:
         SecretMissing: a secret of its options is not on this host.
     """
     block = LauncherConfig.model_validate(resolve_secrets(config.dump()["launcher"]))
-    return cast(
-        "Launcher", plugin_registry().call_target(plugin_registry().find("launcher", block.type), block.options)
-    )
+    spec = plugin_registry().find("launcher", block.type)
+    model, _ = find_claimed_model(block.type, type(config))
+    claimed = [model.model_validate(resolve_secrets(config.dump_claimed()))] if model else []
+    return cast("Launcher", plugin_registry().call_target(spec, block.options, *claimed))

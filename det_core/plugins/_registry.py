@@ -160,7 +160,8 @@ class Registry:
                 what was expected.
         """
         target, kind = self._import(spec, spec.target), _kind(spec)
-        self._refuse(spec, spec.target, target_mismatch(kind, target) or signature_mismatch(kind, target))
+        further = ("claimed",) if getattr(spec, "claims", None) else ()
+        self._refuse(spec, spec.target, target_mismatch(kind, target) or signature_mismatch(kind, target, further))
         return target
 
     def call_target(self, spec: Spec, *arguments: Any) -> Any:
@@ -235,6 +236,16 @@ class Registry:
         """
         model = self._import(spec, spec.config_model) if spec.config_model else None
         self._refuse(spec, spec.config_model, config_model_mismatch(_kind(spec), model))
+        return cast("type[BaseModel] | None", model)
+
+    def claimed_model(self, spec: LauncherSpec) -> type[BaseModel] | None:
+        """Import the pydantic model of the keys that a launcher claims. Return None if it claims none.
+
+        Raises:
+            PluginError: it cannot be imported, or is not a pydantic model.
+        """
+        model = self._import(spec, spec.claims) if spec.claims else None
+        self._refuse(spec, spec.claims, config_model_mismatch("launcher", model))
         return cast("type[BaseModel] | None", model)
 
     def choose(self, hook: str, **question: Any) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -79,9 +79,9 @@ def misspelled_methods(target: type) -> list[str]:
     return messages
 
 
-def signature_mismatch(kind: str, target: Any) -> str:
-    """Return why a target cannot be called with the arguments of its kind, or an empty string."""
-    parameters = _PARAMETERS[kind]
+def signature_mismatch(kind: str, target: Any, further: Sequence[str] = ()) -> str:
+    """Return why a target cannot be called with the arguments of its kind and further ones, or an empty string."""
+    parameters = (*_PARAMETERS[kind], *further)
     try:
         inspect.signature(target).bind(*parameters)
     except TypeError as error:

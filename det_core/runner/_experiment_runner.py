@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
 
@@ -15,7 +15,7 @@ from det_core.core.checkpoint_retention import remove_superfluous
 from det_core.core.event_stream import EventStream, make_fetch_files
 from det_core.core.script_command import explain_script
 from det_core.disk_errors import explain_disk_error
-from det_core.errors import DetError, DiskError, ExperimentBusy, StaleRun, StoreBusy, TrackingError
+from det_core.errors import DetError, DiskError, ExperimentBusy, LaunchError, StaleRun, StoreBusy, TrackingError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.records import REQUESTS, ExperimentRecord, State, TrialRecord
@@ -24,6 +24,7 @@ from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.launchers import open_launcher
 from det_core.runner._failed_launches import FailedLaunches
+from det_core.runner._launch_request import experiment_key
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests
@@ -178,7 +179,8 @@ class ExperimentRunner:
             unpack_context_dir(code, context_dir)
             storage = open_storage_block(config.dump()["checkpoint_storage"])
             check_storage(storage)
-            launcher, launches = CheckedLauncher(open_launcher(config)), FailedLaunches()
+            key = experiment_key(self._store, self._experiment.id)
+            launcher, launches = CheckedLauncher(open_launcher(config), key), FailedLaunches()
             runner = TrialRunner(
                 store=self._store,
                 experiment=self._experiment,
@@ -192,6 +194,7 @@ class ExperimentRunner:
                 launches=launches,
             )
             with (
+                _closed(launcher),
                 open_search_method(config, context_dir) as method,
                 TrialPool(runner.run, requests, self._room(launcher)) as trials,
             ):
@@ -247,3 +250,15 @@ class ExperimentRunner:
         resources = self._config.resources
         limits = [limit for limit in (launcher.slots, resources.max_slots) if limit is not None]
         return max(min(limits) // max(resources.slots_per_trial, 1), 1) if limits else None
+
+
+@contextmanager
+def _closed(launcher: Launcher) -> Iterator[None]:
+    """Close a launcher at the end of the block. An error in it does not change how the experiment has ended."""
+    try:
+        yield
+    finally:
+        try:
+            launcher.close()
+        except LaunchError as error:
+            _log.warning("%s", error)

@@ -53,7 +53,7 @@ def build_launch_request(
     worker = Caller(user=experiment.owner, run=access)
     environment = config.environment.environment_variables.for_device(launcher.device())
     return LaunchRequest(
-        key=f"{store.cluster_id}-trial-{trial.id}",
+        key=f"{experiment_key(store, trial.experiment_id)}-trial-{trial.id}",
         argv=_argv(config),
         code=code,
         env={
@@ -69,6 +69,11 @@ def build_launch_request(
         priority=config.resources.priority or LaunchRequest.priority,
         submitted=experiment.start_time,
     )
+
+
+def experiment_key(store: TrackingStore, experiment_id: int) -> str:
+    """Return the name of an experiment in engines, unique among all tracking stores."""
+    return f"{store.cluster_id}-exp-{experiment_id}"  # with that of a trial at most 63 characters, as labels have
 
 
 def build_run_info(

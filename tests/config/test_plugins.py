@@ -14,14 +14,20 @@ import pytest
 from det_core.cli import main
 from det_core.config import config_schema, load_config, parse_config
 from det_core.errors import ConfigError
+from det_core.launch.launchers import open_launcher
 from det_core.plugins import Registry
 
 STRANGER = """
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 import det_core
-from det_core.specs import BackendSpec, ObserverSpec, SearchMethodSpec, StorageSpec
+from det_core.launch.local import LocalLauncher
+from det_core.specs import BackendSpec, LauncherSpec, ObserverSpec, SearchMethodSpec, StorageSpec
 from det_core.config import PositiveLength, Unit
 
+
+class Pods(LocalLauncher):
+    def __init__(self, config, claimed):
+        self.claimed = claimed
 
 class Inner(BaseModel):
     level: int = 1
@@ -55,6 +61,25 @@ class Steps(BaseModel):
 class Rounds(Steps):
     unit = property(lambda self: Unit.EPOCHS)
 
+
+class Image(BaseModel):
+    image: str = "python"
+    pod_spec: dict[str, int] = {}
+    registry_auth: dict[str, SecretStr] = {}
+class Shm(BaseModel):
+    shm_size: int = 0
+class Claimed(BaseModel):
+    environment: Image = Image()
+    resources: Shm = Shm()
+class TooMuch(BaseModel):
+    resources: dict[str, int] = {}
+    weight: int = 0
+
+
+@det_core.hookimpl
+def det_launchers():
+    yield LauncherSpec(name="pods", target="det_stranger:Pods", claims="det_stranger:Claimed")
+    yield LauncherSpec(name="greedy", target="x:y", claims="det_stranger:TooMuch")
 
 @det_core.hookimpl
 def det_storage():
@@ -93,8 +118,8 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
     modules = {"core": "det_core.plugins.builtin", "stranger": "det_stranger"}
     installed = Registry(importlib_metadata.EntryPoint(name, value, "det") for name, value in modules.items())
-    for user in ("_plugin_blocks", "_json_schema"):
-        monkeypatch.setattr(f"det_core.config.{user}.plugin_registry", lambda: installed)
+    for user in ("config._plugin_blocks", "config._json_schema", "config._claimed_keys", "launch.launchers"):
+        monkeypatch.setattr(f"det_core.{user}.plugin_registry", lambda: installed)
     yield
     sys.modules.pop("det_stranger", None)
 
@@ -117,8 +142,46 @@ def test_the_model_of_the_plugin_validates_its_block() -> None:
     assert (type(options).__name__, options.base_path, options.inner.level) == ("Gzip", "/x", 9)
 
 
+CONTAINER: dict[str, Any] = {
+    "environment": {"image": "torch", "pod_spec": {"grace": 30}, "force_pull_image": True},
+    "resources": {"shm_size": 4},
+}
+
+
+def test_a_launcher_gets_the_keys_that_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_HOME", "/nowhere")
+    secret = {"environment": {**CONTAINER["environment"], "registry_auth": {"password": "pA55"}}}
+    config = parse_config({**GOOD, **CONTAINER, **secret, "launcher": {"type": "pods"}})
+    [notice] = (one for one in config.notices if "ignored" in one)
+    assert notice == "these keys have no effect and are ignored: environment.force_pull_image"
+    claimed: Any = open_launcher(config).claimed  # type: ignore[attr-defined]
+    assert (claimed.environment.image, claimed.environment.pod_spec, claimed.resources.shm_size) == (
+        "torch",
+        {"grace": 30},
+        4,
+    )
+    assert claimed.environment.registry_auth["password"].get_secret_value() == "pA55"
+    assert parse_config(config.dump()) == config
+    unset: Any = open_launcher(parse_config({**GOOD, "launcher": {"type": "pods"}})).claimed  # type: ignore[attr-defined]
+    assert unset.environment.image == "python"
+
+
+def test_a_key_that_the_launcher_does_not_claim_is_ignored() -> None:
+    config = parse_config({**GOOD, "environment": {"pod_spec": {"grace": "long"}}})
+    assert "these keys have no effect and are ignored: environment.pod_spec" in config.notices
+
+
 # block, the problem
 WRONG = [
+    (
+        {"launcher": {"type": "pods"}, "environment": {"pod_spec": {"grace": "long"}}},
+        'environment.pod_spec.grace: got "long"; expected a valid integer, unable to parse string as an integer',
+    ),
+    (
+        {"launcher": {"type": "greedy"}},
+        "plugin stranger  (det_stranger): 'det_stranger:TooMuch' claims resources, weight; expected only keys that "
+        "have no effect of their own, such as environment.image",
+    ),
     ({"checkpoint_storage": {"type": "gzip"}}, "checkpoint_storage.base: a required key is missing; add `base: ...`"),
     (
         {"checkpoint_storage": {"type": "gzip", "base": "/x", "nte": "x"}},

@@ -67,7 +67,7 @@ def request(log: Callable[..., None] = lambda *_: None) -> LaunchRequest:
 
 def test_calls_and_answers_are_passed_on() -> None:
     launch = Launch()
-    checked = CheckedLauncher(OneLauncher(lambda request: launch, slots=3))
+    checked = CheckedLauncher(OneLauncher(lambda request: launch, slots=3), "k")
     allocation = checked.start(request())
     assert (checked.slots, checked.device(), allocation.wait(0), allocation.status().phase) == (
         3,
@@ -80,13 +80,46 @@ def test_calls_and_answers_are_passed_on() -> None:
     assert launch.calls == ["preempt", "kill", "close"]
 
 
+class Opened(OneLauncher):
+    """Launcher that cannot be opened at first, and notes its calls."""
+
+    def __init__(self) -> None:
+        super().__init__(self._note_start)
+        self.calls: list[str] = []
+
+    def open(self, key: str) -> None:
+        self.calls.append(f"open {key}")
+        if len(self.calls) == 1:
+            raise LaunchDelayed("no engine")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def _note_start(self, request: LaunchRequest) -> Allocation:
+        self.calls.append("start")
+        return Launch()
+
+
+def test_a_launcher_is_opened_before_its_first_launch_and_closed_if_it_was_opened() -> None:
+    launcher = Opened()
+    checked = CheckedLauncher(launcher, "c-exp-1")
+    with pytest.raises(LaunchDelayed, match="no engine"):
+        checked.start(request())
+    checked.close()
+    assert launcher.calls == ["open c-exp-1"]
+    for _ in range(2):
+        checked.start(request()).close()
+    checked.close()
+    assert launcher.calls[1:] == ["open c-exp-1", "start", "start", "close"]
+
+
 @pytest.mark.parametrize("error", [LaunchError("never"), LaunchDelayed("later")])
 def test_documented_errors_are_passed_on(error: Exception) -> None:
     def start(request: LaunchRequest) -> None:
         raise error
 
     with pytest.raises(type(error), match=str(error)):
-        CheckedLauncher(OneLauncher(start)).start(request())
+        CheckedLauncher(OneLauncher(start), "k").start(request())
 
 
 def test_a_time_limit_of_the_launcher_is_its_own_error() -> None:
@@ -94,7 +127,7 @@ def test_a_time_limit_of_the_launcher_is_its_own_error() -> None:
         raise TimeoutError("timed out")
 
     with pytest.raises(LauncherDefect, match="the launcher raised TimeoutError: timed out"):
-        CheckedLauncher(OneLauncher(start)).start(request())
+        CheckedLauncher(OneLauncher(start), "k").start(request())
 
 
 def test_a_launch_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +139,7 @@ def test_a_launch_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch) 
         return launch
 
     with pytest.raises(LauncherDefect, match=r"^start\(\) of the launcher has not returned within 0 s$"):
-        CheckedLauncher(OneLauncher(start)).start(request())
+        CheckedLauncher(OneLauncher(start), "k").start(request())
     released.set()
     wait_for(lambda: launch.calls == ["kill", "close"])
 
@@ -115,7 +148,7 @@ def test_without_a_free_thread_a_launch_is_delayed_and_no_call_waits(monkeypatch
     monkeypatch.setattr(_checked_launcher, "_CALL_SECONDS", 0.05)
     released, launch = threading.Event(), Launch()
     launch.wait = lambda timeout: released.wait(60) and None  # type: ignore[method-assign, assignment]
-    allocation = CheckedLauncher(OneLauncher(lambda request: launch)).start(request())
+    allocation = CheckedLauncher(OneLauncher(lambda request: launch), "k").start(request())
     with pytest.raises(LauncherDefect, match="has not returned"):
         allocation.wait(0)
     monkeypatch.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError("can't start new thread")))
@@ -131,13 +164,13 @@ def test_a_rehearsal_that_cannot_be_used_is_an_error_of_the_launcher(
 ) -> None:
     monkeypatch.setattr(OneLauncher, "rehearsal", lambda self, slots: answer)
     with pytest.raises(LauncherDefect, match=r"\(\) of the launcher returned .*, expected"):
-        CheckedLauncher(OneLauncher(lambda request: Launch())).rehearsal(1)
+        CheckedLauncher(OneLauncher(lambda request: Launch()), "k").rehearsal(1)
 
 
 @pytest.mark.parametrize("slots", ["four", 0, -1, 2.0])
 def test_a_number_of_slots_that_cannot_be_used_is_refused(slots: Any) -> None:
     with pytest.raises(LaunchError, match=rf"OneLauncher.slots is {slots!r}, expected the number of slots, or None"):
-        CheckedLauncher(OneLauncher(lambda request: Launch(), slots))
+        CheckedLauncher(OneLauncher(lambda request: Launch(), slots), "k")
 
 
 @pytest.mark.parametrize(
@@ -151,5 +184,5 @@ def test_a_line_that_no_log_can_store_is_an_error_of_the_launcher(line: Any) -> 
         request.log(*line)
 
     with pytest.raises(LauncherDefect, match="the launcher raised TypeError: expected .* log, got"):
-        CheckedLauncher(OneLauncher(start)).start(request(lambda *line: lines.append(line)))
+        CheckedLauncher(OneLauncher(start), "k").start(request(lambda *line: lines.append(line)))
     assert lines == [(None, "stdout", "good")]

@@ -62,22 +62,24 @@ class Way(NamedTuple):
 
 @dataclass
 class Fault:
-    """Fault of the first launch of one trial.
+    """Fault of the launcher, or of the first launch of one trial.
 
     Attributes:
+        owner: interface of the method.
         method: the method that is broken.
         way: the way.
         trial: the trial.
         struck: whether it was called.
     """
 
+    owner: type
     method: str
     way: Way
     trial: int = 0
     struck: bool = False
 
     def __str__(self) -> str:
-        return f"{self.method} {self.way.name}"
+        return f"{self.owner.__name__}.{self.method} {self.way.name}"
 
 
 released = threading.Event()
@@ -115,7 +117,7 @@ def ways_of(returned: Any) -> Iterator[Way]:
 
 
 FAULTS = [
-    Fault(method, way)
+    Fault(interface, method, way)
     for interface in (Launcher, Allocation)
     for method, returned in methods_of(interface).items()
     if method not in UNUSED
@@ -137,11 +139,21 @@ class BrokenLauncher(Launcher):
         self._faults = faults
 
     def device(self) -> Literal["cpu", "cuda"]:
+        return self._break("device", self._cluster.device)  # type: ignore[no-any-return]
+
+    def open(self, key: str) -> None:
+        self._break("open", partial(self._cluster.open, key))
+
+    def close(self) -> None:
+        self._break("close", self._cluster.close)
+
+    def _break(self, method: str, sound: Callable[[], Any]) -> Any:
+        """Break a method of the launcher at its first call, if it has a fault."""
         for fault in self._faults:
-            if fault.method == "device" and not fault.struck:
+            if (fault.owner, fault.method) == (Launcher, method) and not fault.struck:
                 fault.struck = True
-                return fault.way.act()  # type: ignore[no-any-return]
-        return self._cluster.device()
+                return fault.way.act()
+        return sound()
 
     def start(self, request: LaunchRequest) -> Allocation:
         trial = request.info["trial.json"]["trial_id"]
@@ -155,7 +167,7 @@ class BrokenLauncher(Launcher):
         launch = self._cluster.start(request)
         assert isinstance(launch, SimulatedAllocation)
         EARLIER[request.key].append(launch)
-        return break_launch(launch, fault) if fault else launch
+        return break_launch(launch, fault) if fault and fault.owner is Allocation else launch
 
 
 EARLIER: defaultdict[str, list[SimulatedAllocation]] = defaultdict(list)
@@ -209,7 +221,7 @@ def test_a_broken_launcher_costs_only_its_own_launches(
 
     def pause() -> None:
         running = simulated_cluster.journal.running
-        if stops and all(f"{store.cluster_id}-trial-{fault.trial}" in running for fault in stops):
+        if stops and all(f"{store.cluster_id}-exp-1-trial-{fault.trial}" in running for fault in stops):
             stops.clear()
             store.request_experiment_state(experiment.id, State.PAUSED)
 

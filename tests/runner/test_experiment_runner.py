@@ -544,7 +544,7 @@ def test_a_trial_whose_orphans_live_on_waits_for_a_resume(
     monkeypatch.setattr("det_core.launch.trial_lock._LOCK_SECONDS", 0.2)
     monkeypatch.setitem(LIMITS, Count.LAUNCH_SECONDS, 0)
     slots_directory.mkdir(mode=0o700)
-    lock = slots_directory / f"lock-{store.cluster_id}-trial-1"
+    lock = slots_directory / f"lock-{store.cluster_id}-exp-1-trial-1"
     searcher = {"name": "random", "metric": "validation_loss", "max_trials": 2, "max_length": {"batches": 10}}
     experiment = new_experiment(searcher=searcher)
     with lock.open("w") as orphan:
@@ -569,7 +569,7 @@ def test_a_trial_that_waits_for_orphans_can_be_stopped(
 ) -> None:
     monkeypatch.setattr("det_core.launch.trial_lock._LOCK_SECONDS", 0.2)
     slots_directory.mkdir(mode=0o700)
-    lock = slots_directory / f"lock-{store.cluster_id}-trial-1"
+    lock = slots_directory / f"lock-{store.cluster_id}-exp-1-trial-1"
     experiment = new_experiment()
     interrupt_once(lambda: any(len(store.logs(trial.id)) in (2, 3) for trial in store.trials(experiment.id)))
     with lock.open("w") as orphan:

@@ -76,7 +76,7 @@ def test_failed_launches_lose_no_trial(store: TrackingStore, on_engine: Submit, 
     assert ("says the engine" if step == "NOT_STARTED" else step) in error_of(store, experiment)
     monkeypatched = sys.modules["det_scripted"]
     monkeypatched.launches.update(dict.fromkeys(list(monkeypatched.launches), 9))
-    monkeypatched.launches.update({f"{store.cluster_id}-trial-{number}": 9 for number in (1, 2, 3)})
+    monkeypatched.launches.update({f"{store.cluster_id}-exp-1-trial-{number}": 9 for number in (1, 2, 3)})
     assert run(store, experiment) is State.COMPLETED
     trials = store.trials(experiment.id)
     assert [(one.state, one.restarts, one.interruptions) for one in trials] == [(State.COMPLETED, 0, 0)] * 3

@@ -42,7 +42,7 @@ def cluster(plugin_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ends_of(store: TrackingStore, trial: TrialRecord) -> list[Exit]:
-    return simulated_cluster.journal.ends[f"{store.cluster_id}-trial-{trial.id}"]
+    return simulated_cluster.journal.ends[f"{store.cluster_id}-exp-1-trial-{trial.id}"]
 
 
 def is_failure(end: Exit) -> bool:

@@ -151,7 +151,7 @@ def test_a_launch_describes_the_trial(play: Callable[..., Play]) -> None:
     (request,) = one.launcher.requests
     assert list(request.argv) == [PYTHON, "-m", "det_core.launch.worker"]
     assert (request.key, request.code, request.slots, request.priority, request.env["COLOR"]) == (
-        f"{one.store.cluster_id}-trial-{one.trial.id}", b"code", 1, 7, "red",
+        f"{one.store.cluster_id}-exp-{one.experiment.id}-trial-{one.trial.id}", b"code", 1, 7, "red",
     )  # fmt: skip
     assert request.submitted == one.experiment.start_time
     trial = request.info["trial.json"]

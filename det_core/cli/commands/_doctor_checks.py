@@ -20,7 +20,6 @@ from det_core.errors import DetError, LaunchError, RecordNotFound
 from det_core.extras import EXTRAS, has_extra
 from det_core.home import default_storage
 from det_core.launch import backends
-from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch._slot_directory import SlotDirectory
 from det_core.launch.gpu_slots import count_gpus
 from det_core.launch.launch_rehearsal import rehearse_launch
@@ -120,9 +119,7 @@ def _slots(config: ExperimentConfig | None) -> str:
 def _launcher(config: ExperimentConfig | None) -> str:
     if config is None or isinstance(config.launcher.options, LocalConfig):
         return "local"
-    return rehearse_launch(
-        CheckedLauncher(open_launcher(config)), max(config.resources.slots_per_trial, 1), config.dump()
-    )
+    return rehearse_launch(open_launcher(config), max(config.resources.slots_per_trial, 1), config.dump())
 
 
 def _host(_: ExperimentConfig | None) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from det_core.config import NoOptions
+from det_core.config import ExperimentConfig, NoOptions
+from det_core.config._claimed_keys import find_claimed_model
 from det_core.errors import PluginError
 from det_core.launch.prepared_process import find_preparation_problem
 from det_core.plugins import (
@@ -100,6 +101,8 @@ def _uses(registry: Registry, kind: str, spec: Spec) -> Iterator[Callable[[], ob
         yield from (partial(registry.adapter, spec, name) for name in spec.adapters)
     if isinstance(spec, ObserverSpec):
         yield partial(_check_methods, registry, spec)
+    if isinstance(spec, LauncherSpec):
+        yield partial(find_claimed_model, spec.name, ExperimentConfig)
     if isinstance(spec, BackendSpec | LauncherSpec | ObserverSpec | StorageSpec):
         yield partial(_construct, registry, spec)
 
@@ -117,11 +120,12 @@ def _check_preparation(registry: Registry, spec: FrameworkSpec) -> None:
 
 def _construct(registry: Registry, spec: Spec) -> None:
     model = registry.config_model(spec) or NoOptions
+    claimed = registry.claimed_model(spec) if isinstance(spec, LauncherSpec) else None
     try:
-        options = model.model_validate({})
+        arguments = [one.model_validate({}) for one in (model, claimed) if one]
     except ValidationError:
         return  # some options have no default
-    registry.call_target(spec, options)
+    registry.call_target(spec, *arguments)
 
 
 def _answer_problems(registry: Registry, reports: Sequence[PluginReport]) -> Iterator[str]:

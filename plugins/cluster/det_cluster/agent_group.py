@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
-import os
-import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from det_cluster import _agent_messages as messages
-from det_cluster import _descriptor_keeper
+from det_cluster._agent_command import TERMINATE_SECONDS, AgentCommand
+from det_cluster._surviving_agent import LOG
+from det_cluster.agent_program import GRACE
+from det_cluster.mounted_storage import mark_mounted_storage
 from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import (
     EXIT_DO_NOT_RESTART,
@@ -29,8 +31,6 @@ from det_core.interfaces.launcher import (
     Phase,
     Status,
 )
-from det_core.launch.node_agent import explain_start_errors
-from det_core.launch.worker_environment import AGENT_STORE_VARIABLES, make_search_path
 from det_core.tracking import AGENT_URL, remote
 from det_core.version import __version__
 
@@ -44,21 +44,19 @@ _FAILURE_GRACE = 10.0
 """Seconds from the failure of the first node until the others are killed. Their workers usually end by themselves."""
 _KILL_SECONDS = 10.0
 """Seconds from the order to kill until the commands themselves are killed, and to wait for what ends with a command."""
-_TERMINATE_SECONDS = 2.0
-"""Seconds from SIGTERM until a command is killed."""
 _SILENCE_SECONDS = messages.SILENCE_SECONDS + messages.BEAT_SECONDS
 """Seconds without a message after which a node is lost. Its agent, whose last message may be a beat older than that of
 this side, has given up by then."""
 _LOST_SECONDS = 10.0
 """Seconds that a node that was lost has to end its workers, before the trial may start again on another one. Engines
 that start all nodes with a single command keep two launches of a trial apart themselves."""
-_PRIVATE = (*AGENT_STORE_VARIABLES, "PGPASSWORD")
-"""Variables of this process that give access to its tracking store. Engines pass variables of commands on to nodes."""
-_MISSING = ("python3", "det_cluster", "det_core")
-"""Names in the errors of commands that found no agent."""
 _TICK = 1.0
 """Maximum number of seconds between two checks of what depends on time alone."""
 _CALLS_AT_ONCE = 4
+_RECONNECT_SECONDS = 2.0
+"""Seconds between two attempts to connect again."""
+_RECONNECT_MARGIN = 5.0
+"""Seconds that agents may take beyond their time limits."""
 _SAVE_SECONDS = 600.0
 """Seconds that workers have to save a checkpoint, as those that the user stops have by default."""
 
@@ -88,9 +86,15 @@ class AgentGroup(Allocation):
         slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
         start_seconds: number of seconds until the agents must have started.
         inherit: file descriptors that stay open until the commands end, such as those of a `QueuedLaunch`.
+        reconnect_seconds: number of seconds for which agents and their workers outlive a lost connection, or 0. In this
+            time, a command is started again and again, until it reaches the agent. The nodes must run Linux. Only with
+            a command for each node, whose last words are those of the agent.
+        take_line: function that gets each other line that the commands print, and returns whether it is for itself.
+            Others are logged. It is called from any thread, also before the group is constructed.
 
     Raises:
-        LaunchError: a command cannot be started, or the slots cannot be divided among the nodes. `close` was called.
+        LaunchError: a command cannot be started, the slots cannot be divided among the nodes, or the directory of the
+            checkpoints cannot be written. `close` was called.
     """
 
     def __init__(
@@ -103,8 +107,11 @@ class AgentGroup(Allocation):
         slot_ids: Sequence[Sequence[int]] | None = None,
         start_seconds: float = _START_SECONDS,
         inherit: Sequence[int] = (),
+        reconnect_seconds: float = 0.0,
+        take_line: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._request: LaunchRequest | None = request
+        self._take_line = take_line
         self._log = request.log
         self._call = request.call
         self._hosts = hosts
@@ -116,22 +123,33 @@ class AgentGroup(Allocation):
         """Time at which all agents were there and were ordered to start the workers."""
         self._kill_at = math.inf
         """Time at which the nodes that are left are killed."""
-        self._killed = False
+        self._reconnect_seconds = reconnect_seconds
+        # An agent of an earlier launch is not found.
+        key = [f"--key={request.key}-{uuid.uuid4().hex[:8]}"] if reconnect_seconds else []
+        self._words = [[*command, *key] for command in commands]
+        self._inherit = inherit
+        self._is_stopping = self._killed = False
         self._notice: _Notice | None = None
         self._preempted = False
         self._changed = threading.Event()
         self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
         self._nodes = [_Node(index, self) for index in range(node_count)]
-        self._commands: list[_Command] = []
+        self._commands: list[AgentCommand] = []
+        self._undo = ExitStack()
         try:
+            self._marker = self._undo.enter_context(mark_mounted_storage(request))
             if slot_ids is None and request.slots % node_count:
                 raise LaunchError(
                     f"the trial needs {request.slots} slots, which {node_count} nodes cannot share equally; "
                     "change resources.slots_per_trial"
                 )
-            for index, command in enumerate(commands):
+            survive = [f"--survive={reconnect_seconds}"] if reconnect_seconds else []
+            for index, command in enumerate(self._words):
                 started = self._nodes if nodes else [self._nodes[index]]
-                self._commands.append(_Command(index, command, started, self, inherit, labeled=nodes is not None))
+                words = [*command, *survive]
+                self._commands.append(
+                    AgentCommand(index, words, started, self._receive_line, inherit, labeled=nodes is not None)
+                )
         except BaseException:
             self.close()
             raise
@@ -141,15 +159,32 @@ class AgentGroup(Allocation):
         while True:
             self._advance()
             if all(node.end for node in self._nodes) and time.monotonic() >= self._settled_at():
-                return self._first_end()
+                return self._end_or_refuse()
             if (left := end - time.monotonic()) <= 0:
                 return None
             self._await_change(left)
 
     def status(self) -> Status:
         names = [node.name for node in self._nodes]
-        running = all(node.started for node in self._nodes)
-        return Status(phase=Phase.RUNNING if running else Phase.STARTING, nodes=[name for name in names if name])
+        phase = Phase.RUNNING if all(node.started for node in self._nodes) else Phase.STARTING
+        lost = [self._nodes[index] for index in self.lost_nodes]
+        message = f"no connection to {', '.join(node.name for node in lost)}; {lost[0].problem}" if lost else ""
+        return Status(phase=phase, nodes=[name for name in names if name], message=message)
+
+    @property
+    def lost_nodes(self) -> Sequence[int]:
+        """Indexes of the nodes to which there is no connection at the moment, while their workers may train on."""
+        return [node.index for node in self._nodes if node.lost_at is not None and not node.end]
+
+    def confirm_end(self, node: int, end: Exit) -> None:
+        """Record how a node has ended, because the engine proves that none of its processes is left.
+
+        Args:
+            node: one of `lost_nodes`.
+            end: its end.
+        """
+        if node in self.lost_nodes:
+            self._nodes[node].finish(end)
 
     def preempt(self) -> None:
         self._stop(WITHDRAWN)
@@ -188,7 +223,7 @@ class AgentGroup(Allocation):
     def close(self) -> None:
         for command in self._commands:
             command.hang_up()
-        for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, _TERMINATE_SECONDS)):
+        for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, TERMINATE_SECONDS)):
             deadline = time.monotonic() + seconds
             for command in self._commands:
                 command.end_by(deadline, number)
@@ -196,13 +231,15 @@ class AgentGroup(Allocation):
         for command in self._commands:
             command.join(deadline)
         self._callers.shutdown(wait=True, cancel_futures=True)
+        self._undo.close()
 
     def _receive(self, node: _Node, message: Mapping[str, Any]) -> None:
         """Take a message of a node. Called from the node's thread."""
         kind = message["kind"]
         if kind == "log":
             self._log(message["rank"], message["stream"], message["text"])
-        elif kind == "call":
+        elif kind == "call" and message["id"] not in node.unanswered:  # an agent repeats those without an answer
+            node.unanswered.add(message["id"])
             self._callers.submit(self._answer, node, message)
 
     @property
@@ -210,9 +247,10 @@ class AgentGroup(Allocation):
         """Processes of the commands, for their ids and exit codes."""
         return [command.process for command in self._commands]
 
-    def receive_line(self, text: str) -> None:
-        """Log a line that a command has printed. Subclasses may read what an engine prints. Called from any thread."""
-        self._log(None, "det", text)
+    def _receive_line(self, text: str) -> None:
+        """Log a line that a command has printed, unless it is for `take_line`. Called from any thread."""
+        if not self._take_line(text):
+            self._log(None, "det", text)
 
     def terminate(self) -> None:
         """Ask the commands to end at once, by SIGTERM, on which engines withdraw what they have started."""
@@ -220,12 +258,22 @@ class AgentGroup(Allocation):
             command.terminate()
 
     def _answer(self, node: _Node, message: Mapping[str, Any]) -> None:
-        method = message["method"]
+        method, number = message["method"], message["id"]
         try:
-            body = self._call(method, messages.unpack_bytes(message["body"]))
+            content = messages.unpack_bytes(message["body"])
+            body = self._take_lines(node, number, content) if method == LOG else self._call(method, content)
         except Exception as error:  # noqa: BLE001  (the worker raises it)
             body = remote.dump_error(TrackingError(f"{method} failed: {type(error).__name__}: {error}"))
-        node.command.send("answer", node=node.index, id=message["id"], body=messages.pack_bytes(body))
+        node.unanswered.discard(number)
+        node.command.send("answer", node=node.index, id=number, body=messages.pack_bytes(body))
+
+    def _take_lines(self, node: _Node, number: int, content: bytes) -> bytes:
+        """Log the lines of a call, unless they were logged before, and return its answer."""
+        if number > node.logged:
+            node.logged = number
+            for line in content.splitlines():
+                self._log(*json.loads(line))
+        return remote.RETURNED_NOTHING
 
     def _await_change(self, timeout: float) -> None:
         self._changed.wait(min(timeout, _TICK))
@@ -235,7 +283,10 @@ class AgentGroup(Allocation):
         """Start the workers once all agents are there, and end the nodes whose time is over."""
         now = time.monotonic()
         for node in self._nodes:
-            node.check_life()
+            if node.lost_at is None:
+                node.check_life()
+            elif not node.end:
+                self._reconnect(node, now)
         if self._notice and not self._preempted:
             self._preempted = True
             self._kill_at = min(self._kill_at, self._notice.kill_at)
@@ -244,7 +295,8 @@ class AgentGroup(Allocation):
             self._start(self._request)
             self._request = None  # the code may be large
             self._ordered_at = now
-        if not all(node.started for node in self._nodes) and (problem := self._explain_delay(now)):
+        is_starting = not self.lost_nodes and not all(node.started for node in self._nodes)
+        if is_starting and (problem := self._explain_delay(now)):
             self._withdraw(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
         failed = [node for node in self._nodes if node.end and (node.end.code or node.end.cause is not Cause.WORKERS)]
         if failed:
@@ -253,7 +305,38 @@ class AgentGroup(Allocation):
             self._killed = True
             self._send("kill")
         if now > self._kill_at + _KILL_SECONDS:
-            self.terminate()
+            for command in self._commands:
+                if not any(node.lost_at for node in self._nodes if node.command is command):  # it connects again
+                    command.terminate()
+
+    def _reconnect(self, node: _Node, now: float) -> None:
+        """Try to reach the agent of a node again. The node is lost once its workers must have ended."""
+        command = node.command
+        assert node.lost_at is not None
+        survive = max(self._reconnect_seconds, messages.SILENCE_SECONDS)  # an agent may notice silence only
+        if now > node.lost_at + survive + GRACE + _RECONNECT_MARGIN:
+            node.finish(node.describe_loss(f"{node.problem}; no connection for {now - node.lost_at:.0f} s"))
+        elif command.process.poll() is None:
+            if node.is_welcome:  # until now, messages may have reached the agent
+                node.lost_at = now
+            if node.is_welcome or now > node.tried_at + _START_SECONDS:
+                command.terminate()
+        elif now > node.tried_at + _RECONNECT_SECONDS:
+            node.tried_at = now
+            node.is_welcome = False
+            command.hang_up()
+            with suppress(LaunchError):  # the next attempt may have a free process
+                words = [*self._words[node.index], "--attach"]
+                self._commands[node.index] = AgentCommand(
+                    node.index, words, [node], self._receive_line, self._inherit, labeled=False
+                )
+
+    def _repeat_orders(self, node: _Node) -> None:
+        """Send what an agent may have missed."""
+        if self._is_stopping:
+            node.command.send("preempt")
+        if self._killed:
+            node.command.send("kill")
 
     def _start(self, request: LaunchRequest) -> None:
         greetings = [node.hello or {} for node in self._nodes]
@@ -273,6 +356,7 @@ class AgentGroup(Allocation):
             hosts=list(hosts),
             names=list(names),
             port=greetings[0]["port"] if len(hosts) > 1 else None,
+            marker=str(self._marker or ""),
         )
 
     def _explain_delay(self, now: float) -> str:
@@ -291,6 +375,7 @@ class AgentGroup(Allocation):
     def _stop(self, end: Exit) -> None:
         """Ask the workers to stop, or end the launch with this end if they have not been started."""
         if self._request is None:
+            self._is_stopping = True
             self._send("preempt")
         else:
             self._withdraw(end)
@@ -308,14 +393,19 @@ class AgentGroup(Allocation):
         lost = [node.ended_at for node in self._nodes if node.lost and not node.command.labeled]
         return max(lost) + _LOST_SECONDS if lost and self._request is None else 0.0
 
-    def _first_end(self) -> Exit:
+    def _end_or_refuse(self) -> Exit:
         """Return the end of the first node that failed, or success, with the cause of a preemption before it.
 
         A node whose workers would fail again after every restart counts first, as others may fail because of it.
+
+        Raises:
+            LaunchError: that node has refused the launch.
         """
         ends = sorted((node.ended_at, node.index, node.end) for node in self._nodes if node.end)
         failures = [one for one in ends if one[2].code or one[2].cause is not Cause.WORKERS]
-        ended_at, _, end = min(failures, key=lambda one: one[2].code != EXIT_DO_NOT_RESTART, default=ends[-1])
+        ended_at, index, end = min(failures, key=lambda one: one[2].code != EXIT_DO_NOT_RESTART, default=ends[-1])
+        if self._nodes[index].has_refused:
+            raise LaunchError(end.message)
         notice = self._notice
         if notice and notice.given_at <= ended_at and end.cause is Cause.WORKERS:
             return replace(end, cause=notice.cause, message=notice.message)
@@ -340,7 +430,21 @@ class _Node:
         """Time of the end by the monotonic clock."""
         self.lost = False
         """Whether workers may be left on the node, because its agent did not report their end."""
-        self.command: _Command
+        self.has_refused = False
+        """Whether no later launch will succeed on the node."""
+        self.problem = ""
+        """Why the connection was lost."""
+        self.lost_at: float | None = None
+        """Time at which the connection was lost, or None if there is one."""
+        self.tried_at = 0.0
+        """Time of the last attempt to connect again."""
+        self.is_welcome = False
+        """Whether the agent on the present connection was told that the runner is there."""
+        self.unanswered: set[int] = set()
+        """Ids of the calls that are executed."""
+        self.logged = -1
+        """Id of the last call with lines of the log. Later ones have larger ids."""
+        self.command: AgentCommand
         self.heard_at = time.monotonic()
         """Time of the last line of the agent."""
         self._group = group
@@ -349,24 +453,22 @@ class _Node:
     def take(self, message: Mapping[str, Any] | str) -> None:
         """Take a message of the agent, or a line that something else has printed."""
         if isinstance(message, str):
-            self._group.receive_line(message)
+            self._group._receive_line(message)
             return
         kind = message["kind"]
         if kind == "hello":
-            if message["protocol"] != messages.PROTOCOL:
-                ours = f"protocol {messages.PROTOCOL} (det-core {__version__})"
-                theirs = f"protocol {message['protocol']} (det-core {message['version']})"
-                problem = f"{message['host']} speaks {theirs}, expected {ours}; install the same release on all nodes"
-                self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
-            else:
-                self.hello = message
-                self._group._changed.set()
+            self._take_hello(message)
+        elif kind == "gone":
+            self.finish(self.describe_loss(f"the agent of {self.name} has ended"), lost=True)
         elif kind == "started":
             self.started = True
             self._group._changed.set()
         elif kind == "exit":
             end = Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"])
+            self.has_refused = message.get("refused", False)
             self.finish(end, lost=end.cause is Cause.NODE_LOST)
+            if self.is_welcome:
+                self.command.send("bye")
         else:
             self._group._receive(self, message)
 
@@ -379,9 +481,42 @@ class _Node:
         self._group._changed.set()
 
     def lose(self, message: str) -> None:
-        """Record that the connection to the agent is lost."""
+        """Record that the connection to the agent is lost. The node ends, unless its agent may have survived."""
+        self.problem = message
+        if self._group._reconnect_seconds and self._group._request is None:
+            if self.lost_at is None and not self.end:
+                self.lost_at = time.monotonic()
+                self._group._log(None, "det", f"no connection to {self.name}, connecting again: {message}")
+            self._group._changed.set()
+        else:
+            self.finish(self.describe_loss(message), lost=True)
+
+    def describe_loss(self, message: str) -> Exit:
+        """Return the end of a node that was lost."""
         cause = Cause.NODE_LOST if self.started else Cause.NOT_STARTED
-        self.finish(Exit(code=1, cause=cause, message=message), lost=True)
+        return Exit(code=1, cause=cause, message=message)
+
+    def _take_hello(self, message: Mapping[str, Any]) -> None:
+        protocol = messages.choose_protocol(message)
+        if protocol is None:
+            theirs, ours = (" and ".join(map(str, known)) for known in (message["protocols"], messages.PROTOCOLS))
+            problem = (
+                f"{message['host']} speaks the protocols {theirs} (det-core {message['version']}), expected one of "
+                f"{ours} (det-core {__version__}); install the same release on all nodes"
+            )
+            self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
+        elif self.hello and self.hello["agent"] != message["agent"]:
+            self.finish(self.describe_loss(f"{self.name} has started another agent"), lost=True)
+        else:
+            self.hello = self.hello or message
+            if self.lost_at is not None:
+                seconds = time.monotonic() - self.lost_at
+                self._group._log(None, "det", f"connected to {self.name} again after {seconds:.0f} s")
+            if "agent" in message:
+                self.is_welcome, self.lost_at, self.started = True, None, message["started"]
+                self.command.send("welcome", protocol=protocol)
+                self._group._repeat_orders(self)
+            self._group._changed.set()
 
     def check_life(self) -> None:
         """End the node if it is silent for too long, or after its command, whose stdout another process may keep.
@@ -393,177 +528,3 @@ class _Node:
             self.lose(f"{self.name or self.command.text} has been silent for {now - heard_at:.0f} s")
         if now > max(heard_at, self.command.ended_at) + _KILL_SECONDS:
             self.lose(self.command.explain_end())
-
-
-class _Command:
-    """Command that connects this process with the agents of one or more nodes.
-
-    Args:
-        index: index of the command in the launch.
-        command: the command.
-        nodes: nodes whose agents it starts.
-        group: the launch.
-        inherit: file descriptors that stay open until the command ends.
-        labeled: whether each line of its stdout begins with the index of a node.
-
-    Raises:
-        LaunchError: it cannot be started.
-    """
-
-    def __init__(
-        self,
-        index: int,
-        command: Sequence[str],
-        nodes: Sequence[_Node],
-        group: AgentGroup,
-        inherit: Sequence[int],
-        *,
-        labeled: bool,
-    ) -> None:
-        self.text = shlex.join(command)
-        self.nodes = nodes
-        self.labeled = labeled
-        self._group = group
-        self._is_kept = bool(inherit)
-        self._last_words = ""
-        self._terminated_at: float | None = None
-        self._ended_at = math.inf
-        self.deaf_until = 0.0
-        """Time until which messages were not read, because the log of one had to wait. Infinite during the wait."""
-        for node in nodes:
-            node.command = self
-        keeper = [sys.executable, "-I", "-S", _descriptor_keeper.__file__] if inherit else []
-        with explain_start_errors(self.text):
-            self.process = subprocess.Popen(
-                [*keeper, *command],
-                env=_make_environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=inherit,
-                start_new_session=True,  # a Ctrl-C in the terminal does not reach it
-            )
-        assert self.process.stdin
-        self._threads = [
-            threading.Thread(target=target, name=f"det-node-{index}", daemon=True)
-            for target in (self._read_errors, self._read_messages)
-        ]
-        try:
-            self._writer = messages.MessageWriter(self.process.stdin)
-            for thread in self._threads:
-                thread.start()
-        except RuntimeError:  # there is no free thread
-            with self.process:
-                self.process.kill()
-            raise
-
-    def has_ended(self) -> bool:
-        """Return whether all nodes of the command have ended."""
-        return all(node.end for node in self.nodes)
-
-    def send(self, kind: str, **fields: Any) -> None:
-        """Send a message to all agents in the background."""
-        self._writer.send(kind, **fields)
-
-    def terminate(self) -> None:
-        """End the command, which ends the agents, too. It is killed if it has not ended by a later call."""
-        now = time.monotonic()
-        if self._terminated_at is None:
-            self._terminated_at = now
-            self._signal(signal.SIGTERM)
-        elif now > self._terminated_at + _TERMINATE_SECONDS:
-            self._signal(signal.SIGKILL)
-
-    @property
-    def ended_at(self) -> float:
-        """Time at which the command was first seen to have ended, or infinity."""
-        if self._ended_at == math.inf and self.process.poll() is not None:
-            self._ended_at = time.monotonic()
-        return self._ended_at
-
-    def explain_end(self) -> str:
-        """Return how the command has ended, with its last words."""
-        details = f": {self._last_words}" if self._last_words else ""
-        if not any(node.hello for node in self.nodes) and any(word in self._last_words for word in _MISSING):
-            details += f"; install det-cluster {__version__} for the python3 that is first on the PATH of the node"
-        code = self.process.returncode
-        how = "closed its output" if code is None else f"ended with code {code}"
-        return f"the command {self.text!r} {how}{details}"
-
-    def hang_up(self) -> None:
-        """Close stdin of the command once everything is written."""
-        self._writer.close()
-
-    def end_by(self, deadline: float, number: int) -> None:
-        """Wait for the command until a time, and then send it a signal."""
-        try:
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._signal(number)
-
-    def join(self, deadline: float) -> None:
-        """Wait until a time for the command and the threads. A thread whose pipe another process keeps ends with it."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        for join in (*(thread.join for thread in self._threads), self._writer.join):
-            join(max(0.0, deadline - time.monotonic()))
-
-    def _read_messages(self) -> None:
-        assert self.process.stdout
-        readers = [messages.MessageReader(lambda: self.send("alive")) for _ in self.nodes]
-        try:
-            with self.process.stdout as lines:
-                for line in lines:
-                    index, content = self._split_label(line)
-                    self.nodes[index].heard_at = time.monotonic()
-                    message = readers[index].take_line(content)
-                    if message is not None:
-                        self._pass_on(self.nodes[index], message)
-        except Exception as error:  # noqa: BLE001  (an agent of another release may send anything)
-            self._lose(str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}")
-            self._signal(signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_KILL_SECONDS)
-        self._threads[0].join(_KILL_SECONDS)  # which gets the reason
-        self._lose(self.explain_end())
-
-    def _pass_on(self, node: _Node, message: Mapping[str, Any] | str) -> None:
-        """Let a node take a message, and note the time if that takes long."""
-        began, before = time.monotonic(), self.deaf_until
-        self.deaf_until = math.inf
-        try:
-            node.take(message)
-        finally:
-            now = time.monotonic()
-            self.deaf_until = now if now - began > messages.BEAT_SECONDS else before
-
-    def _split_label(self, line: bytes) -> tuple[int, bytes]:
-        """Return the index in `nodes` of the node that a line comes from, and the rest of the line."""
-        label, mark, content = line.partition(b": ")
-        is_label = self.labeled and mark and label.strip().isdigit() and int(label) < len(self.nodes)
-        return (int(label), content) if is_label else (0, line)
-
-    def _read_errors(self) -> None:
-        assert self.process.stderr
-        with self.process.stderr as lines:
-            for line in lines:
-                text = line.decode("utf-8", "replace").rstrip()
-                self._last_words = text or self._last_words
-                self._group.receive_line(text)
-
-    def _signal(self, number: int) -> None:
-        """Send a signal to the command. SIGKILL also reaches what keeps its descriptors."""
-        if self._is_kept and number == signal.SIGKILL and self.process.poll() is None:
-            os.killpg(self.process.pid, number)
-        else:
-            self.process.send_signal(number)
-
-    def _lose(self, message: str) -> None:
-        for node in self.nodes:
-            node.lose(message)
-
-
-def _make_environment() -> dict[str, str]:
-    """Return the variables of a command."""
-    passed_on = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
-    return {**passed_on, "PATH": make_search_path()}

@@ -34,16 +34,17 @@ class FakeAgent:
 
     def greet(self, **changes: Any) -> None:
         """Introduce the node."""
-        fields = {"protocol": messages.PROTOCOL, "version": "1", "name": f"n{self._index}", "host": f"h{self._index}"}
-        self.say("hello", port=4000 + self._index, **{**fields, **changes})
+        names = {"name": f"n{self._index}", "host": f"h{self._index}"}
+        fields = {"protocol": messages.OLDEST_PROTOCOL, "version": "1", "port": 4000 + self._index}
+        self.say("hello", **{**names, **fields, **changes})
 
     def say(self, kind: str, **fields: Any) -> None:
         """Send a message to the runner."""
         self.replies.write(b"".join(messages._lines_of({"kind": kind, **fields})))
 
-    def end(self, code: int = 0, cause: str = "workers", message: str = "") -> None:
+    def end(self, code: int = 0, cause: str = "workers", message: str = "", **more: Any) -> None:
         """Report the end of the workers."""
-        self.say("exit", code=code, cause=cause, message=message)
+        self.say("exit", code=code, cause=cause, message=message, **more)
 
     def order(self, kind: str) -> dict[str, Any]:
         """Return the next message of this kind from the runner. Before it, there may be signs of life only."""

@@ -124,8 +124,9 @@ def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Runner]:
 def test_a_node_introduces_itself(runner: Runner) -> None:
     runner.program.greet()
     hello = runner.message("hello")
-    assert {name: hello[name] for name in ("protocol", "version", "name", "host")} == {
+    assert {name: hello[name] for name in ("protocol", "protocols", "version", "name", "host")} == {
         "protocol": 1,
+        "protocols": [1, 2],
         "version": __version__,
         "name": "name",
         "host": "host",
@@ -423,3 +424,10 @@ def test_only_a_lack_of_resources_delays_a_launch(error: Exception, kind: type[E
     with pytest.raises(kind, match=text) as raised, explain_start_errors("it"):
         raise error
     assert type(raised.value) is kind
+
+
+def test_a_node_that_does_not_see_the_checkpoints_refuses_the_launch(runner: Runner, tmp_path: Path) -> None:
+    runner.start("true", marker=str(tmp_path / "elsewhere"))
+    end = runner.message("exit")
+    assert (end["cause"], end["refused"]) == ("not started", True)
+    assert end["message"].startswith("the node n1 does not see the directory of checkpoint_storage; use a bucket")

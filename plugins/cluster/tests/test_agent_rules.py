@@ -15,11 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
+from det_cluster import _agent_command, agent_group
 from det_cluster import _agent_messages as messages
-from det_cluster import agent_group
 from det_cluster.agent_group import AgentGroup
 
-from det_core.errors import TrackingError
+from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Cause, Exit, LaunchRequest, Phase
 from det_core.tracking import AGENT_URL
 from det_core.version import __version__
@@ -118,14 +118,33 @@ def test_given_hosts_and_slots_replace_those_of_the_nodes(start: Start) -> None:
     assert (order["hosts"], order["names"], order["slot_ids"], order["port"]) == (["given"], ["given"], [[3, 5]], None)
 
 
-def test_an_agent_of_another_release_is_refused(start: Start) -> None:
+def test_a_launch_that_a_node_refuses_is_not_tried_again(start: Start) -> None:
     group, (agent,), _ = start()
-    agent.greet(protocol=2, version="9.9")
+    agent.greet()
+    group.wait(0.1)
+    agent.end(1, "not started", "n0 sees no directory", refused=True)
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="n0 sees no directory"):
+            group.wait(60)
+
+
+def test_an_agent_that_is_two_releases_away_is_refused(start: Start) -> None:
+    group, (agent,), _ = start()
+    agent.greet(protocols=[3, 4], version="9.9")
     problem = (
-        f"h0 speaks protocol 2 (det-core 9.9), expected protocol 1 (det-core {__version__}); "
+        f"h0 speaks the protocols 3 and 4 (det-core 9.9), expected one of 1 and 2 (det-core {__version__}); "
         "install the same release on all nodes"
     )
     assert group.wait(60) == Exit(code=1, cause=Cause.NOT_STARTED, message=problem)
+
+
+@pytest.mark.parametrize(
+    ("hello", "chosen"),
+    [({}, 1), ({"protocols": [1, 2]}, 2), ({"protocols": [2, 3]}, 2), ({"protocols": [3]}, None)],
+    ids=["release before", "same release", "next release", "release after the next"],
+)
+def test_both_sides_speak_the_newest_protocol_that_both_know(hello: dict[str, Any], chosen: int | None) -> None:
+    assert messages.choose_protocol({"protocol": 1, **hello}) == chosen
 
 
 @pytest.fixture
@@ -304,6 +323,7 @@ def test_a_command_ends_whoever_keeps_its_output(start: Start, monkeypatch: pyte
     group, _, lines = start(1, commands=[command] * 2, start_seconds=math.inf)
     wait_for(lambda: len(lines) == 2)
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.1)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 0.1)
     end = group.wait(60)
     assert end and (end.code, end.cause) == (1, Cause.NOT_STARTED) and end.message.endswith(" ended with code 3")
     group.close()
@@ -316,6 +336,7 @@ def test_a_command_ends_whoever_keeps_its_output(start: Start, monkeypatch: pyte
 
 def test_a_command_without_output_is_lost(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.1)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 0.1)
     group, _, _ = start(1, commands=[["sh", "-c", "exec sleep 1000 >&- 2>&-"]], start_seconds=math.inf)
     end = group.wait(60)
     assert end and (end.code, end.cause) == (1, Cause.NOT_STARTED) and end.message.endswith(" closed its output")
@@ -324,6 +345,7 @@ def test_a_command_without_output_is_lost(start: Start, monkeypatch: pytest.Monk
 def test_nodes_are_closed_together(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that do not end by themselves share one time limit."""
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 1.0)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 1.0)
     group, agents, _ = running(4, slots=4)
     for agent in agents:
         agent.end(0)
@@ -388,6 +410,7 @@ def test_a_damaged_message_ends_the_connection(running: Start) -> None:
 def test_a_kill_is_an_order_at_first(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands whose agents do not obey are ended."""
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.2)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 0.2)
     group, (agent,), _ = running()
     group._kill_at = time.monotonic()
     assert group.wait(0.05) is None

@@ -10,10 +10,12 @@ import time
 from collections.abc import Mapping
 from typing import Literal
 
+from det_cluster.engine_launch import EngineLaunch
+
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_ray._config import RayConfig
-from det_ray._ray_group import RayGroup
+from det_ray._ray_job import RayJob
 
 _LOOK_SECONDS = 60.0
 """Time limit of a look at the cluster."""
@@ -40,9 +42,13 @@ class RayLauncher(Launcher):
         """Return for how many slots the cluster has free resources, on whatever nodes they are."""
         with self._lock:
             if time.monotonic() >= self._look_at:
-                self._free = _look(self._config.address)["free"]
+                self._free = self._look()["free"]
                 self._look_at = time.monotonic() + _LOOK_EVERY
         return int(min(self._free.get(name, 0.0) // amount for name, amount in self._resources().items() if amount))
+
+    def open(self, key: str) -> None:
+        """Remove the placement groups of earlier runners whose drivers do not end."""
+        _call_driver("clean", self._config.address, f"{key}-")
 
     def start(self, request: LaunchRequest) -> Allocation:
         nodes = -(-request.slots // (self._config.slots_per_node or request.slots))
@@ -53,23 +59,31 @@ class RayLauncher(Launcher):
             )
         share = request.slots // nodes
         bundle = {name: amount * share for name, amount in self._resources().items()}
-        return RayGroup(request, address=self._config.address, nodes=nodes, bundle=bundle)
+        return EngineLaunch(request, RayJob(self._config.address, nodes, bundle))
 
     def _resources(self) -> Mapping[str, float]:
         """Return the resources of a slot. The cluster is asked once if the config does not choose them."""
         with self._lock:
             if self._found is None:
-                self._found = {"GPU": 1.0} if "GPU" in _look(self._config.address)["all"] else {"CPU": 1.0}
+                self._found = {"GPU": 1.0} if "GPU" in self._look()["all"] else {"CPU": 1.0}
             return self._found
 
+    def _look(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the resources of the cluster, ``all`` of them and those that are ``free``."""
+        found: Mapping[str, Mapping[str, float]] = json.loads(_call_driver("describe", self._config.address))
+        return found
 
-def _look(address: str) -> Mapping[str, Mapping[str, float]]:
-    """Return the resources of the cluster, ``all`` of them and those that are ``free``.
+
+def _call_driver(*words: str) -> str:
+    """Run a driver without a launch, and return its output.
+
+    Args:
+        words: arguments of `det_ray.driver`.
 
     Raises:
         LaunchDelayed: the cluster did not answer.
     """
-    command = [sys.executable, "-m", "det_ray.driver", "describe", address]
+    command = [sys.executable, "-m", "det_ray.driver", *words]
     try:
         ran = subprocess.run(
             command, capture_output=True, encoding="utf-8", timeout=_LOOK_SECONDS, stdin=subprocess.DEVNULL
@@ -78,5 +92,4 @@ def _look(address: str) -> Mapping[str, Mapping[str, float]]:
         raise LaunchDelayed(f"the Ray cluster did not answer within {_LOOK_SECONDS:.0f} s") from None
     if ran.returncode:
         raise LaunchDelayed(ran.stderr.strip())
-    found: Mapping[str, Mapping[str, float]] = json.loads(ran.stdout)
-    return found
+    return ran.stdout

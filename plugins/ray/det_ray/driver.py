@@ -5,7 +5,8 @@ of its stdout starts with the index of the agent that wrote it, as with ``srun -
 reports for the launcher (`det_ray._reports`). The group lasts as long as this process.
 
 It is a process of its own because Ray ends a driver that has lost its cluster, and the runner must survive that.
-``python -m det_ray.driver describe ADDRESS`` prints the resources of the cluster, in all and those that are free.
+``python -m det_ray.driver describe ADDRESS`` prints the resources of the cluster, in all and those that are free, and
+``clean ADDRESS PREFIX`` removes the groups whose names begin with a prefix.
 """
 
 from __future__ import annotations
@@ -30,9 +31,14 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import ray
-from det_cluster.mounted_storage import explain_unmounted_storage
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from det_core.interfaces.launcher import Cause
@@ -50,6 +56,8 @@ _EXPLAIN_EVERY = 5.0
 """Seconds between two explanations of a wait, for which the head node is asked."""
 _END_SECONDS = 15.0
 """Seconds that the agents have to end after the end of stdin. They need up to 10."""
+_LOST_SECONDS = 10.0
+"""Seconds that the agents of a removed group have to end their workers."""
 _CHUNK = 1 << 20
 _CALL_BYTES = 8 << 20
 """Size above which no more is added to what is written by one call of an actor."""
@@ -66,8 +74,8 @@ _IDENTITY = ("class_name:", "actor_id:", "namespace:", "pid:", "name:")
 class _Driver:
     """Placement group and actors of one launch."""
 
-    def __init__(self, key: str, nodes: int, bundle: Mapping[str, float], seen: str) -> None:
-        self._key, self._nodes, self._bundle, self._seen = key, nodes, bundle, seen
+    def __init__(self, key: str, nodes: int, bundle: Mapping[str, float]) -> None:
+        self._key, self._nodes, self._bundle = key, nodes, bundle
         self._job = ""
         self._output = threading.Lock()
         self._actors: list[Any] = []
@@ -83,9 +91,7 @@ class _Driver:
         self._report(placed=True)
         self._actors = [self._create_actor(group, index) for index in range(self._nodes)]
         cpus = self._bundle.get("CPU", 0.0)
-        blind = self._get([actor.start.remote(index, self._seen, cpus) for index, actor in enumerate(self._actors)])
-        if any(blind):
-            self._fail(Cause.NOT_STARTED, explain_unmounted_storage(max(blind)), refused=True)
+        self._get([actor.start.remote(index, cpus) for index, actor in enumerate(self._actors)])
         threads = [
             threading.Thread(target=self._copy_output, args=(index, actor, stream), daemon=True)
             for index, actor in enumerate(self._actors)
@@ -187,9 +193,9 @@ class _Driver:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
 
-    def _fail(self, cause: Cause, message: str, *, refused: bool = False) -> NoReturn:
+    def _fail(self, cause: Cause, message: str) -> NoReturn:
         """Report an end and end this process, on which Ray ends the actors, and the agents their workers."""
-        self._report(placed=bool(self._actors), cause=cause.value, message=message, refused=refused)
+        self._report(placed=bool(self._actors), cause=cause.value, message=message)
         os._exit(1)
 
 
@@ -213,6 +219,27 @@ def connect(address: str) -> str:
         return f"cannot connect to Ray at {address}: {' '.join(str(error).split())}"
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray's own handler waits for calls
     return ""
+
+
+def remove_groups(prefix: str) -> None:
+    """Remove the placement groups whose names begin with a prefix.
+
+    A group ends with its driver, which ends soon after its runner. It is only removed if the driver is frozen. Ray then
+    ends the actors, and the agents their workers, while the next launches wait for the name.
+    """
+    deadline = time.monotonic() + _END_SECONDS + _CONNECT_SECONDS
+    while (found := _find_groups(prefix)) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    for name in found:
+        with suppress(ValueError):  # it has just ended
+            remove_placement_group(get_placement_group(name))
+    if found:
+        time.sleep(_LOST_SECONDS)
+
+
+def _find_groups(prefix: str) -> list[str]:
+    groups = placement_group_table().values()
+    return [one["name"] for one in groups if one["name"].startswith(prefix) and one["state"] != "REMOVED"]
 
 
 def keep_directory_here() -> None:
@@ -276,21 +303,23 @@ def _crash(crashed: threading.ExceptHookArgs) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the program. Return the exit code."""
     parser = argparse.ArgumentParser("python -m det_ray.driver", description="Driver of one launch. det starts it.")
-    parser.add_argument("action", choices=("run", "describe"))
+    parser.add_argument("action", choices=("run", "describe", "clean"))
     parser.add_argument("address")
     parser.add_argument("key", nargs="?", default="")
-    parser.add_argument("--seen", default="", help="file that all nodes must see")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--resources", type=json.loads, default={})
     args = parser.parse_args(argv)
     _keep_stderr()
-    if args.action == "describe":
+    if args.action != "run":
         if problem := connect(args.address):
             sys.exit(problem)
-        print(json.dumps({"all": ray.cluster_resources(), "free": ray.available_resources()}))  # noqa: T201
+        if args.action == "clean":
+            remove_groups(args.key)
+        else:
+            print(json.dumps({"all": ray.cluster_resources(), "free": ray.available_resources()}))  # noqa: T201
         return 0
     threading.excepthook = _crash
-    _Driver(args.key, args.nodes, args.resources, args.seen).run(args.address)
+    _Driver(args.key, args.nodes, args.resources).run(args.address)
     return 0
 
 

@@ -14,6 +14,7 @@ class TestRay(LauncherCompliance):
     name = "ray"
     options: ClassVar = {"slots_per_node": 1, "resources": {"CPU": 1}}
     orders = False  # Ray has an order of its own
+    has_engine = True
     numbers_slots = False  # each launch counts its own
     code_size = 20 << 20
     limit = 120.0

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterable
 
-from det_core.errors import LaunchError
+from det_core.errors import LaunchDelayed, LaunchError
 
 _SECONDS = 30.0
 """Time limit of a call."""
@@ -27,7 +27,8 @@ def run_program(*command: str, given: str | None = None) -> str:
         given: text for its stdin.
 
     Raises:
-        LaunchError: it is missing, failed, or did not end in time.
+        LaunchError: it is missing.
+        LaunchDelayed: it failed, or did not end in time.
     """
     try:
         ran = subprocess.run(
@@ -43,10 +44,10 @@ def run_program(*command: str, given: str | None = None) -> str:
         raise LaunchError(explain_missing_program(command[0])) from None
     except subprocess.TimeoutExpired:
         problem = f"{command[0]} did not answer within {_SECONDS:.0f} s"
-        raise LaunchError(f"{problem}; check Slurm with: scontrol ping") from None
+        raise LaunchDelayed(f"{problem}; check Slurm with: scontrol ping") from None
     except (OSError, subprocess.CalledProcessError) as error:
         said = " ".join((getattr(error, "stderr", None) or str(error)).split())
-        raise LaunchError(f"{command[0]} failed: {said}") from error
+        raise LaunchDelayed(f"{command[0]} failed: {said}") from error
     return ran.stdout
 
 
@@ -87,10 +88,18 @@ def read_reasons(jobs: Iterable[str]) -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in lines if " " in line.strip())
 
 
-def cancel_jobs(name: str) -> None:
-    """Cancel all jobs of this user that have a name.
+def cancel_jobs(name: str, *, steps_of: str | None = None) -> None:
+    """Cancel all jobs of this user that have a name, or one that begins with it and ``-``.
+
+    Args:
+        name: the name.
+        steps_of: job whose steps are canceled in place of jobs.
 
     Raises:
         LaunchError: the controller does not answer.
     """
-    run_program("scancel", "--quiet", f"--user={os.getuid()}", f"--name={name}")
+    which = ["--steps", f"--jobs={steps_of}"] if steps_of else [f"--user={os.getuid()}"]
+    lines = run_program("squeue", "--noheader", *which, "--format=%i %j").splitlines()
+    found = [job for job, _, its in (line.partition(" ") for line in lines) if f"{its}-".startswith(f"{name}-")]
+    if found:
+        run_program("scancel", "--quiet", *found)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.integration
 @pytest.mark.usefixtures("cluster")
 class TestJobs(LauncherCompliance):
     name = "slurm"
+    has_engine = True
     options: ClassVar = {"slots_per_node": 2, "partition": "one"}
     orders = False  # Slurm has an order of its own
     numbers_slots = False  # each job counts its own
@@ -39,6 +40,7 @@ def allocation(shared_cluster: Cluster) -> Iterator[None]:
 @pytest.mark.usefixtures("allocation")
 class TestSteps(LauncherCompliance):
     name = "slurm"
+    has_engine = True
     options: ClassVar = {"slots_per_node": 2}
     orders = False
     numbers_slots = False

@@ -89,16 +89,18 @@ def test_scancel_pauses_the_trial(experiment: DisturbedExperiment, cluster: Clus
     assert "run 2 of trial 1 starts from checkpoint" in (text := experiment.describe()) and "after 5 batches" in text
 
 
-def start(*argv: str, nodes: int = 1) -> Allocation:
-    """Start a launch with a slot on each node, always with the same key."""
+def start(*argv: str, nodes: int = 1, key: str = "k-trial-1") -> Allocation:
+    """Start a launch with a slot on each node, as the runner of the experiment ``k`` does."""
     info = {"cluster.json": {}, "trial.json": {"config": {}}}
     values = {"info": info, "slots": nodes, "log": lambda *_: None, "call": lambda *_: b""}
-    return SlurmLauncher(SlurmConfig()).start(LaunchRequest(key="k", argv=argv, code=EMPTY_CONTEXT, **values))
+    launcher = SlurmLauncher(SlurmConfig())
+    launcher.open("k")
+    return launcher.start(LaunchRequest(key=key, argv=argv, code=EMPTY_CONTEXT, **values))
 
 
-def test_a_launch_does_not_wait_for_that_of_a_frozen_host(cluster: Cluster) -> None:
+def test_what_a_frozen_host_has_left_is_canceled(cluster: Cluster) -> None:
     """Its ``srun`` cannot end its job any more, and the runner that continues is on another host."""
-    with closing(start("sleep", "1000")) as frozen:
+    with closing(start("sleep", "1000", key="k-trial-2")) as frozen:
         cluster.wait_for(lambda: frozen.wait(0.1) or frozen.status().phase is Phase.RUNNING, "first launch")
         (srun,) = sruns()
         srun.suspend()

@@ -1,6 +1,6 @@
 """Process that holds one launch until it ends, ``python -m det_testing.launcher._holder JOB``.
 
-JOB is a JSON object with the ``launcher`` block of a config, and the ``script`` to start.
+JOB is a JSON object with the ``config`` and the ``key`` of an experiment, and the ``script`` to start.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LIMIT = 120.0
 def main(job: str) -> int:
     """Start the launch, print its lines, and return its exit code."""
     described = json.loads(job)
-    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
-    config = parse_config({"entrypoint": "true", "searcher": searcher, "launcher": described["launcher"]})
+    launcher = open_launcher(parse_config(described["config"]))
+    launcher.open(described["key"])
     launch = WatchedLaunch(
-        open_launcher(config),
+        launcher,
         _LIMIT,
-        key="suite-of-a-holder",
+        key=f"{described['key']}-trial-1",
         argv=[PYTHON, "main.py"],
         code=pack_code({"main.py": described["script"].encode()}),
         info=INFO,

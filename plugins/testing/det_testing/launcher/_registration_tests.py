@@ -38,6 +38,11 @@ class LauncherRegistrationTests(LauncherSuite):
         assert parse_config(experiment.dump()) == experiment
         assert type(open_launcher(parse_config(experiment.dump()))) is type(launcher)
 
+    def test_no_key_is_ignored(self) -> None:
+        """Users read in a notice which keys have no effect. Those that the launcher claims have one."""
+        notices = parse_config(self.experiment_config()).notices
+        assert not [notice for notice in notices if "are ignored" in notice], notices
+
     def test_the_launcher_describes_its_slots(self, launcher: Launcher) -> None:
         """The runner asks for the device before each launch, and for the number of slots to start so many trials."""
         began = time.monotonic()

@@ -7,7 +7,7 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -58,6 +58,8 @@ class LauncherSuite(ComplianceSuite):
     """Name of the launcher, as in ``launcher.type``. Its distribution must be installed."""
     options: ClassVar[Mapping[str, Any]] = {}
     """Options beside ``type`` in the ``launcher`` block."""
+    blocks: ClassVar[Mapping[str, Any]] = {}
+    """Further blocks of the config, such as ``environment`` with the keys that the launcher claims."""
     slots: ClassVar[int] = 2
     """Number of slots that these options give, at least 2."""
     queues: ClassVar[bool] = True
@@ -67,6 +69,10 @@ class LauncherSuite(ComplianceSuite):
     numbers_slots: ClassVar[bool] = True
     """Whether the slots of a node have numbers of their own. False if an engine hides the slots of other launches, so
     that each launch counts from 0."""
+    has_engine: ClassVar[bool] = False
+    """Whether an engine keeps launches of a runner that is frozen, which `Launcher.open` of the next one then ends."""
+    outlives_connection: ClassVar[float] = 0.0
+    """Seconds for which processes outlive a lost connection with their runner, as the options say. 0 if they end."""
     is_local: ClassVar[bool] = True
     """Whether the processes run on this machine, where tests can see and limit them."""
     sends_secrets: ClassVar[bool] = True
@@ -83,6 +89,20 @@ class LauncherSuite(ComplianceSuite):
         Subclasses override this fixture if the processes run in another process id namespace or on another machine.
         """
         return is_running_here
+
+    @pytest.fixture
+    def lose_connection(self) -> Callable[[], None]:
+        """Return a function that ends the connection with the nodes, which is the commands that this process started.
+
+        Subclasses override this fixture if the connection is something else.
+        """
+        before = set(psutil.Process().children())
+
+        def kill_commands() -> None:
+            for command in set(psutil.Process().children()) - before:
+                command.kill()
+
+        return kill_commands
 
     @pytest.fixture(autouse=True)
     def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -108,9 +128,12 @@ class LauncherSuite(ComplianceSuite):
         return cast("LauncherSpec", plugin_registry().find("launcher", self.name))
 
     @pytest.fixture
-    def launcher(self, spec: LauncherSpec) -> Launcher:
-        """Return the launcher."""
-        return open_launcher(parse_config(self.experiment_config()))
+    def launcher(self, spec: LauncherSpec) -> Iterator[Launcher]:
+        """Return the launcher. It is opened, and closed after the test."""
+        launcher = open_launcher(parse_config(self.experiment_config()))
+        launcher.open("suite")
+        with closing(launcher):
+            yield launcher
 
     @pytest.fixture
     def launch(self, launcher: Launcher, tmp_path: Path) -> Iterator[Launch]:
@@ -143,7 +166,7 @@ class LauncherSuite(ComplianceSuite):
         """
         searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 6}}
         launcher = {"type": cls.name, **cls.options}
-        return {"entrypoint": "python3 main.py", "searcher": searcher, "launcher": launcher, **keys}
+        return {"entrypoint": "python3 main.py", "searcher": searcher, "launcher": launcher, **cls.blocks, **keys}
 
     def require_local(self, why: str) -> None:
         """Skip the test if the processes run elsewhere."""
