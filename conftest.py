@@ -50,6 +50,7 @@ BUDGETS = {
     "plugins/trackio/tests": 10,
     "plugins/wandb/tests": 15,
     "plugins/ray/tests": 20,
+    "plugins/kubernetes/tests": 20,
     "plugins/server/tests": 65,
     "plugins/transformers/tests": 20,
     "plugins/compat/tests": 14,

@@ -1,0 +1,60 @@
+"""Process that keeps ``kubectl proxy`` running while its stdin is open, and then deletes the pods of its runner.
+
+``python -m det_kubernetes.proxy_keeper SOCKET PODS SELECTOR COMMAND...``: it starts the command, again whenever it
+ends, and deletes from PODS, a path in the API, what the selector selects. It outlives a runner that is killed.
+"""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from http.client import HTTPException
+from pathlib import Path
+
+from det_kubernetes._proxy_calls import call
+
+_TICK = 0.5
+_RESTART_SECONDS = 1.0
+_DELETE_SECONDS = 60.0
+"""Seconds for which the deletion is tried."""
+_OK, _SERVER_ERROR = 200, 500
+
+
+def main(socket: str, pods: str, selector: str, *command: str) -> int:
+    """Run the command until stdin ends, then delete the pods."""
+    proxy = _start(command)
+    try:
+        while not select.select([sys.stdin], [], [], _TICK)[0]:
+            if proxy.poll() is not None:
+                time.sleep(_RESTART_SECONDS)
+                Path(socket).unlink(missing_ok=True)
+                proxy = _start(command)
+        deadline = time.monotonic() + _DELETE_SECONDS
+        while not _delete_pods(socket, pods, selector) and time.monotonic() < deadline:
+            time.sleep(_TICK)
+    finally:
+        proxy.terminate()
+        proxy.wait()
+    return 0
+
+
+def _start(command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def _delete_pods(socket: str, pods: str, selector: str) -> bool:
+    """Ask for the deletion of all pods, and return whether the server has heard it."""
+    with suppress(OSError, HTTPException):
+        status, found = call(socket, "GET", pods, query={"labelSelector": selector})
+        if status == _OK:
+            names = [one["metadata"]["name"] for one in found["items"]]
+            return all(call(socket, "DELETE", f"{pods}/{name}")[0] < _SERVER_ERROR for name in names)
+        return status < _SERVER_ERROR
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
