@@ -94,21 +94,18 @@ class KubernetesApi:
         """Return the pods that a label selector selects."""
         return list(self.call("GET", self._pods, query={"labelSelector": selector})["items"])
 
-    def delete_pod(self, name: str, *, uid: str | None = None, at_once: bool = False) -> None:
+    def delete_pod(self, name: str, grace: int | None = None) -> None:
         """Ask for the deletion of a pod, if it is still there.
 
         Args:
             name: name of the pod.
-            uid: unique id, if only this very pod is meant.
-            at_once: whether the server forgets it without waiting for its node, which may be gone.
+            grace: seconds that its processes have, by default those of its manifest. With 0, the server forgets it
+                without waiting for its node, which may be gone.
         """
-        options: Manifest = {"preconditions": {"uid": uid}} if uid else {}
-        if at_once:
-            options["gracePeriodSeconds"] = 0
         try:
-            self.call("DELETE", f"{self._pods}/{name}", options)
+            self.call("DELETE", f"{self._pods}/{name}", None if grace is None else {"gracePeriodSeconds": grace})
         except ApiError as error:
-            if error.status not in (NOT_FOUND, CONFLICT):
+            if error.status != NOT_FOUND:
                 raise
 
     def find_events(self, pod: str) -> list[Manifest]:
@@ -193,7 +190,7 @@ class KubernetesApi:
             )
         self._undo.callback(_end_keeper, keeper)
         deadline = time.monotonic() + _START_SECONDS
-        while not socket.exists() and keeper.poll() is None and time.monotonic() < deadline:
+        while not _proxy_calls.listens(str(socket)) and keeper.poll() is None and time.monotonic() < deadline:
             time.sleep(_TICK)
         return keeper
 

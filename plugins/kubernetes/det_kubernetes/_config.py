@@ -47,7 +47,7 @@ def _check_size(value: object) -> object:
         return None
     if isinstance(value, bool) or not (found := _SIZE.fullmatch(str(value).strip())):
         raise ValueError(f"expected a number of bytes, or a size such as 2g or 512MiB, got {value!r}")
-    return f"{found[1]}{found[2].upper().replace('K', 'k')}i" if found[2] else found[1]
+    return f"{found[1]}{found[2].upper()}i" if found[2] else found[1]
 
 
 _Quantity = Annotated[str, BeforeValidator(_check_quantity)]

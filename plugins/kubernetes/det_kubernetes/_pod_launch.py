@@ -10,6 +10,7 @@ from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 
 from det_cluster.agent_group import AGENT_COMMAND, AgentGroup
 from det_cluster.mounted_storage import explain_unmounted_storage, mark_mounted_storage
@@ -82,11 +83,8 @@ class PodLaunch(Allocation):
         watch: PodWatch,
     ) -> None:
         self._request, self._cpus, self._api, self._watch = request, cpus, api, watch
-        self._launch = uuid.uuid4().hex[:6]
-        self._pods = build_pods(
-            request.key, nodes, options, runner=api.runner, experiment=experiment, launch=self._launch
-        )
-        self._names = [pod["metadata"]["name"] for pod in self._pods]
+        self._build = partial(build_pods, request.key, nodes, options, runner=api.runner, experiment=experiment)
+        self._names: Sequence[str] = ()
         self._message = "creating its pods"
         self._group: _ExecGroup | None = None
         self._end: Exit | None = None
@@ -106,7 +104,8 @@ class PodLaunch(Allocation):
         return self._end
 
     def status(self) -> Status:
-        handle = f"pod {self._names[0]}" + (f" and {len(self._names) - 1} more" if self._names[1:] else "")
+        names = self._names
+        handle = (f"pod {names[0]}" if names else "") + (f" and {len(names) - 1} more" if names[1:] else "")
         if self._group is None:
             return Status(phase=Phase.QUEUED, handle=handle, message=self._watch.problem or self._message)
         return replace(self._group.status(), handle=handle, message=self._watch.problem)
@@ -175,7 +174,6 @@ class PodLaunch(Allocation):
                 explain=lambda pod: self._show(f"processes of its earlier run are still alive, in {pod}"),
             )
             try:
-                self._watch.add(self._names)
                 self._create()
                 return self._await_start()
             except _MadeWay:
@@ -186,8 +184,11 @@ class PodLaunch(Allocation):
     def _create(self) -> None:
         """Create all pods, as soon as the quota of the namespace allows it."""
         while True:
+            pods = self._build(launch=uuid.uuid4().hex[:6])
+            self._names = [pod["metadata"]["name"] for pod in pods]
+            self._watch.add(self._names)
             try:
-                for pod in self._pods:
+                for pod in pods:
                     self._watch.note(self._api.create_pod(pod))
                 return
             except ApiError as error:
@@ -226,7 +227,7 @@ class PodLaunch(Allocation):
                 image_since = now
             elif now > image_since + _IMAGE_SECONDS:
                 raise LaunchError(f"the image cannot be pulled: {self._message}")
-            if not (any(map(causes.is_placed, pods)) and any(map(causes.is_unplaced, pods))):
+            if not _is_partial(pods):
                 partial_since = now
             elif now > partial_since + _PARTIAL_SECONDS and self._is_younger(pods):
                 raise _MadeWay
@@ -250,13 +251,8 @@ class PodLaunch(Allocation):
         launches: dict[str, list[Manifest]] = {}
         for pod in self._api.find_pods(LAUNCH):
             launches.setdefault(pod["metadata"]["labels"].get(LAUNCH, ""), []).append(pod)
-        launches.pop(self._launch, None)
-        partial = [
-            pods
-            for pods in launches.values()
-            if any(map(causes.is_placed, pods)) and any(map(causes.is_unplaced, pods))
-        ]
-        return any(_age(pods) < _age(mine) for pods in partial)
+        others = [pods for pods in launches.values() if _is_partial(pods)]
+        return any(_age(pods) < _age(mine) for pods in others)
 
     def _explain(self, end: Exit) -> Exit:
         """Return an end with the cause that Kubernetes gives, if it has ended the processes."""
@@ -288,16 +284,14 @@ class PodLaunch(Allocation):
             raise _Withdrawn
 
     def _delete(self) -> None:
+        """Delete the pods, and forget them."""
+        self._watch.remove(self._names)
         for name in self._names:
             self._api.delete_pod(name)
 
     def _clean_up(self) -> None:
-        """Delete the pods, and forget them."""
         self._asking.shutdown()
-        try:
-            self._delete()
-        finally:
-            self._watch.remove(self._names)
+        self._delete()
 
 
 class _ExecGroup(AgentGroup):
@@ -311,6 +305,11 @@ class _ExecGroup(AgentGroup):
             self.is_blind = True
         else:
             super().receive_line(text)
+
+
+def _is_partial(pods: Sequence[Manifest]) -> bool:
+    """Return whether some pods have a node, and others do not find any."""
+    return any(map(causes.is_placed, pods)) and any(map(causes.is_unplaced, pods))
 
 
 def _age(pods: Sequence[Manifest]) -> tuple[str, str]:

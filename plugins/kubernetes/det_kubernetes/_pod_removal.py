@@ -8,6 +8,8 @@ from collections.abc import Callable
 from det_kubernetes._api import KubernetesApi
 
 _TICK = 0.5
+_GRACE_SECONDS = 10
+"""Seconds that workers have to end. Nobody records a checkpoint that they save now."""
 _LATE_SECONDS = 90.0
 """Seconds after which pods on a node that does not answer are forgotten. Their agents, which have not heard from a
 runner for longer than `det_cluster` allows, have ended the workers by then."""
@@ -33,9 +35,9 @@ def remove_pods(
     while found := api.find_pods(selector):
         is_late = time.monotonic() > late_at
         for pod in found:
-            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-            if is_late or uid not in asked:
-                asked.add(uid)
-                api.delete_pod(name, uid=uid, at_once=is_late)
+            name = pod["metadata"]["name"]
+            if is_late or name not in asked:
+                asked.add(name)
+                api.delete_pod(name, 0 if is_late else _GRACE_SECONDS)
         explain(found[0]["metadata"]["name"])
         sleep(_TICK)

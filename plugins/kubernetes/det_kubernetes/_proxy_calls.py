@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -30,6 +30,14 @@ class ProxyConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+def listens(path: str) -> bool:
+    """Return whether somebody listens on a socket."""
+    with closing(ProxyConnection(path)) as connection, suppress(OSError):
+        connection.connect()
+        return True
+    return False
 
 
 def call(

@@ -16,11 +16,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fake_cluster import FakeCluster, fake_cluster
 
 
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeCluster]:
-    """Run a stand-in for a cluster of two nodes with a core each."""
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeCluster]:
+    """Run a stand-in for a cluster of two nodes with a core each, which ``kubectl`` reaches."""
     with fake_cluster(tmp_path_factory.mktemp("bin"), {"node-a": 1, "node-b": 1}) as running:
         yield running
+
+
+@pytest.fixture
+def cluster(shared_cluster: FakeCluster) -> Iterator[FakeCluster]:
+    """Return the cluster, and require after the test that nothing is left in it."""
+    yield shared_cluster
+    shared_cluster.reset()
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,7 @@ PORT = "DET_FAKE_KUBERNETES"
 """Environment variable with the port of the API server."""
 MISSING_IMAGE = "registry.invalid/missing:1"
 _TICK = 0.05
+_END_SECONDS = 30.0
 _KUBECTL = f"""#!{sys.executable} -IS
 import http.client, json, os, socket, sys, threading
 
@@ -68,7 +69,7 @@ class FakeCluster:
     """
 
     def __init__(self, nodes: Mapping[str, float]) -> None:
-        self.nodes = dict(nodes)
+        self.nodes, self._first_nodes = dict(nodes), nodes
         self.pods: dict[str, Manifest] = {}
         self.created: list[Manifest] = []
         """All manifests that were posted."""
@@ -81,6 +82,17 @@ class FakeCluster:
         self._changes: list[tuple[int, str, Manifest]] = []
         self._changed = threading.Condition(threading.RLock())
         self._processes: dict[str, list[psutil.Process]] = {}
+
+    def reset(self) -> None:
+        """Wait until no pod is left, and forget what a test has wanted."""
+        self.refusal, self.rights, self.is_down = None, None, False
+        self.nodes = dict(self._first_nodes)
+        deadline = time.monotonic() + _END_SECONDS
+        while self.pods:
+            assert time.monotonic() < deadline, f"pods are left: {list(self.pods)}"
+            time.sleep(_TICK)
+        self.created.clear()
+        self.events.clear()
 
     def create(self, pod: Manifest) -> Manifest:
         """Take a pod, and give it a node if one has room."""
@@ -103,7 +115,7 @@ class FakeCluster:
             elif "deletionTimestamp" not in pod["metadata"]:
                 pod["metadata"]["deletionTimestamp"] = "now"
                 self._change("MODIFIED", pod)
-                seconds = pod["spec"]["terminationGracePeriodSeconds"]
+                seconds = pod["spec"]["terminationGracePeriodSeconds"] if grace is None else grace
                 threading.Thread(target=self._end, args=(pod, seconds), daemon=True).start()
 
     def set_status(self, name: str, *, kill: bool = False, **status: Any) -> None:
@@ -114,6 +126,12 @@ class FakeCluster:
                     process.kill()
             self.pods[name]["status"].update(status)
             self._change("MODIFIED", self.pods[name])
+
+    def set_node(self, name: str, cores: float) -> None:
+        """Change the number of cores of a node, or add it."""
+        with self._changed:
+            self.nodes[name] = cores
+            self._schedule()
 
     def record_event(self, name: str, reason: str, message: str) -> None:
         """Record an event of a pod."""

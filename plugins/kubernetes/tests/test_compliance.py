@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 from det_testing.launcher import LauncherCompliance
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("shared_cluster", "cluster")]
 
 
 class TestKubernetes(LauncherCompliance):
