@@ -85,7 +85,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "trial.trial_description",
         "version",
     ),
-    "det_cluster": ("agent_group", "mounted_storage"),
+    "det_cluster": ("agent_group", "engine_launch", "mounted_storage"),
     "det_testing": (
         "",
         "backend",

@@ -10,14 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from det_cluster import _agent_messages as messages
 from det_cluster import _descriptor_keeper
+from det_cluster.mounted_storage import mark_mounted_storage
 from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import (
     EXIT_DO_NOT_RESTART,
@@ -88,9 +89,12 @@ class AgentGroup(Allocation):
         slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
         start_seconds: number of seconds until the agents must have started.
         inherit: file descriptors that stay open until the commands end, such as those of a `QueuedLaunch`.
+        take_line: function that gets each other line that the commands print, and returns whether it is for itself.
+            Others are logged. It is called from any thread, also before the group is constructed.
 
     Raises:
-        LaunchError: a command cannot be started, or the slots cannot be divided among the nodes. `close` was called.
+        LaunchError: a command cannot be started, the slots cannot be divided among the nodes, or the directory of the
+            checkpoints cannot be written. `close` was called.
     """
 
     def __init__(
@@ -103,8 +107,10 @@ class AgentGroup(Allocation):
         slot_ids: Sequence[Sequence[int]] | None = None,
         start_seconds: float = _START_SECONDS,
         inherit: Sequence[int] = (),
+        take_line: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._request: LaunchRequest | None = request
+        self._take_line = take_line
         self._log = request.log
         self._call = request.call
         self._hosts = hosts
@@ -123,7 +129,9 @@ class AgentGroup(Allocation):
         self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
         self._nodes = [_Node(index, self) for index in range(node_count)]
         self._commands: list[_Command] = []
+        self._undo = ExitStack()
         try:
+            self._marker = self._undo.enter_context(mark_mounted_storage(request))
             if slot_ids is None and request.slots % node_count:
                 raise LaunchError(
                     f"the trial needs {request.slots} slots, which {node_count} nodes cannot share equally; "
@@ -141,7 +149,7 @@ class AgentGroup(Allocation):
         while True:
             self._advance()
             if all(node.end for node in self._nodes) and time.monotonic() >= self._settled_at():
-                return self._first_end()
+                return self._end_or_refuse()
             if (left := end - time.monotonic()) <= 0:
                 return None
             self._await_change(left)
@@ -196,6 +204,7 @@ class AgentGroup(Allocation):
         for command in self._commands:
             command.join(deadline)
         self._callers.shutdown(wait=True, cancel_futures=True)
+        self._undo.close()
 
     def _receive(self, node: _Node, message: Mapping[str, Any]) -> None:
         """Take a message of a node. Called from the node's thread."""
@@ -210,9 +219,10 @@ class AgentGroup(Allocation):
         """Processes of the commands, for their ids and exit codes."""
         return [command.process for command in self._commands]
 
-    def receive_line(self, text: str) -> None:
-        """Log a line that a command has printed. Subclasses may read what an engine prints. Called from any thread."""
-        self._log(None, "det", text)
+    def _receive_line(self, text: str) -> None:
+        """Log a line that a command has printed, unless it is for `take_line`. Called from any thread."""
+        if not self._take_line(text):
+            self._log(None, "det", text)
 
     def terminate(self) -> None:
         """Ask the commands to end at once, by SIGTERM, on which engines withdraw what they have started."""
@@ -273,6 +283,7 @@ class AgentGroup(Allocation):
             hosts=list(hosts),
             names=list(names),
             port=greetings[0]["port"] if len(hosts) > 1 else None,
+            marker=str(self._marker or ""),
         )
 
     def _explain_delay(self, now: float) -> str:
@@ -308,14 +319,19 @@ class AgentGroup(Allocation):
         lost = [node.ended_at for node in self._nodes if node.lost and not node.command.labeled]
         return max(lost) + _LOST_SECONDS if lost and self._request is None else 0.0
 
-    def _first_end(self) -> Exit:
+    def _end_or_refuse(self) -> Exit:
         """Return the end of the first node that failed, or success, with the cause of a preemption before it.
 
         A node whose workers would fail again after every restart counts first, as others may fail because of it.
+
+        Raises:
+            LaunchError: that node has refused the launch.
         """
         ends = sorted((node.ended_at, node.index, node.end) for node in self._nodes if node.end)
         failures = [one for one in ends if one[2].code or one[2].cause is not Cause.WORKERS]
-        ended_at, _, end = min(failures, key=lambda one: one[2].code != EXIT_DO_NOT_RESTART, default=ends[-1])
+        ended_at, index, end = min(failures, key=lambda one: one[2].code != EXIT_DO_NOT_RESTART, default=ends[-1])
+        if self._nodes[index].has_refused:
+            raise LaunchError(end.message)
         notice = self._notice
         if notice and notice.given_at <= ended_at and end.cause is Cause.WORKERS:
             return replace(end, cause=notice.cause, message=notice.message)
@@ -340,6 +356,8 @@ class _Node:
         """Time of the end by the monotonic clock."""
         self.lost = False
         """Whether workers may be left on the node, because its agent did not report their end."""
+        self.has_refused = False
+        """Whether no later launch will succeed on the node."""
         self.command: _Command
         self.heard_at = time.monotonic()
         """Time of the last line of the agent."""
@@ -349,7 +367,7 @@ class _Node:
     def take(self, message: Mapping[str, Any] | str) -> None:
         """Take a message of the agent, or a line that something else has printed."""
         if isinstance(message, str):
-            self._group.receive_line(message)
+            self._group._receive_line(message)
             return
         kind = message["kind"]
         if kind == "hello":
@@ -366,6 +384,7 @@ class _Node:
             self._group._changed.set()
         elif kind == "exit":
             end = Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"])
+            self.has_refused = message.get("refused", False)
             self.finish(end, lost=end.cause is Cause.NODE_LOST)
         else:
             self._group._receive(self, message)
@@ -549,7 +568,7 @@ class _Command:
             for line in lines:
                 text = line.decode("utf-8", "replace").rstrip()
                 self._last_words = text or self._last_words
-                self._group.receive_line(text)
+                self._group._receive_line(text)
 
     def _signal(self, number: int) -> None:
         """Send a signal to the command. SIGKILL also reaches what keeps its descriptors."""

@@ -27,11 +27,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from det_cluster import _agent_messages as messages
-from det_core.errors import LaunchError, TrackingError
+from det_core.errors import LaunchDelayed, LaunchError, TrackingError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest
 from det_core.launch.engine_signals import ENGINE_VARIABLES, shield_shell
 from det_core.launch.gpu_slots import count_gpus, gpu_variables
@@ -150,17 +151,23 @@ class AgentProgram:
             slot_ids=message["slot_ids"][self._node],
             port=message["port"],
         )
-        threading.Thread(target=self._run, args=(request, node), name="det-run").start()
+        threading.Thread(target=self._run, args=(request, node, message.get("marker", "")), name="det-run").start()
 
-    def _run(self, request: LaunchRequest, node: AllocatedNode) -> None:
+    def _run(self, request: LaunchRequest, node: AllocatedNode, marker: str) -> None:
         """Run the workers, report their end, and end this process."""
+        is_refused = False
         try:
+            if marker and not Path(marker).exists():
+                from det_cluster.mounted_storage import explain_unmounted_storage  # it imports the config
+
+                raise LaunchError(explain_unmounted_storage(node.name))
             end = self._run_workers(request, node)
         except Exception as error:  # noqa: BLE001  (it would end this thread only, and the launch would go on for ever)
             cause = Cause.NODE_LOST if self._agent else Cause.NOT_STARTED
             reason = str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"
             end = Exit(code=1, cause=cause, message=reason)
-        self._writer.send("exit", code=end.code, cause=end.cause.value, message=end.message)
+            is_refused = isinstance(error, LaunchError) and not (self._agent or isinstance(error, LaunchDelayed))
+        self._writer.send("exit", code=end.code, cause=end.cause.value, message=end.message, refused=is_refused)
         self._writer.close()
         self._writer.join()
         os._exit(0)  # the main thread waits for stdin; guards end the processes that an error has left behind

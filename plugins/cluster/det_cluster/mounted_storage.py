@@ -28,7 +28,7 @@ def mark_mounted_storage(request: LaunchRequest) -> Iterator[Path | None]:
     Raises:
         LaunchError: the directory cannot be written.
     """
-    block = request.info["trial.json"]["config"].get("checkpoint_storage")
+    block = request.info.get("trial.json", {}).get("config", {}).get("checkpoint_storage")
     options = CheckpointStorageConfig.model_validate(block).options if block else None
     if not isinstance(options, DirectoryConfig | SharedFSConfig):
         yield None

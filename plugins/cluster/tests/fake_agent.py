@@ -41,9 +41,9 @@ class FakeAgent:
         """Send a message to the runner."""
         self.replies.write(b"".join(messages._lines_of({"kind": kind, **fields})))
 
-    def end(self, code: int = 0, cause: str = "workers", message: str = "") -> None:
+    def end(self, code: int = 0, cause: str = "workers", message: str = "", **more: Any) -> None:
         """Report the end of the workers."""
-        self.say("exit", code=code, cause=cause, message=message)
+        self.say("exit", code=code, cause=cause, message=message, **more)
 
     def order(self, kind: str) -> dict[str, Any]:
         """Return the next message of this kind from the runner. Before it, there may be signs of life only."""

@@ -423,3 +423,10 @@ def test_only_a_lack_of_resources_delays_a_launch(error: Exception, kind: type[E
     with pytest.raises(kind, match=text) as raised, explain_start_errors("it"):
         raise error
     assert type(raised.value) is kind
+
+
+def test_a_node_that_does_not_see_the_checkpoints_refuses_the_launch(runner: Runner, tmp_path: Path) -> None:
+    runner.start("true", marker=str(tmp_path / "elsewhere"))
+    end = runner.message("exit")
+    assert (end["cause"], end["refused"]) == ("not started", True)
+    assert end["message"].startswith("the node n1 does not see the directory of checkpoint_storage; use a bucket")

@@ -19,7 +19,7 @@ from det_cluster import _agent_messages as messages
 from det_cluster import agent_group
 from det_cluster.agent_group import AgentGroup
 
-from det_core.errors import TrackingError
+from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, Cause, Exit, LaunchRequest, Phase
 from det_core.tracking import AGENT_URL
 from det_core.version import __version__
@@ -116,6 +116,16 @@ def test_given_hosts_and_slots_replace_those_of_the_nodes(start: Start) -> None:
     wait_for(lambda: group.wait(0.02) or group.status().nodes == ["given"])
     order = agent.order("start")
     assert (order["hosts"], order["names"], order["slot_ids"], order["port"]) == (["given"], ["given"], [[3, 5]], None)
+
+
+def test_a_launch_that_a_node_refuses_is_not_tried_again(start: Start) -> None:
+    group, (agent,), _ = start()
+    agent.greet()
+    group.wait(0.1)
+    agent.end(1, "not started", "n0 sees no directory", refused=True)
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="n0 sees no directory"):
+            group.wait(60)
 
 
 def test_an_agent_of_another_release_is_refused(start: Start) -> None:

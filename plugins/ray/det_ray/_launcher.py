@@ -9,10 +9,12 @@ import threading
 from collections.abc import Mapping
 from typing import Literal
 
+from det_cluster.engine_launch import EngineLaunch
+
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_ray._config import RayConfig
-from det_ray._ray_group import RayGroup
+from det_ray._ray_job import RayJob
 
 _LOOK_SECONDS = 60.0
 """Time limit of a look at the cluster."""
@@ -44,7 +46,7 @@ class RayLauncher(Launcher):
             )
         share = request.slots // nodes
         bundle = {name: amount * share for name, amount in self._resources().items()}
-        return RayGroup(request, address=self._config.address, nodes=nodes, bundle=bundle)
+        return EngineLaunch(request, RayJob(self._config.address, nodes, bundle))
 
     def _resources(self) -> Mapping[str, float]:
         """Return the resources of a slot. The cluster is asked once if the config does not choose them."""

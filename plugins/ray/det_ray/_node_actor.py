@@ -25,18 +25,15 @@ _SET_BY_RAY = "OMP_NUM_THREADS"
 class NodeActor:
     """Owner of the pipes of a node agent. The agent ends its workers when the actor is gone, because its stdin ends."""
 
-    def start(self, node: int, seen: str, cpus: float) -> str:
-        """Start the agent, and return "", or the address of this node if it does not see a file.
+    def start(self, node: int, cpus: float) -> None:
+        """Start the agent.
 
         Args:
             node: index of this node in the launch.
-            seen: path of the file, or "" for none.
             cpus: number of cores of the actor, or 0 if it has no share of its own.
         """
         threading.Thread(target=_exit_with_parent, args=[os.getppid()], daemon=True).start()
         host: str = ray.util.get_node_ip_address()
-        if seen and not os.path.exists(seen):  # noqa: PTH110
-            return host
         agent = [sys.executable, "-m", "det_cluster.agent_program"]
         self._process = subprocess.Popen(
             [*agent, "--node", str(node), "--host", host, "--cpus", str(math.ceil(cpus))],
@@ -46,7 +43,6 @@ class NodeActor:
             stderr=subprocess.PIPE,
             start_new_session=True,  # nobody signals it together with the actor
         )
-        return ""
 
     def read(self, stream: str) -> Iterator[bytes]:
         """Yield the content of a stream of `STREAMS` as it appears."""

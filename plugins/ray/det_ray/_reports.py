@@ -19,14 +19,12 @@ class Report:
         placed: whether the launch has its nodes.
         message: reason for which it waits, or explanation of the end.
         cause: value of the cause if the launch has ended, else None.
-        refused: whether no later attempt will succeed.
     """
 
     job: str = ""
     placed: bool = False
     message: str = ""
     cause: str | None = None
-    refused: bool = False
 
     def __post_init__(self) -> None:
         if self.cause is not None:

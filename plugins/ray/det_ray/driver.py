@@ -31,7 +31,6 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import ray
-from det_cluster.mounted_storage import explain_unmounted_storage
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from ray.util.placement_group import (
     PlacementGroup,
@@ -75,8 +74,8 @@ _IDENTITY = ("class_name:", "actor_id:", "namespace:", "pid:", "name:")
 class _Driver:
     """Placement group and actors of one launch."""
 
-    def __init__(self, key: str, nodes: int, bundle: Mapping[str, float], seen: str) -> None:
-        self._key, self._nodes, self._bundle, self._seen = key, nodes, bundle, seen
+    def __init__(self, key: str, nodes: int, bundle: Mapping[str, float]) -> None:
+        self._key, self._nodes, self._bundle = key, nodes, bundle
         self._job = ""
         self._output = threading.Lock()
         self._actors: list[Any] = []
@@ -92,9 +91,7 @@ class _Driver:
         self._report(placed=True)
         self._actors = [self._create_actor(group, index) for index in range(self._nodes)]
         cpus = self._bundle.get("CPU", 0.0)
-        blind = self._get([actor.start.remote(index, self._seen, cpus) for index, actor in enumerate(self._actors)])
-        if any(blind):
-            self._fail(Cause.NOT_STARTED, explain_unmounted_storage(max(blind)), refused=True)
+        self._get([actor.start.remote(index, cpus) for index, actor in enumerate(self._actors)])
         threads = [
             threading.Thread(target=self._copy_output, args=(index, actor, stream), daemon=True)
             for index, actor in enumerate(self._actors)
@@ -196,9 +193,9 @@ class _Driver:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
 
-    def _fail(self, cause: Cause, message: str, *, refused: bool = False) -> NoReturn:
+    def _fail(self, cause: Cause, message: str) -> NoReturn:
         """Report an end and end this process, on which Ray ends the actors, and the agents their workers."""
-        self._report(placed=bool(self._actors), cause=cause.value, message=message, refused=refused)
+        self._report(placed=bool(self._actors), cause=cause.value, message=message)
         os._exit(1)
 
 
@@ -309,7 +306,6 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("action", choices=("run", "describe", "clean"))
     parser.add_argument("address")
     parser.add_argument("key", nargs="?", default="")
-    parser.add_argument("--seen", default="", help="file that all nodes must see")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--resources", type=json.loads, default={})
     args = parser.parse_args(argv)
@@ -323,7 +319,7 @@ def main(argv: Sequence[str]) -> int:
             print(json.dumps(ray.cluster_resources()))  # noqa: T201
         return 0
     threading.excepthook = _crash
-    _Driver(args.key, args.nodes, args.resources, args.seen).run(args.address)
+    _Driver(args.key, args.nodes, args.resources).run(args.address)
     return 0
 
 

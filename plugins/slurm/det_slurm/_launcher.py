@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Literal
 
-from det_cluster.mounted_storage import mark_mounted_storage
+from det_cluster.engine_launch import EngineLaunch
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
@@ -16,14 +15,11 @@ from det_slurm._config import SlurmConfig
 from det_slurm._queue_reasons import QueueReasons
 from det_slurm._reserved_options import SRUN_VARIABLES
 from det_slurm._slurm_programs import IN_ALLOCATION, cancel_jobs, explain_missing_program
-from det_slurm._srun_group import ARRIVED, MISSING, SrunGroup
+from det_slurm._srun_job import ARRIVED, SrunJob
 from det_slurm._srun_withdrawer import SrunWithdrawer
 
 _AGENT = rf"""
 echo "{ARRIVED} $SLURM_JOB_ID $SLURM_STEP_ID $SLURM_PROCID $SLURMD_NODENAME"
-for path do
-    [ -e "$path" ] || {{ echo "{MISSING} $SLURMD_NODENAME"; exit 1; }}
-done
 set -- --node "$SLURM_PROCID" --name "$SLURMD_NODENAME"
 if [ "$SLURM_NNODES" -gt 1 ]; then
     case $(getent hosts "$(hostname)") in '' | 127.* | ::1\ *)
@@ -34,8 +30,7 @@ if [ "$SLURM_NNODES" -gt 1 ]; then
 fi
 exec python3 -m det_cluster.agent_program "$@"
 """
-"""Script of each node. Its argument is the file that all nodes must see, if any. A node whose host name does not lead
-to it from other nodes has the address that Slurm uses."""
+"""Script of each node. A node whose host name does not lead to it from other nodes has the address that Slurm uses."""
 _WITHOUT_GPUS = "export CUDA_VISIBLE_DEVICES="
 """Line of the script that hides GPUs that Slurm has not given to the trial."""
 _AFTER_EARLIER_STEPS = """
@@ -81,23 +76,13 @@ class SlurmLauncher(Launcher):
                 f"the trial needs {request.slots} slots, which {nodes} nodes with up to {self._config.slots_per_node} "
                 "slots cannot share equally; change resources.slots_per_trial or launcher.slots_per_node"
             )
-        with ExitStack() as undo:
-            marker = undo.enter_context(mark_mounted_storage(request))
-            seen = [str(marker)] if marker else []
-            name = f"{_NAME}{request.key}"
-            script = _AGENT if self.device() == "cuda" else f"{_WITHOUT_GPUS}{_AGENT}"
-            command = [*self._srun(name, nodes, request.slots // nodes), "sh", "-c", script, "det", *seen]
-            waits = _AFTER_EARLIER_STEPS if self._in_allocation else "\n"
-            command = ["sh", "-c", f"unset {' '.join(SRUN_VARIABLES)}{waits}{_START}", name, *command]
-            return SrunGroup(
-                request,
-                command,
-                nodes,
-                name=name,
-                withdrawer=self._withdrawer,
-                reasons=self._reasons,
-                undo=undo.pop_all(),
-            )
+        name = f"{_NAME}{request.key}"
+        script = _AGENT if self.device() == "cuda" else f"{_WITHOUT_GPUS}{_AGENT}"
+        command = [*self._srun(name, nodes, request.slots // nodes), "sh", "-c", script]
+        waits = _AFTER_EARLIER_STEPS if self._in_allocation else "\n"
+        command = ["sh", "-c", f"unset {' '.join(SRUN_VARIABLES)}{waits}{_START}", name, *command]
+        job = SrunJob(command, nodes, name=name, withdrawer=self._withdrawer, reasons=self._reasons)
+        return EngineLaunch(request, job)
 
     def _srun(self, name: str, nodes: int, slots: int) -> Sequence[str]:
         """Return the command without that of the nodes.

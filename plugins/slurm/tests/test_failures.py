@@ -107,7 +107,6 @@ def test_what_a_frozen_host_has_left_is_canceled(cluster: Cluster) -> None:
         try:
             with closing(start("true")) as following:
                 assert following.wait(60) == Exit(code=0), following.status()
-            cluster.wait_for(lambda: not cluster.run("squeue", "--noheader").strip(), "an empty queue")
         finally:
             srun.resume()
         end = frozen.wait(60)

@@ -99,6 +99,38 @@ def test_the_smallest_launcher_starts_a_command(monkeypatch: pytest.MonkeyPatch)
     launch.require_code()
 
 
+_ENGINE = """#!/bin/sh
+cd "$(dirname "$0")"
+echo "$@" >>calls
+case $1 in
+    state) [ -e asked ] && echo running || echo pending; touch asked ;;
+    attach) shift 2; exec "$@" ;;
+esac
+"""
+"""Engine whose only node is there when the state is read for the second time."""
+
+
+@pytest.mark.integration
+def test_a_launcher_for_an_engine_waits_and_removes_its_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "engine").write_text(_ENGINE)
+    (tmp_path / "engine").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    shown = runpy.run_path(str(EXAMPLE / "engine.py"))
+    shown["OneNode"].poll_seconds = 0.1
+    launcher = shown["EngineLauncher"]()
+    launcher.open("c-exp-1")
+    key = "c-exp-1-trial-1"
+    launch = WatchedLaunch(launcher, 60, key=key, argv=["true"], code=pack_code({}), info=INFO, slots=1)
+    launch.require_code()
+    waiting = launch.statuses[0]
+    assert (waiting.phase, waiting.handle, waiting.message) == (Phase.QUEUED, f"job {key}", "it is unknown")
+    calls = [line.partition(" python3")[0] for line in (tmp_path / "calls").read_text().splitlines()]
+    assert calls == [
+        "remove --name-prefix c-exp-1-", f"submit --name {key}", f"state {key}", f"state {key}", f"attach {key}",
+        f"remove --name {key}",
+    ]  # fmt: skip
+
+
 def test_the_claimed_keys_of_the_document_have_no_effect_of_their_own() -> None:
     shown = runpy.run_path(str(EXAMPLE / "claimed.py"))
     (path,) = shown["ClaimedKeys"].model_fields

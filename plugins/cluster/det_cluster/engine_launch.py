@@ -1,0 +1,155 @@
+"""Launch that waits in the queue of an engine, and then is a group of agents on the nodes that the engine provides."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TypeVar
+
+from det_cluster.agent_group import AgentGroup
+from det_core.interfaces.launcher import WITHDRAWN, Allocation, Cause, Exit, LaunchRequest, Phase, Status
+
+T = TypeVar("T")
+
+_SIGNALED = 128
+"""Smallest exit code of a command below which a signal ended a process."""
+
+
+class EngineJob(ABC):
+    """Job of an engine, on whose nodes the agents of one launch run.
+
+    `EngineLaunch` does the rest of the launch. It calls `advance` and `explain_end` in a thread of its own, where they
+    may wait for the engine for up to a minute. `status` is called from another thread, and returns at once.
+    """
+
+    poll_seconds: float = 5.0
+    """Seconds between two calls of `advance`."""
+
+    @abstractmethod
+    def advance(self, request: LaunchRequest) -> AgentGroup | None:
+        """Take the next step to the start, and return the agents once there are nodes. The first step submits the job.
+
+        Args:
+            request: the launch request, the same one each time.
+
+        Raises:
+            det_core.errors.LaunchError, det_core.errors.LaunchDelayed: as `Allocation.wait`.
+        """
+
+    @abstractmethod
+    def status(self) -> Status:
+        """Return the state of the job. It is `Phase.QUEUED` as long as the job waits for nodes.
+
+        Afterwards, the phase and the names of the nodes come from the agents, unless this has the names.
+        """
+
+    def explain_end(self, end: Exit) -> Exit:
+        """Return an end with the cause that the engine gives for it. By default, it does not change.
+
+        Called once, for an end that neither the user nor the workers have caused, as far as the agents know.
+
+        Raises:
+            det_core.errors.LaunchError, det_core.errors.LaunchDelayed: nothing was started, as `Allocation.wait`.
+        """
+        return end
+
+    @abstractmethod
+    def close(self) -> None:
+        """Remove the job from the engine, also if it waits or was never submitted. Called once, after its agents ended.
+
+        It takes at most 20 s.
+        """
+
+
+class EngineLaunch(Allocation):
+    """Launch whose nodes an engine provides.
+
+    Args:
+        request: the launch request.
+        job: the job, which has not been submitted. It is closed with the launch.
+    """
+
+    def __init__(self, request: LaunchRequest, job: EngineJob) -> None:
+        self._request = request
+        self._job = job
+        self._group: AgentGroup | None = None
+        self._withdrawn: Exit | None = None
+        self._is_stopped = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="det-engine")
+        self._step: Future[AgentGroup | None] | None = None
+        self._step_at = 0.0
+        """Time of the next step."""
+        self._explanation: Future[Exit] | None = None
+
+    def wait(self, timeout: float) -> Exit | None:
+        deadline = time.monotonic() + timeout
+        while self._group is None and self._withdrawn is None:
+            if not self._advance(deadline):
+                return None
+        if self._group is None:
+            return self._withdrawn
+        left = max(0.0, deadline - time.monotonic())
+        end = self._group.wait(0.0 if self._explanation else left)
+        if end is None or not self._is_unclear(end):
+            return end
+        self._explanation = self._explanation or self._thread.submit(self._job.explain_end, end)
+        left = max(0.0, deadline - time.monotonic())
+        return self._explanation.result() if _is_done(self._explanation, left) else None
+
+    def status(self) -> Status:
+        of_job = self._job.status()
+        if self._group is None or of_job.phase is Phase.QUEUED:
+            return of_job
+        of_agents = self._group.status()
+        return replace(of_agents, handle=of_job.handle, nodes=of_job.nodes or of_agents.nodes)
+
+    def preempt(self) -> None:
+        self._stop(AgentGroup.preempt)
+
+    def kill(self) -> None:
+        self._stop(AgentGroup.kill)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        with ExitStack() as closing:
+            closing.callback(self._job.close)
+            if self._step and not self._step.exception() and (late := self._step.result()):
+                self._group = late
+                closing.callback(late.close)
+                late.kill()
+            elif self._group:
+                closing.callback(self._group.close)
+
+    def _stop(self, method: Callable[[AgentGroup], None]) -> None:
+        self._is_stopped = True
+        if self._group:
+            method(self._group)
+        else:
+            self._withdrawn = WITHDRAWN
+
+    def _advance(self, deadline: float) -> bool:
+        """Let the job take its next step, and return whether it was taken before the deadline."""
+        if self._step is None:
+            time.sleep(max(0.0, min(self._step_at, deadline) - time.monotonic()))
+            if time.monotonic() < self._step_at:
+                return False
+            self._step = self._thread.submit(self._job.advance, self._request)
+        if not _is_done(self._step, deadline - time.monotonic()):
+            return False
+        step, self._step = self._step, None
+        self._step_at = time.monotonic() + self._job.poll_seconds
+        self._group = step.result()
+        return True
+
+    def _is_unclear(self, end: Exit) -> bool:
+        """Return whether the engine may have caused an end, rather than the workers or the user."""
+        return not self._is_stopped and (end.cause is not Cause.WORKERS or not 0 <= end.code < _SIGNALED)
+
+
+def _is_done(future: Future[T], seconds: float) -> bool:
+    return bool(futures.wait([future], max(0.0, seconds)).done)

@@ -1,0 +1,162 @@
+"""Launches whose nodes an engine provides. The test plays the engine and the agent of the node."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from det_cluster import agent_group
+from det_cluster.agent_group import AgentGroup
+from det_cluster.engine_launch import EngineJob, EngineLaunch
+from det_testing.launcher.watched_launch import refuse_calls
+
+from det_core.errors import LaunchDelayed, LaunchError
+from det_core.interfaces.launcher import WITHDRAWN, Allocation, Cause, Exit, LaunchRequest, Phase, Status
+from tests.waiting import wait_for
+
+from .fake_agent import FakeAgent
+
+QUEUED = Status(phase=Phase.QUEUED, handle="job 7", message="two nodes are busy")
+PLACED = Status(phase=Phase.STARTING, handle="job 7")
+PREEMPTED = Exit(code=1, cause=Cause.PREEMPTED, message="job 7, by job 8")
+
+
+@dataclass
+class Job(EngineJob):
+    """Job whose steps and explanation a test gives."""
+
+    agent: FakeAgent
+    steps: list[Callable[[LaunchRequest], AgentGroup | None]]
+    explain: Callable[[Exit], Exit] = lambda end: end
+    state: Status = QUEUED
+    calls: list[str] = field(default_factory=list)
+    poll_seconds = 0.0
+
+    def advance(self, request: LaunchRequest) -> AgentGroup | None:
+        self.calls.append("advance")
+        return self.steps.pop(0)(request)
+
+    def become_agents(self, request: LaunchRequest) -> AgentGroup:
+        group = AgentGroup(request, [self.agent.command], take_line=lambda line: line.startswith("engine:"))
+        self.state = PLACED
+        return group
+
+    def status(self) -> Status:
+        return self.state
+
+    def explain_end(self, end: Exit) -> Exit:
+        self.calls.append("explain")
+        return self.explain(end)
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """Return a job that gets its node at the third step."""
+    monkeypatch.setattr(agent_group, "_TICK", 0.02)
+    monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.5)
+    monkeypatch.setattr(agent_group, "_LOST_SECONDS", 0.0)
+    with closing(FakeAgent(tmp_path)) as agent:
+        job = Job(agent, [])
+        job.steps = [lambda _: None, lambda _: None, job.become_agents]
+        yield job
+
+
+@pytest.fixture
+def launch(job: Job, lines: list[str]) -> Iterator[EngineLaunch]:
+    def log(rank: int | None, stream: str, text: str) -> None:
+        lines.append(text)
+
+    request = LaunchRequest(
+        key="k", argv=["a"], code=b"", info={"cluster.json": {}}, slots=1, log=log, call=refuse_calls
+    )
+    launch = EngineLaunch(request, job)
+    yield launch
+    if "close" not in job.calls:
+        job.agent.hang_up()
+        launch.close()
+
+
+def run(launch: Allocation, job: Job) -> None:
+    """Let the job wait for its node, and the agent start its workers."""
+    wait_for(lambda: launch.wait(0.01) or len(job.calls) == 3)
+    job.agent.greet()
+    assert launch.wait(0.1) is None
+    job.agent.order("start")
+    job.agent.say("started")
+    wait_for(lambda: launch.wait(0.01) or launch.status().phase is Phase.RUNNING)
+
+
+def test_a_launch_waits_for_its_nodes_and_then_is_its_agents(launch: EngineLaunch, job: Job, lines: list[str]) -> None:
+    assert launch.status() == QUEUED
+    run(launch, job)
+    assert launch.status() == Status(phase=Phase.RUNNING, handle="job 7", nodes=["n0"])
+    job.agent.replies.write(b"engine: for the job\nfor the log\n")
+    job.agent.end(3)
+    assert launch.wait(60) == Exit(code=3)
+    assert lines == ["for the log"]
+    launch.close()
+    assert job.calls == ["advance"] * 3 + ["close"]
+
+
+def test_an_end_by_the_engine_is_explained_without_a_wait(launch: EngineLaunch, job: Job) -> None:
+    asked = threading.Event()
+    job.explain = lambda end: PREEMPTED if asked.wait(60) else end
+    run(launch, job)
+    job.agent.hang_up()
+    wait_for(lambda: launch.wait(0) or "explain" in job.calls)
+    began = time.monotonic()
+    assert launch.wait(0.1) is None and time.monotonic() < began + 5
+    asked.set()
+    assert launch.wait(60) == launch.wait(0) == PREEMPTED
+    assert job.calls.count("explain") == 1
+
+
+@pytest.mark.parametrize("error", [LaunchError("no such image"), LaunchDelayed("the API does not answer")])
+def test_errors_of_the_engine_are_those_of_the_launch(launch: EngineLaunch, job: Job, error: LaunchError) -> None:
+    def fail(_: Any) -> AgentGroup:
+        raise error
+
+    job.steps[1] = fail
+    with pytest.raises(type(error), match=str(error)):
+        launch.wait(60)
+    launch.close()
+    assert job.calls == ["advance"] * 2 + ["close"]
+
+
+@pytest.mark.parametrize("method", ["preempt", "kill"])
+def test_a_launch_that_waits_is_withdrawn(launch: EngineLaunch, job: Job, method: str) -> None:
+    assert launch.wait(0) is None
+    getattr(launch, method)()
+    assert launch.wait(0) == WITHDRAWN
+    launch.close()
+    assert job.calls[-1] == "close"
+
+
+def test_a_launch_that_is_withdrawn_during_its_last_step_ends_its_agents(launch: EngineLaunch, job: Job) -> None:
+    is_withdrawn = threading.Event()
+
+    def start_late(request: LaunchRequest) -> AgentGroup:
+        assert is_withdrawn.wait(60)
+        return job.become_agents(request)
+
+    job.steps = [start_late]
+    assert launch.wait(0.05) is None
+    launch.kill()
+    is_withdrawn.set()
+    launch.close()
+    assert launch.wait(0) == WITHDRAWN
+    assert job.state is PLACED and job.calls == ["advance", "close"]
