@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Literal
+
+from det_cluster.engine_launch import EngineLaunch
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_kubernetes._api import KubernetesApi
 from det_kubernetes._config import ClaimedKeys, KubernetesConfig
-from det_kubernetes._pod_launch import PodLaunch
-from det_kubernetes._pod_removal import remove_pods
-from det_kubernetes._pod_specs import EXPERIMENT, PodOptions, label_value
+from det_kubernetes._pod_job import PodJob
+from det_kubernetes._pod_removal import PodRemoval
+from det_kubernetes._pod_specs import EXPERIMENT, Manifest, PodOptions, build_pods, label_value
 from det_kubernetes._pod_watch import PodWatch
 
 OLDEST = (1, 20)
@@ -25,6 +29,7 @@ RIGHTS = (
     ("list", "events", ""),
 )
 """Verb, resource and subresource of all that the launcher and ``kubectl exec`` do in the namespace."""
+_TICK = 0.5
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -64,7 +69,9 @@ class KubernetesLauncher(Launcher):
     def open(self, key: str) -> None:
         """Delete the pods of earlier runners, whose hosts may be frozen or cut off."""
         self._experiment = key
-        remove_pods(self._api, f"{EXPERIMENT}={label_value(key)}")
+        removal = PodRemoval(self._api, f"{EXPERIMENT}={label_value(key)}")
+        while removal.advance():
+            time.sleep(_TICK)
 
     def start(self, request: LaunchRequest) -> Allocation:
         nodes = -(-request.slots // (self._config.slots_per_node or request.slots))
@@ -84,15 +91,14 @@ class KubernetesLauncher(Launcher):
             capabilities={"add": environment.add_capabilities, "drop": environment.drop_capabilities},
             hides_gpus=self.device() == "cpu",
         )
-        return PodLaunch(
-            request,
-            nodes,
-            options,
-            cpus=self._config.cpus_of(share),
-            experiment=self._experiment,
-            api=self._api,
-            watch=self._watch,
-        )
+
+        def build(launch: str) -> Sequence[Manifest]:
+            return build_pods(
+                request.key, nodes, options, runner=self._api.runner, experiment=self._experiment, launch=launch
+            )
+
+        job = PodJob(request.key, build, self._config.cpus_of(share), api=self._api, watch=self._watch)
+        return EngineLaunch(request, job)
 
     def close(self) -> None:
         self._api.close()

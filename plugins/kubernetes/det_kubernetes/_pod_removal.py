@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
 
 from det_kubernetes._api import KubernetesApi
 
-_TICK = 0.5
 _GRACE_SECONDS = 10
 """Seconds that workers have to end. Nobody records a checkpoint that they save now."""
 _LATE_SECONDS = 90.0
@@ -15,29 +14,28 @@ _LATE_SECONDS = 90.0
 runner for longer than `det_cluster` allows, have ended the workers by then."""
 
 
-def remove_pods(
-    api: KubernetesApi,
-    selector: str,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    explain: Callable[[str], None] = lambda pod: None,
-) -> None:
-    """Delete pods, and wait until they are gone.
+class PodRemoval:
+    """Removal of pods, which takes as long as their processes need.
 
     Args:
         api: the API.
         selector: label selector of the pods.
-        sleep: function that waits for a number of seconds. It may raise an error to give up.
-        explain: function that gets the name of a pod that is still there.
     """
-    late_at = time.monotonic() + _LATE_SECONDS
-    asked: set[str] = set()
-    while found := api.find_pods(selector):
-        is_late = time.monotonic() > late_at
-        for pod in found:
-            name = pod["metadata"]["name"]
-            if is_late or name not in asked:
-                asked.add(name)
-                api.delete_pod(name, 0 if is_late else _GRACE_SECONDS)
-        explain(found[0]["metadata"]["name"])
-        sleep(_TICK)
+
+    def __init__(self, api: KubernetesApi, selector: str) -> None:
+        self._api, self._selector = api, selector
+        self._late_at = math.inf
+        self._asked: set[str] = set()
+
+    def advance(self) -> str:
+        """Ask for the deletion of all pods, and return the name of one that is left, or "" if none is."""
+        found = [pod["metadata"]["name"] for pod in self._api.find_pods(self._selector)]
+        if found:
+            now = time.monotonic()
+            self._late_at = min(self._late_at, now + _LATE_SECONDS)
+            is_late = now > self._late_at
+            for name in found:
+                if is_late or name not in self._asked:
+                    self._asked.add(name)
+                    self._api.delete_pod(name, 0 if is_late else _GRACE_SECONDS)
+        return found[0] if found else ""

@@ -91,7 +91,7 @@ def test_a_lost_node_is_named(experiment: DisturbedExperiment, cluster: FakeClus
 def test_an_image_that_is_not_there_pauses_the_experiment(
     store: TrackingStore, tmp_path: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_kubernetes._pod_launch._IMAGE_SECONDS", 2.0)
+    monkeypatch.setattr("det_kubernetes._pod_job._IMAGE_SECONDS", 2.0)
     experiment = make_experiment(store, tmp_path, image=MISSING_IMAGE)
     assert experiment.run(lambda: experiment.wait_for_placement("ErrImagePull: not found")) is State.PAUSED
     assert "the image cannot be pulled: ErrImagePull: not found" in experiment.error
@@ -112,7 +112,7 @@ def test_a_pod_waits_for_a_node(store: TrackingStore, tmp_path: Path, cluster: F
 def test_pods_wait_for_quota(
     store: TrackingStore, tmp_path: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_kubernetes._pod_launch._QUOTA_SECONDS", 0.2)
+    monkeypatch.setattr("det_kubernetes._pod_job._QUOTA_SECONDS", 0.2)
     experiment = make_experiment(store, tmp_path)
     experiment.release.touch()
     cluster.refusal = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from det_kubernetes import _pod_launch
+from det_kubernetes import _pod_job
 from det_kubernetes._config import ClaimedKeys, KubernetesConfig
 from det_kubernetes._launcher import KubernetesLauncher
 from fake_cluster import FakeCluster
@@ -60,7 +60,7 @@ def test_no_pod_works_before_all_run(start: Start, cluster: FakeCluster) -> None
 def test_the_younger_of_two_launches_makes_way(
     start: Start, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pod_launch, "_PARTIAL_SECONDS", 0.5)
+    monkeypatch.setattr(_pod_job, "_PARTIAL_SECONDS", 0.5)
     cluster.set_node("node-b", 0.5)
     older = start("k-exp-1", 1)
     wait_until(older, "Unschedulable")
