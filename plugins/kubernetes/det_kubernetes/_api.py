@@ -11,6 +11,7 @@ import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,8 @@ _TICK = 0.02
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """File with the namespace of the pod of this process, if it runs in one."""
 _END_SECONDS = 30.0
-NOT_FOUND, CONFLICT, BAD_REQUEST = 404, 409, 400
-_TEMPORARY = (CONFLICT, 408, 429)
+_TEMPORARY = (HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 """Client errors after which another attempt may succeed."""
-_SERVER_ERROR = 500
 
 
 class ApiError(LaunchDelayed):
@@ -47,7 +46,9 @@ class ApiError(LaunchDelayed):
     @property
     def is_final(self) -> bool:
         """Whether the same call will be refused again."""
-        return BAD_REQUEST <= self.status < _SERVER_ERROR and self.status not in _TEMPORARY
+        return (
+            HTTPStatus.BAD_REQUEST <= self.status < HTTPStatus.INTERNAL_SERVER_ERROR and self.status not in _TEMPORARY
+        )
 
 
 class KubernetesApi:
@@ -105,7 +106,7 @@ class KubernetesApi:
         try:
             self.call("DELETE", f"{self._pods}/{name}", None if grace is None else {"gracePeriodSeconds": grace})
         except ApiError as error:
-            if error.status != NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
     def find_events(self, pod: str) -> list[Manifest]:
@@ -147,10 +148,10 @@ class KubernetesApi:
             status, answer = _proxy_calls.call(self._socket(), method, resource, body, query)
         except (OSError, HTTPException) as error:
             raise self._unreachable(error) from error
-        if status < BAD_REQUEST:
+        if status < HTTPStatus.BAD_REQUEST:
             return answer
         said = answer.get("message", "") if isinstance(answer, dict) else " ".join(str(answer).split())
-        if status >= _SERVER_ERROR:
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise ApiError(status, f"the API server of Kubernetes failed: {said or f'HTTP status {status}'}")
         raise ApiError(status, said or f"the API server of Kubernetes answered with status {status}")
 

@@ -61,10 +61,12 @@ class PodJob(EngineJob):
         self._names: Sequence[str] = ()
         self._message = "creating its pods"
         self._is_placed = False
+        self._log: Callable[[int | None, str, str], None] = lambda *_: None
         now = time.monotonic()
         self._create_at = self._look_at = self._image_since = self._partial_since = now
 
     def advance(self, request: LaunchRequest) -> AgentGroup | None:
+        self._log = request.log
         if not self._names and not self._create():
             return None
         pods = [pod for name in self._names if (pod := self._watch.find(name))]
@@ -101,7 +103,10 @@ class PodJob(EngineJob):
         return replace(end, message="; ".join(filter(None, (end.message, self._watch.problem))))
 
     def close(self) -> None:
-        self._delete()
+        try:
+            self._delete()
+        except LaunchError as error:
+            self._log(None, "det", f"its pods are left, and are deleted with the next launch or the runner: {error}")
 
     def _create(self) -> bool:
         """Create the pods once those of earlier launches are gone, and return whether it was done."""

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -75,12 +76,15 @@ def watch(path: str, resource: str, query: Mapping[str, str], seconds: float) ->
         seconds: time after which the server ends it.
 
     Raises:
-        OSError, HTTPException, ValueError: the connection was lost.
+        OSError, HTTPException, ValueError: it was refused, or the connection was lost.
     """
     asked = {**query, "watch": "true", "timeoutSeconds": f"{seconds:.0f}"}
     with closing(ProxyConnection(path, seconds + _SECONDS)) as connection:
         connection.request("GET", _target(resource, asked), headers=_HEADERS)
-        for line in connection.getresponse():
+        answer = connection.getresponse()
+        if answer.status != HTTPStatus.OK:
+            raise http.client.HTTPException(f"status {answer.status}: {answer.read().decode('utf-8', 'replace')}")
+        for line in answer:
             yield json.loads(line)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 
@@ -20,7 +21,6 @@ _TICK = 0.5
 _RESTART_SECONDS = 1.0
 _DELETE_SECONDS = 60.0
 """Seconds for which the deletion is tried."""
-_OK, _SERVER_ERROR = 200, 500
 
 
 def main(socket: str, pods: str, selector: str, *command: str) -> int:
@@ -49,10 +49,10 @@ def _delete_pods(socket: str, pods: str, selector: str) -> bool:
     """Ask for the deletion of all pods, and return whether the server has heard it."""
     with suppress(OSError, HTTPException):
         status, found = call(socket, "GET", pods, query={"labelSelector": selector})
-        if status == _OK:
+        if status == HTTPStatus.OK:
             names = [one["metadata"]["name"] for one in found["items"]]
-            return all(call(socket, "DELETE", f"{pods}/{name}")[0] < _SERVER_ERROR for name in names)
-        return status < _SERVER_ERROR
+            return all(call(socket, "DELETE", f"{pods}/{name}")[0] < HTTPStatus.INTERNAL_SERVER_ERROR for name in names)
+        return status < HTTPStatus.INTERNAL_SERVER_ERROR
     return False
 
 

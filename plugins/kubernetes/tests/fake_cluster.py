@@ -26,7 +26,6 @@ import pytest
 Manifest = dict[str, Any]
 PORT = "DET_FAKE_KUBERNETES"
 """Environment variable with the port of the API server."""
-MISSING_IMAGE = "registry.invalid/missing:1"
 _TICK = 0.05
 _END_SECONDS = 30.0
 _KUBECTL = f"""#!{sys.executable} -IS
@@ -38,7 +37,7 @@ port = int(os.environ["{PORT}"])
 def copy(source, target):
     while content := source.recv(1 << 16):
         target.sendall(content)
-    target.close()
+    target.shutdown(socket.SHUT_WR)
 
 if words[0] == "proxy":
     listener = socket.socket(socket.AF_UNIX)
@@ -62,11 +61,14 @@ if words[0] == "exec":
 
 
 class FakeCluster:
-    """State of the cluster.
+    """State of the cluster, and what its pods do.
 
     Args:
         nodes: number of cores of each node, by name.
     """
+
+    environment: Mapping[str, Any] = {"image": "registry.invalid/det:1"}
+    missing_image = "registry.invalid/missing:1"
 
     def __init__(self, nodes: Mapping[str, float]) -> None:
         self.nodes, self._first_nodes = dict(nodes), nodes
@@ -82,6 +84,14 @@ class FakeCluster:
         self._changes: list[tuple[int, str, Manifest]] = []
         self._changed = threading.Condition(threading.RLock())
         self._processes: dict[str, list[psutil.Process]] = {}
+
+    def names(self) -> list[str]:
+        """Return the names of the pods."""
+        return list(self.pods)
+
+    def manifests(self) -> str:
+        """Return all manifests that were posted."""
+        return json.dumps(self.created)
 
     def reset(self) -> None:
         """Wait until no pod is left, and forget what a test has wanted."""
@@ -182,7 +192,7 @@ class FakeCluster:
             pod["spec"]["nodeName"] = free[0]
             (container,) = [one for one in pod["spec"]["containers"] if one["name"] == "determined-container"]
             state: Manifest = {"running": {}}
-            if container["image"] == MISSING_IMAGE:
+            if container["image"] == self.missing_image:
                 state = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
             pod["status"] = {
                 "phase": "Running" if "running" in state else "Pending",
