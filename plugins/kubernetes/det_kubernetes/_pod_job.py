@@ -38,7 +38,7 @@ class PodJob(EngineJob):
     """Pods of a launch, one for each node.
 
     Args:
-        key: name of the trial, unique among all tracking stores.
+        request: the launch request.
         build: function that returns the manifests, from the id of an attempt to create the pods.
         cpus: number of cores of a pod, or 0 if its share is unknown.
         api: the API.
@@ -49,24 +49,23 @@ class PodJob(EngineJob):
 
     def __init__(
         self,
-        key: str,
+        request: LaunchRequest,
         build: Callable[[str], Sequence[Manifest]],
         cpus: int,
         *,
         api: KubernetesApi,
         watch: PodWatch,
     ) -> None:
+        self._log = request.log
         self._build, self._cpus, self._api, self._watch = build, cpus, api, watch
-        self._removal = PodRemoval(api, f"{TRIAL}={label_value(key)}")
+        self._removal = PodRemoval(api, f"{TRIAL}={label_value(request.key)}")
         self._names: Sequence[str] = ()
         self._message = "creating its pods"
         self._is_placed = False
-        self._log: Callable[[int | None, str, str], None] = lambda *_: None
         now = time.monotonic()
         self._create_at = self._look_at = self._image_since = self._partial_since = now
 
     def advance(self, request: LaunchRequest) -> AgentGroup | None:
-        self._log = request.log
         if not self._names and not self._create():
             return None
         pods = [pod for name in self._names if (pod := self._watch.find(name))]
