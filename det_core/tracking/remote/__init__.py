@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._access import Caller as Caller
     from det_core.tracking.remote._access import RunAccess as RunAccess
     from det_core.tracking.remote._access import require_current as require_current
+    from det_core.tracking.remote._agent_socket import AGENT_SURVIVES as AGENT_SURVIVES
     from det_core.tracking.remote._agent_socket import StoreCall as StoreCall
     from det_core.tracking.remote._agent_socket import open_agent_store as open_agent_store
     from det_core.tracking.remote._agent_socket import requests_store_calls as requests_store_calls
     from det_core.tracking.remote._agent_socket import serve_store_calls as serve_store_calls
     from det_core.tracking.remote._answers import answer_call as answer_call
     from det_core.tracking.remote._calls import MAX_READING_BYTES as MAX_READING_BYTES
+    from det_core.tracking.remote._calls import RETURNED_NOTHING as RETURNED_NOTHING
     from det_core.tracking.remote._calls import check_values as check_values
     from det_core.tracking.remote._calls import dump_error as dump_error
     from det_core.tracking.remote._calls import find_method as find_method
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "_access": ("Caller", "RunAccess", "require_current"),
     "_agent_socket": (
+        "AGENT_SURVIVES",
         "StoreCall",
         "open_agent_store",
         "requests_store_calls",
@@ -44,6 +47,7 @@ _MODULES = {
     ),
     "_calls": (
         "MAX_READING_BYTES",
+        "RETURNED_NOTHING",
         "check_values",
         "dump_error",
         "find_method",

@@ -36,6 +36,8 @@ _log = logging.getLogger("det.tracking")
 StoreCall: TypeAlias = Callable[[str, bytes], bytes]
 """Function that takes the method and the body of a call, has the call executed, and returns the answer."""
 
+AGENT_SURVIVES = "DET_AGENT_SURVIVES"
+"""Environment variable of workers with the number of seconds for which their agent waits for a runner that it lost."""
 _PURPOSE = b"tracking store\n"
 """First line of a connection for calls."""
 _LONGEST_LINE = 1 << 12
@@ -57,9 +59,9 @@ def open_agent_store(path: str, *, url: str, own: OwnCalls | None = None, wait: 
         url: URL with which other processes of this node open the store.
         own: execution of calls in this process, which takes over for good once the agent is gone, or None.
         wait: seconds for which the runner waits for a database that is locked or unavailable. It must answer a call
-            within 30 s more.
+            within 30 s more, or once the agent has found it again.
     """
-    agent = _Agent(path, wait + _MARGIN, own)
+    agent = _Agent(path, wait + _MARGIN + float(os.environ.get(AGENT_SURVIVES, 0.0)), own)
     return open_remote_store(agent.call, url=url, close=agent.close)
 
 

@@ -57,6 +57,8 @@ _ERRORS: Mapping[str, type[Exception]] = {
 }
 """Errors that are raised again as they are, and not logged. One of a subclass becomes one of its base class."""
 
+RETURNED_NOTHING = b'{"returned":null}'
+"""Answer of a method that returns nothing."""
 METHODS = TrackingStore.__abstractmethods__ - {"close"}
 """Names of the methods and properties that can be called."""
 

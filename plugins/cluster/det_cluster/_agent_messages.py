@@ -10,15 +10,18 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, Any
 
 from det_core.errors import LaunchError
 from det_core.tracking.remote import MAX_BODY_BYTES
 
-PROTOCOL = 1
-"""Version of the messages."""
+PROTOCOLS = (1, 2)
+"""Versions of the messages that this release knows, of which the last is its own. Version 2 can connect again."""
+OLDEST_PROTOCOL = PROTOCOLS[0]
+"""Version that a release without ``protocols`` in its ``hello`` expects."""
 BEAT_SECONDS = 10.0
 """Seconds between two messages of a living side."""
 SILENCE_SECONDS = 60.0
@@ -53,7 +56,7 @@ class MessageWriter:
         """Add a message. Never wait."""
         with self._changed:
             if not self._is_closing:
-                self._waiting.append({"kind": kind, **fields})
+                self._waiting.append({"kind": kind, "at": time.monotonic(), **fields})
                 self._changed.notify_all()
 
     def await_room(self) -> None:
@@ -91,10 +94,16 @@ class MessageWriter:
         """Wait for messages and return them. Return a sign of life if there is none in time, and nothing at the end."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._waiting or self._is_closing, BEAT_SECONDS):
-                return [{"kind": "alive"}]
+                return [{"kind": "alive", "at": time.monotonic()}]
             taken, self._waiting = self._waiting, []
             self._changed.notify_all()
             return taken
+
+
+def choose_protocol(hello: Mapping[str, Any]) -> int | None:
+    """Return the newest version that the agent with this ``hello`` and this release know, or None if there is none."""
+    known = hello.get("protocols", [OLDEST_PROTOCOL])  # of the release that has one protocol
+    return max((version for version in PROTOCOLS if version in known), default=None)
 
 
 class MessageReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -18,6 +20,8 @@ from typing import Any
 
 from det_cluster import _agent_messages as messages
 from det_cluster import _descriptor_keeper
+from det_cluster._surviving_agent import LOG
+from det_cluster.agent_program import GRACE
 from det_cluster.mounted_storage import mark_mounted_storage
 from det_core.errors import LaunchError, TrackingError
 from det_core.interfaces.launcher import (
@@ -60,6 +64,10 @@ _MISSING = ("python3", "det_cluster", "det_core")
 _TICK = 1.0
 """Maximum number of seconds between two checks of what depends on time alone."""
 _CALLS_AT_ONCE = 4
+_RECONNECT_SECONDS = 2.0
+"""Seconds between two attempts to connect again."""
+_RECONNECT_MARGIN = 5.0
+"""Seconds that agents may take beyond their time limits."""
 _SAVE_SECONDS = 600.0
 """Seconds that workers have to save a checkpoint, as those that the user stops have by default."""
 
@@ -89,6 +97,9 @@ class AgentGroup(Allocation):
         slot_ids: slots of each node that the launch may use. By default the first ones, the same number on all nodes.
         start_seconds: number of seconds until the agents must have started.
         inherit: file descriptors that stay open until the commands end, such as those of a `QueuedLaunch`.
+        reconnect_seconds: number of seconds for which agents and their workers outlive a lost connection, or 0. In this
+            time, a command is started again and again, until it reaches the agent. The nodes must run Linux. Only with
+            a command for each node, whose last words are those of the agent.
         take_line: function that gets each other line that the commands print, and returns whether it is for itself.
             Others are logged. It is called from any thread, also before the group is constructed.
 
@@ -107,6 +118,7 @@ class AgentGroup(Allocation):
         slot_ids: Sequence[Sequence[int]] | None = None,
         start_seconds: float = _START_SECONDS,
         inherit: Sequence[int] = (),
+        reconnect_seconds: float = 0.0,
         take_line: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._request: LaunchRequest | None = request
@@ -122,7 +134,12 @@ class AgentGroup(Allocation):
         """Time at which all agents were there and were ordered to start the workers."""
         self._kill_at = math.inf
         """Time at which the nodes that are left are killed."""
-        self._killed = False
+        self._reconnect_seconds = reconnect_seconds
+        # An agent of an earlier launch is not found.
+        key = [f"--key={request.key}-{uuid.uuid4().hex[:8]}"] if reconnect_seconds else []
+        self._words = [[*command, *key] for command in commands]
+        self._inherit = inherit
+        self._is_stopping = self._killed = False
         self._notice: _Notice | None = None
         self._preempted = False
         self._changed = threading.Event()
@@ -137,9 +154,11 @@ class AgentGroup(Allocation):
                     f"the trial needs {request.slots} slots, which {node_count} nodes cannot share equally; "
                     "change resources.slots_per_trial"
                 )
-            for index, command in enumerate(commands):
+            survive = [f"--survive={reconnect_seconds}"] if reconnect_seconds else []
+            for index, command in enumerate(self._words):
                 started = self._nodes if nodes else [self._nodes[index]]
-                self._commands.append(_Command(index, command, started, self, inherit, labeled=nodes is not None))
+                words = [*command, *survive]
+                self._commands.append(_Command(index, words, started, self, inherit, labeled=nodes is not None))
         except BaseException:
             self.close()
             raise
@@ -156,8 +175,25 @@ class AgentGroup(Allocation):
 
     def status(self) -> Status:
         names = [node.name for node in self._nodes]
-        running = all(node.started for node in self._nodes)
-        return Status(phase=Phase.RUNNING if running else Phase.STARTING, nodes=[name for name in names if name])
+        phase = Phase.RUNNING if all(node.started for node in self._nodes) else Phase.STARTING
+        lost = [node for node in self._nodes if node.lost_at is not None and not node.end]
+        message = f"no connection to {', '.join(node.name for node in lost)}; {lost[0].problem}" if lost else ""
+        return Status(phase=phase, nodes=[name for name in names if name], message=message)
+
+    @property
+    def lost_nodes(self) -> Sequence[int]:
+        """Indexes of the nodes to which there is no connection at the moment, while their workers may train on."""
+        return [node.index for node in self._nodes if node.lost_at is not None and not node.end]
+
+    def confirm_end(self, node: int, end: Exit) -> None:
+        """Record how a node has ended, because the engine proves that none of its processes is left.
+
+        Args:
+            node: one of `lost_nodes`.
+            end: its end.
+        """
+        if node in self.lost_nodes:
+            self._nodes[node].finish(end)
 
     def preempt(self) -> None:
         self._stop(WITHDRAWN)
@@ -211,7 +247,8 @@ class AgentGroup(Allocation):
         kind = message["kind"]
         if kind == "log":
             self._log(message["rank"], message["stream"], message["text"])
-        elif kind == "call":
+        elif kind == "call" and message["id"] not in node.unanswered:  # an agent repeats those without an answer
+            node.unanswered.add(message["id"])
             self._callers.submit(self._answer, node, message)
 
     @property
@@ -230,12 +267,22 @@ class AgentGroup(Allocation):
             command.terminate()
 
     def _answer(self, node: _Node, message: Mapping[str, Any]) -> None:
-        method = message["method"]
+        method, number = message["method"], message["id"]
         try:
-            body = self._call(method, messages.unpack_bytes(message["body"]))
+            content = messages.unpack_bytes(message["body"])
+            body = self._take_lines(node, number, content) if method == LOG else self._call(method, content)
         except Exception as error:  # noqa: BLE001  (the worker raises it)
             body = remote.dump_error(TrackingError(f"{method} failed: {type(error).__name__}: {error}"))
-        node.command.send("answer", node=node.index, id=message["id"], body=messages.pack_bytes(body))
+        node.unanswered.discard(number)
+        node.command.send("answer", node=node.index, id=number, body=messages.pack_bytes(body))
+
+    def _take_lines(self, node: _Node, number: int, content: bytes) -> bytes:
+        """Log the lines of a call, unless they were logged before, and return its answer."""
+        if number > node.logged:
+            node.logged = number
+            for line in content.splitlines():
+                self._log(*json.loads(line))
+        return remote.RETURNED_NOTHING
 
     def _await_change(self, timeout: float) -> None:
         self._changed.wait(min(timeout, _TICK))
@@ -245,7 +292,10 @@ class AgentGroup(Allocation):
         """Start the workers once all agents are there, and end the nodes whose time is over."""
         now = time.monotonic()
         for node in self._nodes:
-            node.check_life()
+            if node.lost_at is None:
+                node.check_life()
+            elif not node.end:
+                self._reconnect(node, now)
         if self._notice and not self._preempted:
             self._preempted = True
             self._kill_at = min(self._kill_at, self._notice.kill_at)
@@ -254,7 +304,8 @@ class AgentGroup(Allocation):
             self._start(self._request)
             self._request = None  # the code may be large
             self._ordered_at = now
-        if not all(node.started for node in self._nodes) and (problem := self._explain_delay(now)):
+        is_starting = not self.lost_nodes and not all(node.started for node in self._nodes)
+        if is_starting and (problem := self._explain_delay(now)):
             self._withdraw(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
         failed = [node for node in self._nodes if node.end and (node.end.code or node.end.cause is not Cause.WORKERS)]
         if failed:
@@ -263,7 +314,36 @@ class AgentGroup(Allocation):
             self._killed = True
             self._send("kill")
         if now > self._kill_at + _KILL_SECONDS:
-            self.terminate()
+            for command in self._commands:
+                if not any(node.lost_at for node in command.nodes):  # what connects again must be able to
+                    command.terminate()
+
+    def _reconnect(self, node: _Node, now: float) -> None:
+        """Try to reach the agent of a node again. The node is lost once its workers must have ended."""
+        command = node.command
+        assert node.lost_at is not None
+        survive = max(self._reconnect_seconds, messages.SILENCE_SECONDS)  # an agent may notice silence only
+        if now > node.lost_at + survive + GRACE + _RECONNECT_MARGIN:
+            node.finish(node.describe_loss(f"{node.problem}; no connection for {now - node.lost_at:.0f} s"))
+        elif command.process.poll() is None:
+            if node.is_welcome:  # until now, messages may have reached the agent
+                node.lost_at = now
+            if node.is_welcome or now > node.tried_at + _START_SECONDS:
+                command.terminate()
+        elif now > node.tried_at + _RECONNECT_SECONDS:
+            node.tried_at = now
+            node.is_welcome = False
+            command.hang_up()
+            with suppress(LaunchError):  # the next attempt may have a free process
+                words = [*self._words[node.index], "--attach"]
+                self._commands[node.index] = _Command(node.index, words, [node], self, self._inherit, labeled=False)
+
+    def _repeat_orders(self, node: _Node) -> None:
+        """Send what an agent may have missed."""
+        if self._is_stopping:
+            node.command.send("preempt")
+        if self._killed:
+            node.command.send("kill")
 
     def _start(self, request: LaunchRequest) -> None:
         greetings = [node.hello or {} for node in self._nodes]
@@ -302,6 +382,7 @@ class AgentGroup(Allocation):
     def _stop(self, end: Exit) -> None:
         """Ask the workers to stop, or end the launch with this end if they have not been started."""
         if self._request is None:
+            self._is_stopping = True
             self._send("preempt")
         else:
             self._withdraw(end)
@@ -358,6 +439,18 @@ class _Node:
         """Whether workers may be left on the node, because its agent did not report their end."""
         self.has_refused = False
         """Whether no later launch will succeed on the node."""
+        self.problem = ""
+        """Why the connection was lost."""
+        self.lost_at: float | None = None
+        """Time at which the connection was lost, or None if there is one."""
+        self.tried_at = 0.0
+        """Time of the last attempt to connect again."""
+        self.is_welcome = False
+        """Whether the agent on the present connection was told that the runner is there."""
+        self.unanswered: set[int] = set()
+        """Ids of the calls that are executed."""
+        self.logged = -1
+        """Id of the last call with lines of the log. Later ones have larger ids."""
         self.command: _Command
         self.heard_at = time.monotonic()
         """Time of the last line of the agent."""
@@ -371,14 +464,9 @@ class _Node:
             return
         kind = message["kind"]
         if kind == "hello":
-            if message["protocol"] != messages.PROTOCOL:
-                ours = f"protocol {messages.PROTOCOL} (det-core {__version__})"
-                theirs = f"protocol {message['protocol']} (det-core {message['version']})"
-                problem = f"{message['host']} speaks {theirs}, expected {ours}; install the same release on all nodes"
-                self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
-            else:
-                self.hello = message
-                self._group._changed.set()
+            self._take_hello(message)
+        elif kind == "gone":
+            self.finish(self.describe_loss(f"the agent of {self.name} has ended"), lost=True)
         elif kind == "started":
             self.started = True
             self._group._changed.set()
@@ -386,6 +474,8 @@ class _Node:
             end = Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"])
             self.has_refused = message.get("refused", False)
             self.finish(end, lost=end.cause is Cause.NODE_LOST)
+            if self.is_welcome:
+                self.command.send("bye")
         else:
             self._group._receive(self, message)
 
@@ -398,9 +488,37 @@ class _Node:
         self._group._changed.set()
 
     def lose(self, message: str) -> None:
-        """Record that the connection to the agent is lost."""
+        """Record that the connection to the agent is lost. The node ends, unless its agent may have survived."""
+        self.problem = message
+        if self._group._reconnect_seconds and self._group._request is None:
+            self.lost_at = self.lost_at or time.monotonic()
+            self._group._changed.set()
+        else:
+            self.finish(self.describe_loss(message), lost=True)
+
+    def describe_loss(self, message: str) -> Exit:
+        """Return the end of a node that was lost."""
         cause = Cause.NODE_LOST if self.started else Cause.NOT_STARTED
-        self.finish(Exit(code=1, cause=cause, message=message), lost=True)
+        return Exit(code=1, cause=cause, message=message)
+
+    def _take_hello(self, message: Mapping[str, Any]) -> None:
+        protocol = messages.choose_protocol(message)
+        if protocol is None:
+            theirs, ours = (" and ".join(map(str, known)) for known in (message["protocols"], messages.PROTOCOLS))
+            problem = (
+                f"{message['host']} speaks the protocols {theirs} (det-core {message['version']}), expected one of "
+                f"{ours} (det-core {__version__}); install the same release on all nodes"
+            )
+            self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
+        elif self.hello and self.hello["agent"] != message["agent"]:
+            self.finish(self.describe_loss(f"{self.name} has started another agent"), lost=True)
+        else:
+            self.hello = self.hello or message
+            if "agent" in message:
+                self.is_welcome, self.lost_at, self.started = True, None, message["started"]
+                self.command.send("welcome", protocol=protocol)
+                self._group._repeat_orders(self)
+            self._group._changed.set()
 
     def check_life(self) -> None:
         """End the node if it is silent for too long, or after its command, whose stdout another process may keep.
@@ -534,10 +652,12 @@ class _Command:
             with self.process.stdout as lines:
                 for line in lines:
                     index, content = self._split_label(line)
-                    self.nodes[index].heard_at = time.monotonic()
+                    node = self.nodes[index]
                     message = readers[index].take_line(content)
-                    if message is not None:
-                        self._pass_on(self.nodes[index], message)
+                    if node.command is self:  # and not one that was replaced
+                        node.heard_at = time.monotonic()
+                        if message is not None:
+                            self._pass_on(node, message)
         except Exception as error:  # noqa: BLE001  (an agent of another release may send anything)
             self._lose(str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}")
             self._signal(signal.SIGKILL)
@@ -579,7 +699,8 @@ class _Command:
 
     def _lose(self, message: str) -> None:
         for node in self.nodes:
-            node.lose(message)
+            if node.command is self:
+                node.lose(message)
 
 
 def _make_environment() -> dict[str, str]:

@@ -6,6 +6,7 @@ nor an open port. `det_cluster.agent_group` is the runner's side.
 
 SIGTERM (preemption) and SIGURG, SIGUSR1 and SIGUSR2 (the time limit is near) ask the workers to save a checkpoint and
 stop, as a request of the runner does. If stdin ends or the runner is silent for a minute, the workers end within 10 s.
+With ``--survive``, they train on for some time, in which the runner may connect again (`det_cluster._surviving_agent`).
 Neither this nor the signs of life wait for stdout, which is full while the runner does not read.
 """
 
@@ -32,6 +33,7 @@ from types import FrameType
 from typing import Any
 
 from det_cluster import _agent_messages as messages
+from det_cluster._agent_connector import connect_to_agent, listen_for_runners, relay
 from det_core.errors import LaunchDelayed, LaunchError, TrackingError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest
 from det_core.launch.engine_signals import ENGINE_VARIABLES, shield_shell
@@ -57,7 +59,7 @@ class AgentProgram:
     """Node agent behind two pipes.
 
     Args:
-        writer: writer of messages to the runner.
+        writer: writer of messages to the runner, or None if there is no connection.
         node: index of this node.
         name: name of this node in the engine, or None for that of its host.
         host: address at which the other nodes reach this one, or None for its host name.
@@ -66,7 +68,7 @@ class AgentProgram:
 
     def __init__(
         self,
-        writer: messages.MessageWriter,
+        writer: messages.MessageWriter | None,
         node: int,
         name: str | None = None,
         host: str | None = None,
@@ -82,24 +84,30 @@ class AgentProgram:
         self._lost = threading.Event()
         self._signal: int | None = None
         self._preempting = False
+        self._is_ordered = False
+        """Whether the runner has sent the launch request."""
         self._calls = itertools.count()
         self._answers: dict[int, queue.SimpleQueue[Mapping[str, Any] | None]] = {}
 
     def greet(self) -> None:
         """Introduce this node to the runner."""
-        self._writer.send(
-            "hello",
-            protocol=messages.PROTOCOL,
-            version=__version__,
-            name=self._name,
-            host=self._host,
-            port=find_adjacent_free_ports(),
-        )
+        self._send("hello", **self.introduction())
         threading.Thread(target=self._watch_runner, name="det-runner-watch", daemon=True).start()
+
+    def introduction(self) -> dict[str, Any]:
+        """Return what the runner has to know about this node."""
+        return {
+            "protocol": messages.OLDEST_PROTOCOL,
+            "protocols": list(messages.PROTOCOLS),
+            "version": __version__,
+            "name": self._name,
+            "host": self._host,
+            "port": find_adjacent_free_ports(),
+        }
 
     def acknowledge(self) -> None:
         """Send a short message."""
-        self._writer.send("alive")
+        self._send("alive")
 
     def stop_on_signal(self, number: int, frame: FrameType | None) -> None:
         """Ask the workers to stop, because the engine has sent a signal."""
@@ -120,18 +128,24 @@ class AgentProgram:
     def obey(self, message: Mapping[str, Any]) -> None:
         """Carry out a message of the runner."""
         if message.get("node", self._node) == self._node:
-            _ORDERS[message["kind"]](self, message)
+            getattr(self, _ORDERS[message["kind"]])(message)
 
     def lose_runner(self) -> None:
         """Let the workers save a checkpoint and end, because the runner is gone."""
         self._lost.set()
-        self._writer.abandon()
+        if self._writer:
+            self._writer.abandon()
         for waiting in list(self._answers.values()):
             waiting.put(None)
         if self._agent is None:
             os._exit(1)  # nothing was started
 
+    def _send(self, kind: str, **fields: Any) -> None:
+        assert self._writer
+        self._writer.send(kind, **fields)
+
     def _start(self, message: Mapping[str, Any]) -> None:
+        self._is_ordered = True
         request = LaunchRequest(
             key=message["key"],
             argv=shield_shell(message["argv"]),
@@ -167,22 +181,35 @@ class AgentProgram:
             reason = str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"
             end = Exit(code=1, cause=cause, message=reason)
             is_refused = isinstance(error, LaunchError) and not (self._agent or isinstance(error, LaunchDelayed))
-        self._writer.send("exit", code=end.code, cause=end.cause.value, message=end.message, refused=is_refused)
+        self._report_end(end, refused=is_refused)
+        os._exit(0)  # the main thread waits for stdin; guards end the processes that an error has left behind
+
+    def _report_end(self, end: Exit, *, refused: bool) -> None:
+        """Report the end of the workers, and wait until it is written."""
+        assert self._writer
+        self._send("exit", code=end.code, cause=end.cause.value, message=end.message, refused=refused)
         self._writer.close()
         self._writer.join()
-        os._exit(0)  # the main thread waits for stdin; guards end the processes that an error has left behind
 
     def _run_workers(self, request: LaunchRequest, node: AllocatedNode) -> Exit:
         slots, gpus = node.slot_ids, count_gpus()
         if 0 < gpus <= max(slots):
             raise LaunchError(f"{node.name} has {gpus} GPUs, but the launch needs the slots {list(slots)} there")
         threads = thread_limit_variables(len(slots), self._cpus) if self._cpus or len(slots) > 1 else {}
-        environment = {**ENGINE_VARIABLES, **gpu_variables(slots), **threads}
+        environment = {**ENGINE_VARIABLES, **gpu_variables(slots), **threads, **self._variables()}
         with closing(self._lock_trial(f"{request.key}-node-{self._node}")) as lock:
             self._agent = agent = NodeAgent(request, node, env=environment, inherit=[lock.descriptor])
             lock.hand_over()  # the processes have inherited it
-            self._writer.send("started")
+            self._send("started")
             return self._watch(agent)
+
+    def _variables(self) -> Mapping[str, str]:
+        """Return variables of the workers that depend on the connection."""
+        return {}
+
+    def _grace(self) -> float:
+        """Return the seconds that workers without a runner have to end."""
+        return GRACE
 
     def _lock_trial(self, key: str) -> TrialLock:
         """Wait until the processes of an earlier launch of the trial on this node are gone."""
@@ -209,8 +236,9 @@ class AgentProgram:
         """Do nothing, because any message shows that the runner lives."""
 
     def _send_line(self, rank: int | None, stream: str, text: str) -> None:
+        assert self._writer
         self._writer.await_room()
-        self._writer.send("log", rank=rank, stream=stream, text=text)
+        self._send("log", rank=rank, stream=stream, text=text)
 
     def _relay_call(self, method: str, body: bytes) -> bytes:
         number = next(self._calls)
@@ -218,7 +246,7 @@ class AgentProgram:
         self._answers[number] = answers
         try:
             if not self._lost.is_set():
-                self._writer.send("call", id=number, method=method, body=messages.pack_bytes(body))
+                self._send("call", id=number, method=method, body=messages.pack_bytes(body))
                 if answer := answers.get(timeout=_CALL_SECONDS):
                     return messages.unpack_bytes(answer["body"])
         except queue.Empty:
@@ -242,7 +270,7 @@ class AgentProgram:
                 preempted = True
                 agent.preempt()
             if self._lost.is_set() and kill_at is None:
-                kill_at = time.monotonic() + GRACE
+                kill_at = time.monotonic() + self._grace()
                 agent.disconnect()
             if kill_at and time.monotonic() > kill_at:
                 agent.kill()
@@ -254,11 +282,13 @@ class AgentProgram:
 
 
 _ORDERS = {
-    "start": AgentProgram._start,
-    "preempt": AgentProgram._preempt,
-    "kill": AgentProgram._kill,
-    "answer": AgentProgram._answer,
-    "alive": AgentProgram._ignore,
+    "start": "_start",
+    "preempt": "_preempt",
+    "kill": "_kill",
+    "answer": "_answer",
+    "alive": "_ignore",
+    "welcome": "_welcome",
+    "bye": "_release",
 }
 """Method for each kind of message of the runner."""
 
@@ -274,21 +304,57 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--cpus", type=int, metavar="N", help="CPU cores that the workers share (default: those of this process)"
     )
+    parser.add_argument("--key", metavar="KEY", help="key of the launch, for an agent that outlives its connection")
+    parser.add_argument(
+        "--survive", type=float, metavar="SECONDS", help="seconds for which this agent outlives its connection"
+    )
+    parser.add_argument("--attach", action="store_true", help="connect to such an agent, which has been started")
+    parser.add_argument("--listen", action="store_true", help="be such an agent, to which others connect")
     args = parser.parse_args(argv)
+    options = {"node": args.node, "name": args.name, "host": args.host, "cpus": args.cpus}
+    if args.listen:
+        from det_cluster._surviving_agent import SurvivingAgent
+
+        survivor = SurvivingAgent(args.survive, **options)
+        _handle_signals(survivor.stop_on_signal)
+        survivor.serve(listen_for_runners(args.key, args.node))
+    if args.key:
+        _handle_signals(signal.SIG_IGN)  # an engine may signal all processes of a node
+        more = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        agent = [sys.executable, "-m", "det_cluster.agent_program", "--listen", f"--key={args.key}"]
+        start = [] if args.attach else [*agent, f"--survive={args.survive}", *more]
+        return _connect(args.key, args.node, start)
     # Other output, such as that of a library, must not mix with the messages.
     writer = messages.MessageWriter(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    program = AgentProgram(writer, args.node, args.name, args.host, args.cpus)
-    for number in _SIGNALS:
-        signal.signal(number, program.stop_on_signal)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    program = AgentProgram(writer, **options)
+    _handle_signals(program.stop_on_signal)
     program.greet()
     try:
         with suppress(OSError):
             program.follow(sys.stdin.buffer)
     finally:
         program.lose_runner()
+    return 1
+
+
+def _handle_signals(handler: Any) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, handler)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _connect(key: str, node: int, start: Sequence[str]) -> int:
+    """Connect this process's stdin and stdout with the agent of a node."""
+    connection = connect_to_agent(key, node, start)
+    if connection:
+        relay(connection)
+        return 0
+    writer = messages.MessageWriter(sys.stdout.buffer)
+    writer.send("gone")
+    writer.close()
+    writer.join()
     return 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,6 +16,8 @@ from det_core.interfaces.launcher import WITHDRAWN, Allocation, Cause, Exit, Lau
 
 T = TypeVar("T")
 
+_TICK = 1.0
+"""Maximum number of seconds between two looks at nodes without a connection."""
 _SIGNALED = 128
 """Smallest exit code of a command below which a signal ended a process."""
 
@@ -23,8 +25,9 @@ _SIGNALED = 128
 class EngineJob(ABC):
     """Job of an engine, on whose nodes the agents of one launch run.
 
-    `EngineLaunch` does the rest of the launch. It calls `advance` and `explain_end` in a thread of its own, where they
-    may wait for the engine for up to a minute. `status` is called from another thread, and returns at once.
+    `EngineLaunch` does the rest of the launch. It calls `advance`, `explain_end` and `find_ended_nodes` in a thread of
+    its own, where they may wait for the engine for up to a minute. `status` is called in another thread, and returns at
+    once.
     """
 
     poll_seconds: float = 5.0
@@ -58,6 +61,14 @@ class EngineJob(ABC):
         """
         return end
 
+    def find_ended_nodes(self) -> Mapping[int, Exit]:
+        """Return the nodes of which the engine knows that no process is left, by their index, with their ends.
+
+        Called every `poll_seconds` as long as there is no connection to a node. By default, none is known, and the
+        launch ends when the agent of such a node must have ended its workers (``AgentGroup.reconnect_seconds``).
+        """
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Remove the job from the engine, also if it waits or was never submitted. Called once, after its agents ended.
@@ -85,6 +96,7 @@ class EngineLaunch(Allocation):
         self._step_at = 0.0
         """Time of the next step."""
         self._explanation: Future[Exit] | None = None
+        self._proof: Future[Mapping[int, Exit]] | None = None
 
     def wait(self, timeout: float) -> Exit | None:
         deadline = time.monotonic() + timeout
@@ -93,8 +105,12 @@ class EngineLaunch(Allocation):
                 return None
         if self._group is None:
             return self._withdrawn
-        left = max(0.0, deadline - time.monotonic())
-        end = self._group.wait(0.0 if self._explanation else left)
+        while True:
+            self._confirm_ends(self._group)
+            left = max(0.0, deadline - time.monotonic())
+            end = self._group.wait(min(left, _TICK))
+            if end or not left:
+                break
         if end is None or not self._is_unclear(end):
             return end
         self._explanation = self._explanation or self._thread.submit(self._job.explain_end, end)
@@ -145,6 +161,16 @@ class EngineLaunch(Allocation):
         self._step_at = time.monotonic() + self._job.poll_seconds
         self._group = step.result()
         return True
+
+    def _confirm_ends(self, group: AgentGroup) -> None:
+        """Ask the engine about nodes without a connection. The trial may start elsewhere once they have ended."""
+        if self._proof is None and group.lost_nodes and time.monotonic() >= self._step_at:
+            self._proof = self._thread.submit(self._job.find_ended_nodes)
+        if self._proof and self._proof.done():
+            proof, self._proof = self._proof, None
+            self._step_at = time.monotonic() + self._job.poll_seconds
+            for node, end in proof.result().items():
+                group.confirm_end(node, end)
 
     def _is_unclear(self, end: Exit) -> bool:
         """Return whether the engine may have caused an end, rather than the workers or the user."""

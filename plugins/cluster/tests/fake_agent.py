@@ -34,8 +34,9 @@ class FakeAgent:
 
     def greet(self, **changes: Any) -> None:
         """Introduce the node."""
-        fields = {"protocol": messages.PROTOCOL, "version": "1", "name": f"n{self._index}", "host": f"h{self._index}"}
-        self.say("hello", port=4000 + self._index, **{**fields, **changes})
+        names = {"name": f"n{self._index}", "host": f"h{self._index}"}
+        fields = {"protocol": messages.OLDEST_PROTOCOL, "version": "1", "port": 4000 + self._index}
+        self.say("hello", **{**names, **fields, **changes})
 
     def say(self, kind: str, **fields: Any) -> None:
         """Send a message to the runner."""

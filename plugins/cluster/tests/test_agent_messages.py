@@ -30,7 +30,9 @@ def test_the_first_line_of_a_long_message_is_acknowledged(size: int, acknowledge
     acknowledgements: list[int] = []
     lines = written(*["x" * size] * 2)
     found = list(read_messages([*lines, b"banner\n"], lambda: acknowledgements.append(1)))
-    assert found == [{"kind": "log", "text": "x" * size}] * 2 + ["banner"]
+    *sent, banner = found
+    assert [(one["kind"], one["text"]) for one in sent if isinstance(one, dict)] == [("log", "x" * size)] * 2
+    assert banner == "banner"
     assert len(acknowledgements) == 2 * acknowledged
     assert max(map(len, lines)) <= 900
 

@@ -124,8 +124,9 @@ def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Runner]:
 def test_a_node_introduces_itself(runner: Runner) -> None:
     runner.program.greet()
     hello = runner.message("hello")
-    assert {name: hello[name] for name in ("protocol", "version", "name", "host")} == {
+    assert {name: hello[name] for name in ("protocol", "protocols", "version", "name", "host")} == {
         "protocol": 1,
+        "protocols": [1, 2],
         "version": __version__,
         "name": "name",
         "host": "host",

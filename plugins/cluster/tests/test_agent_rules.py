@@ -128,14 +128,23 @@ def test_a_launch_that_a_node_refuses_is_not_tried_again(start: Start) -> None:
             group.wait(60)
 
 
-def test_an_agent_of_another_release_is_refused(start: Start) -> None:
+def test_an_agent_that_is_two_releases_away_is_refused(start: Start) -> None:
     group, (agent,), _ = start()
-    agent.greet(protocol=2, version="9.9")
+    agent.greet(protocols=[3, 4], version="9.9")
     problem = (
-        f"h0 speaks protocol 2 (det-core 9.9), expected protocol 1 (det-core {__version__}); "
+        f"h0 speaks the protocols 3 and 4 (det-core 9.9), expected one of 1 and 2 (det-core {__version__}); "
         "install the same release on all nodes"
     )
     assert group.wait(60) == Exit(code=1, cause=Cause.NOT_STARTED, message=problem)
+
+
+@pytest.mark.parametrize(
+    ("hello", "chosen"),
+    [({}, 1), ({"protocols": [1, 2]}, 2), ({"protocols": [2, 3]}, 2), ({"protocols": [3]}, None)],
+    ids=["release before", "same release", "next release", "release after the next"],
+)
+def test_both_sides_speak_the_newest_protocol_that_both_know(hello: dict[str, Any], chosen: int | None) -> None:
+    assert messages.choose_protocol({"protocol": 1, **hello}) == chosen
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,8 @@ class Job(EngineJob):
     steps: list[Callable[[LaunchRequest], AgentGroup | None]]
     explain: Callable[[Exit], Exit] = lambda end: end
     state: Status = QUEUED
+    ended: Mapping[int, Exit] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     poll_seconds = 0.0
 
@@ -43,7 +45,9 @@ class Job(EngineJob):
         return self.steps.pop(0)(request)
 
     def become_agents(self, request: LaunchRequest) -> AgentGroup:
-        group = AgentGroup(request, [self.agent.command], take_line=lambda line: line.startswith("engine:"))
+        group = AgentGroup(
+            request, [self.agent.command], take_line=lambda line: line.startswith("engine:"), **self.options
+        )
         self.state = PLACED
         return group
 
@@ -53,6 +57,10 @@ class Job(EngineJob):
     def explain_end(self, end: Exit) -> Exit:
         self.calls.append("explain")
         return self.explain(end)
+
+    def find_ended_nodes(self) -> Mapping[int, Exit]:
+        self.calls.append("find")
+        return self.ended
 
     def close(self) -> None:
         self.calls.append("close")
@@ -90,11 +98,13 @@ def launch(job: Job, lines: list[str]) -> Iterator[EngineLaunch]:
         launch.close()
 
 
-def run(launch: Allocation, job: Job) -> None:
+def run(launch: Allocation, job: Job, **hello: Any) -> None:
     """Let the job wait for its node, and the agent start its workers."""
     wait_for(lambda: launch.wait(0.01) or len(job.calls) == 3)
-    job.agent.greet()
+    job.agent.greet(**hello)
     assert launch.wait(0.1) is None
+    if hello:
+        job.agent.order("welcome")
     job.agent.order("start")
     job.agent.say("started")
     wait_for(lambda: launch.wait(0.01) or launch.status().phase is Phase.RUNNING)
@@ -123,6 +133,17 @@ def test_an_end_by_the_engine_is_explained_without_a_wait(launch: EngineLaunch, 
     asked.set()
     assert launch.wait(60) == launch.wait(0) == PREEMPTED
     assert job.calls.count("explain") == 1
+
+
+def test_a_node_without_a_connection_ends_once_the_engine_proves_it(launch: EngineLaunch, job: Job) -> None:
+    job.options = {"reconnect_seconds": 600.0}
+    run(launch, job, agent="a", ordered=False, started=False)
+    assert "find" not in job.calls
+    job.agent.hang_up()
+    wait_for(lambda: launch.wait(0.01) or job.calls.count("find") > 1)
+    assert launch.status().phase is Phase.RUNNING and "no connection to n0" in launch.status().message
+    job.ended = {0: PREEMPTED}
+    assert launch.wait(60) == PREEMPTED
 
 
 @pytest.mark.parametrize("error", [LaunchError("no such image"), LaunchDelayed("the API does not answer")])
