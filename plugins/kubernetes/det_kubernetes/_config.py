@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
-from det_core.config import Block, Positive
+from det_core.config import Block, Number, Positive
 from det_kubernetes._pod_specs import explain_unusable_manifest, find_image
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kMGTPE]i?)?")
@@ -69,6 +69,11 @@ class KubernetesConfig(Block):
     context: str | None = Field(default=None, examples=["gke_vision_europe-west4_a100"])
     """Context of the kubeconfig. By default the current one, or the service account of the pod in which the runner
     is."""
+    reconnect_seconds: Annotated[Number, Field(ge=0)] = Field(
+        default=300.0, examples=[900], json_schema_extra={"unit": "seconds"}
+    )
+    """Seconds for which the workers of a trial train on without a connection to the runner, such as while the API
+    server restarts. With 0, they end with the connection."""
     priority_class: str | None = Field(default=None, examples=["batch"])
     """Priority class of the pods."""
 

@@ -97,7 +97,14 @@ class KubernetesLauncher(Launcher):
                 request.key, nodes, options, runner=self._api.runner, experiment=self._experiment, launch=launch
             )
 
-        job = PodJob(request, build, self._config.cpus_of(share), api=self._api, watch=self._watch)
+        job = PodJob(
+            request,
+            build,
+            cpus=self._config.cpus_of(share),
+            reconnect_seconds=self._config.reconnect_seconds,
+            api=self._api,
+            watch=self._watch,
+        )
         return EngineLaunch(request, job)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -41,6 +41,7 @@ class PodJob(EngineJob):
         request: the launch request.
         build: function that returns the manifests, from the id of an attempt to create the pods.
         cpus: number of cores of a pod, or 0 if its share is unknown.
+        reconnect_seconds: as for `AgentGroup`.
         api: the API.
         watch: states of the pods.
     """
@@ -51,13 +52,15 @@ class PodJob(EngineJob):
         self,
         request: LaunchRequest,
         build: Callable[[str], Sequence[Manifest]],
-        cpus: int,
         *,
+        cpus: int,
+        reconnect_seconds: float,
         api: KubernetesApi,
         watch: PodWatch,
     ) -> None:
         self._log = request.log
-        self._build, self._cpus, self._api, self._watch = build, cpus, api, watch
+        self._build, self._cpus, self._reconnect_seconds = build, cpus, reconnect_seconds
+        self._api, self._watch = api, watch
         self._removal = PodRemoval(api, f"{TRIAL}={label_value(request.key)}")
         self._names: Sequence[str] = ()
         self._message = "creating its pods"
@@ -76,7 +79,8 @@ class PodJob(EngineJob):
             return None
         if not waiting:
             self._is_placed = True
-            return AgentGroup(request, [self._agent_command(node, pod) for node, pod in enumerate(pods)])
+            commands = [self._agent_command(node, pod) for node, pod in enumerate(pods)]
+            return AgentGroup(request, commands, reconnect_seconds=self._reconnect_seconds)
         self._explain_wait(waiting[0])
         self._require_image(waiting)
         if self._makes_way(pods):
@@ -94,12 +98,25 @@ class PodJob(EngineJob):
     def explain_end(self, end: Exit) -> Exit:
         """Return an end with the cause that Kubernetes gives, which may take some seconds to say it."""
         deadline = time.monotonic() + (_SETTLE_SECONDS if end.cause is Cause.NODE_LOST else 0.0)
-        while not (found := self._find_cause()) and time.monotonic() < deadline:
+        while True:
+            for name in self._names:
+                if found := self._find_cause(name):
+                    cause, message = found
+                    return replace(end, cause=cause, message=message)
+            if time.monotonic() > deadline:
+                break
             time.sleep(_TICK)
-        if found:
-            cause, message = found
-            return replace(end, cause=cause, message=message)
         return replace(end, message="; ".join(filter(None, (end.message, self._watch.problem))))
+
+    def find_ended_nodes(self) -> Mapping[int, Exit]:
+        """Return the nodes whose pods have ended or are gone."""
+        ended: dict[int, Exit] = {}
+        for node, name in enumerate(self._names):
+            pod = self._watch.find(name)
+            if pod and (self._watch.is_gone(name) or causes.has_ended(pod)):
+                cause, message = self._find_cause(name) or (Cause.NODE_LOST, causes.explain_end(pod))
+                ended[node] = Exit(code=1, cause=cause, message=message)
+        return ended
 
     def close(self) -> None:
         try:
@@ -177,13 +194,10 @@ class PodJob(EngineJob):
             agent.append(f"--host={pod['status']['podIP']}")
         return self._api.exec_command(pod["metadata"]["name"], CONTAINER, agent)
 
-    def _find_cause(self) -> tuple[Cause, str] | None:
-        for name in self._names:
-            if pod := self._watch.find(name):
-                found = causes.find_cause(pod, self._find_events(name), is_gone=self._watch.is_gone(name))
-                if found:
-                    return found
-        return None
+    def _find_cause(self, name: str) -> tuple[Cause, str] | None:
+        if not (pod := self._watch.find(name)):
+            return None
+        return causes.find_cause(pod, self._find_events(name), is_gone=self._watch.is_gone(name))
 
     def _find_events(self, name: str) -> Sequence[Manifest]:
         with suppress(LaunchError):  # they only explain

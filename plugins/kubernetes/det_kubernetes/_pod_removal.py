@@ -7,7 +7,7 @@ import time
 
 from det_kubernetes._api import KubernetesApi
 
-_GRACE_SECONDS = 10
+_GRACE_SECONDS = 8
 """Seconds that workers have to end. Nobody records a checkpoint that they save now."""
 _LATE_SECONDS = 90.0
 """Seconds after which pods on a node that does not answer are forgotten. Their agents, which have not heard from a

@@ -19,6 +19,8 @@ from det_kubernetes._proxy_calls import call
 
 _TICK = 0.5
 _RESTART_SECONDS = 1.0
+_OPTIONS = {"gracePeriodSeconds": 8}
+"""Options of deletions. All processes end within 10 s of their runner."""
 _DELETE_SECONDS = 60.0
 """Seconds for which the deletion is tried."""
 
@@ -51,7 +53,8 @@ def _delete_pods(socket: str, pods: str, selector: str) -> bool:
         status, found = call(socket, "GET", pods, query={"labelSelector": selector})
         if status == HTTPStatus.OK:
             names = [one["metadata"]["name"] for one in found["items"]]
-            return all(call(socket, "DELETE", f"{pods}/{name}")[0] < HTTPStatus.INTERNAL_SERVER_ERROR for name in names)
+            answers = [call(socket, "DELETE", f"{pods}/{name}", _OPTIONS) for name in names]
+            return all(status < HTTPStatus.INTERNAL_SERVER_ERROR for status, _ in answers)
         return status < HTTPStatus.INTERNAL_SERVER_ERROR
     return False
 

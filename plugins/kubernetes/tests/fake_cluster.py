@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,8 +24,8 @@ import psutil
 import pytest
 
 Manifest = dict[str, Any]
-PORT = "DET_FAKE_KUBERNETES"
-"""Environment variable with the port of the API server."""
+PORT, POD = "DET_FAKE_KUBERNETES", "DET_FAKE_POD"
+"""Environment variables with the port of the API server, and of the processes of a pod with its name."""
 _TICK = 0.05
 _END_SECONDS = 30.0
 _KUBECTL = f"""#!{sys.executable} -IS
@@ -50,13 +50,13 @@ if words[0] == "proxy":
             threading.Thread(target=copy, args=pair, daemon=True).start()
 if words[0] == "exec":
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request("POST", f"/exec/{{words[2]}}", str(os.getpid()))
+    connection.request("GET", f"/exec/{{words[2]}}")
     answer = connection.getresponse()
     if answer.status != 200:
         sys.exit(f"error: {{answer.read().decode()}}")
     connection.close()
     command = words[words.index("--") + 1:]
-    os.execvp(command[0], command)
+    os.execvpe(command[0], command, {{**os.environ, "{POD}": words[2]}})
 """
 
 
@@ -83,7 +83,6 @@ class FakeCluster:
         self.is_down = False
         self._changes: list[tuple[int, str, Manifest]] = []
         self._changed = threading.Condition(threading.RLock())
-        self._processes: dict[str, list[psutil.Process]] = {}
 
     def names(self) -> list[str]:
         """Return the names of the pods."""
@@ -132,8 +131,7 @@ class FakeCluster:
         """Change the status of a pod, and kill its processes first if that is wanted."""
         with self._changed:
             if kill:
-                for process in self._processes.get(name, ()):
-                    process.kill()
+                _signal(_find_processes(name), signal.SIGKILL)
             self.pods[name]["status"].update(status)
             self._change("MODIFIED", self.pods[name])
 
@@ -148,13 +146,9 @@ class FakeCluster:
         event = {"involvedObject": {"name": name}, "type": "Warning", "reason": reason, "message": message}
         self.events.append({**event, "lastTimestamp": f"{len(self.events):09}"})
 
-    def start_process(self, name: str, pid: int) -> str:
-        """Take a process of a pod, and return why it cannot run, or ""."""
-        with self._changed:
-            if self.pods.get(name, {}).get("status", {}).get("phase") != "Running":
-                return f'pods "{name}" not found'
-            self._processes.setdefault(name, []).append(psutil.Process(pid))
-            return ""
+    def is_running(self, name: str) -> bool:
+        """Return whether processes can be started in a pod."""
+        return bool(self.pods.get(name, {}).get("status", {}).get("phase") == "Running")
 
     def select(self, selector: str) -> tuple[list[Manifest], int]:
         """Return the pods that a label selector selects, and the number of changes so far."""
@@ -206,16 +200,11 @@ class FakeCluster:
 
     def _end(self, pod: Manifest, grace: float) -> None:
         name = pod["metadata"]["name"]
-        processes = self._processes.get(name, [])
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGTERM)
+        _signal(_find_processes(name), signal.SIGTERM)
         deadline = time.monotonic() + grace
-        while any(map(_is_alive, processes)) and time.monotonic() < deadline:
-            time.sleep(_TICK)
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        while (left := _find_processes(name)) and time.monotonic() < deadline:
+            time.sleep(4 * _TICK)
+        _signal(left, signal.SIGKILL)
         with self._changed:
             self._remove(pod)
 
@@ -237,6 +226,9 @@ class _Handler(BaseHTTPRequestHandler):
         path, query = self._read()
         if path == "/version":
             self._answer(200, {"major": "1", "minor": "20+", "gitVersion": "v1.20.2"})
+        elif path.startswith("/exec/"):
+            name = path.rpartition("/")[2]
+            self._answer(200 if self.cluster.is_running(name) else 404, {"message": f'pods "{name}" not found'})
         elif path.endswith("/events"):
             name = query["fieldSelector"].partition("=")[2]
             self._answer(200, {"items": [one for one in self.cluster.events if one["involvedObject"]["name"] == name]})
@@ -255,10 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         path, _ = self._read()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if path.startswith("/exec/"):
-            problem = self.cluster.start_process(path.rpartition("/")[2], body)
-            self._answer(404 if problem else 200, {"message": problem})
-        elif path.endswith("selfsubjectaccessreviews"):
+        if path.endswith("selfsubjectaccessreviews"):
             self._answer(201, {"status": {"allowed": self.cluster.may(body["spec"]["resourceAttributes"])}})
         elif self.cluster.refusal:
             status, message = self.cluster.refusal
@@ -331,7 +320,17 @@ def _cores(pod: Manifest) -> float:
     return sum(float(one["resources"]["requests"].get("cpu", 0)) for one in pod["spec"]["containers"])
 
 
-def _is_alive(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    return False
+def _find_processes(pod: str) -> list[psutil.Process]:
+    """Return the processes of a pod."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(POD) == pod and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _signal(processes: Iterable[psutil.Process], number: int) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
