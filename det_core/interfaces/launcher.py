@@ -141,7 +141,8 @@ class Allocation(ABC):
     any exception. The runner then calls `kill` and `close`.
 
     When the command has ended, all processes that it started are ended, too. If the process that holds this object
-    dies, all of them end within 10 s, and a launch that waits is withdrawn.
+    dies, all of them end within 10 s, and a launch that waits is withdrawn. On other nodes, a time that the config of
+    the launcher sets may precede these 10 s.
     """
 
     @abstractmethod

@@ -69,6 +69,18 @@ class Sound(LocalLauncher):
         return request
 
 
+class IgnoresKeys(Sound):
+    claims: ClassVar = {"blocks": {"environment": {"image": "python"}}}
+
+
+class LosesConnections(Sound):
+    claims: ClassVar = {"outlives_connection": 20.0}
+
+
+class KeepsJobs(Sound):
+    claims: ClassVar = {"has_engine": True, "limit": 10.0}
+
+
 class AnyConfig(Block):
     model_config = ConfigDict(extra="allow")
     slots: Positive = 1
@@ -538,6 +550,9 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     ShowsVariables: ["secrets_are_not_visible_to_others"],
     LogsVariables: ["secrets_are_not_visible_to_others"],
     WritesVariables: ["secrets_are_not_visible_to_others"],
+    IgnoresKeys: ["no_key_is_ignored"],
+    LosesConnections: ["processes_outlive_a_lost_connection"],
+    KeepsJobs: ["what_a_frozen_runner_has_left_is_removed"],
 }
 
 

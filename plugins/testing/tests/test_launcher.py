@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
+from det_cluster.agent_group import AGENT_COMMAND, AgentGroup
 from det_testing.launcher import LauncherCompliance, WatchedLaunch
 
-from det_core.interfaces.launcher import Exit, Launcher, LaunchRequest
+from det_core.interfaces.launcher import Allocation, Exit, Launcher, LaunchRequest
 from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import node_agent
@@ -28,6 +29,7 @@ UNIT = {
     "test_wrong_options_are_refused_with_the_config",
     "test_options_can_be_stored",
     "test_the_launcher_describes_its_slots",
+    "test_no_key_is_ignored",
 }
 
 
@@ -65,6 +67,26 @@ class TestInProcess(BrokenLaunchers):
     @pytest.fixture
     def launcher(self) -> Launcher:
         return InProcessLauncher()
+
+
+class Reconnecting(Launcher):
+    """Launcher without a defect, which connects to its agents again."""
+
+    def device(self) -> Literal["cpu", "cuda"]:
+        return "cpu"
+
+    def start(self, request: LaunchRequest) -> Allocation:
+        return AgentGroup(request, [AGENT_COMMAND], reconnect_seconds=60.0)
+
+
+@pytest.mark.integration
+class TestReconnecting(BrokenLaunchers):
+    chosen: ClassVar = ["test_processes_outlive_a_lost_connection"]
+    outlives_connection = 60.0
+
+    @pytest.fixture
+    def launcher(self) -> Launcher:
+        return Reconnecting()
 
 
 @pytest.mark.timeout(60)

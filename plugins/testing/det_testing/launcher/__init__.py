@@ -38,6 +38,6 @@ class LauncherCompliance(
     """Base class for the tests of a launcher. Subclasses set ``name`` and ``options``.
 
     Attributes describe the launcher: ``blocks``, ``slots``, ``queues``, ``orders``, ``numbers_slots``, ``has_engine``,
-    ``is_local``, ``sends_secrets``, ``code_size``, ``limit``, ``expected_failures``. The fixture ``is_running`` may be
-    overridden. Redefining a test is an error.
+    ``outlives_connection``, ``is_local``, ``sends_secrets``, ``code_size``, ``limit``, ``expected_failures``. The
+    fixtures ``is_running`` and ``lose_connection`` may be overridden. Redefining a test is an error.
     """

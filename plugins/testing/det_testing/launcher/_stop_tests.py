@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,16 @@ def start_stray(own_session):
 report([os.getpid(), start_stray(False), start_stray(True)])
 """
 """Script that starts processes whose parents end, one of them in a session of its own."""
+_STEPS = 40
+_TRAINS = f"""
+from det_core.tracking import open_store
+report(os.getpid())
+for step in range({_STEPS}):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+print(open_store("agent:").cluster_id, flush=True)
+sys.exit(5)
+"""
 
 
 class LaunchStopTests(LauncherSuite):
@@ -133,9 +143,10 @@ class LaunchStopTests(LauncherSuite):
     def test_processes_end_when_their_holder_is_killed(
         self, lost_holder: dict[str, Any], is_running: IsRunning
     ) -> None:
-        """After 10 s without the runner no process is left, whoever it is that kills the runner."""
+        """10 s after the runner, or after the time for which they outlive it, no process is left."""
         while any(map(is_running, lost_holder["pids"])):
-            assert time.monotonic() < lost_holder["killed"] + PROMISED + _SLACK, "processes outlived their holder"
+            promised = PROMISED + self.outlives_connection
+            assert time.monotonic() < lost_holder["killed"] + promised + _SLACK, "processes outlived their holder"
             time.sleep(0.1)
 
     def test_a_resumed_trial_waits_for_orphans(self, lost_holder: dict[str, Any], is_running: IsRunning) -> None:
@@ -143,6 +154,23 @@ class LaunchStopTests(LauncherSuite):
         lost_holder["second"].report()
         assert [pid for pid in lost_holder["pids"] if is_running(pid)] == []
         assert lost_holder["second"].process.wait(self.limit) == 0
+
+    def test_processes_outlive_a_lost_connection(
+        self, launch: Launch, lose_connection: Callable[[], None], is_running: IsRunning
+    ) -> None:
+        """A network that fails for a moment ends no trial. Lines arrive once, and calls are answered later."""
+        if not self.outlives_connection:
+            pytest.skip("processes end when the connection is lost")
+        answers = {"cluster_id": b'{"returned": "known"}'}
+        one = launch(_TRAINS, call=lambda method, body: answers[method])
+        pid = one.report()
+        for step in (3, 6):
+            one.wait_until(lambda step=step: f"step {step}" in one.output(), f"step {step}")  # type: ignore[misc]
+            lose_connection()
+            time.sleep(0.5)
+            assert is_running(pid)
+        one.require_code(5)
+        assert one.output()[1:] == [*(f"step {step}" for step in range(_STEPS)), "known"]
 
     def test_what_a_frozen_runner_has_left_is_removed(self, tmp_path: Path, is_running: IsRunning) -> None:
         """A runner that was moved to another host cannot end it, and its jobs would hold nodes for ever."""

@@ -71,6 +71,8 @@ class LauncherSuite(ComplianceSuite):
     that each launch counts from 0."""
     has_engine: ClassVar[bool] = False
     """Whether an engine keeps launches of a runner that is frozen, which `Launcher.open` of the next one then ends."""
+    outlives_connection: ClassVar[float] = 0.0
+    """Seconds for which processes outlive a lost connection with their runner, as the options say. 0 if they end."""
     is_local: ClassVar[bool] = True
     """Whether the processes run on this machine, where tests can see and limit them."""
     sends_secrets: ClassVar[bool] = True
@@ -87,6 +89,20 @@ class LauncherSuite(ComplianceSuite):
         Subclasses override this fixture if the processes run in another process id namespace or on another machine.
         """
         return is_running_here
+
+    @pytest.fixture
+    def lose_connection(self) -> Iterator[Callable[[], None]]:
+        """Return a function that ends the connection with the nodes, which is the commands that this process started.
+
+        Subclasses override this fixture if the connection is something else.
+        """
+        before = set(psutil.Process().children())
+
+        def kill_commands() -> None:
+            for command in set(psutil.Process().children()) - before:
+                command.kill()
+
+        yield kill_commands
 
     @pytest.fixture(autouse=True)
     def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
