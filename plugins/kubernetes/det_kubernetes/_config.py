@@ -69,8 +69,8 @@ class KubernetesConfig(Block):
     context: str | None = Field(default=None, examples=["gke_vision_europe-west4_a100"])
     """Context of the kubeconfig. By default the current one, or the service account of the pod in which the runner
     is."""
-    reconnect_seconds: Annotated[Number, Field(ge=0)] = Field(
-        default=300.0, examples=[900], json_schema_extra={"unit": "seconds"}
+    reconnect_timeout: Annotated[Number, Field(ge=0)] = Field(
+        default=600.0, examples=[900], json_schema_extra={"unit": "seconds"}
     )
     """Seconds for which the workers of a trial train on without a connection to the runner, such as while the API
     server restarts. With 0, they end with the connection."""

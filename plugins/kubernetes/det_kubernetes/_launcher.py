@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Literal
 
@@ -29,7 +28,6 @@ RIGHTS = (
     ("list", "events", ""),
 )
 """Verb, resource and subresource of all that the launcher and ``kubectl exec`` do in the namespace."""
-_TICK = 0.5
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -67,11 +65,9 @@ class KubernetesLauncher(Launcher):
         return self, slots
 
     def open(self, key: str) -> None:
-        """Delete the pods of earlier runners, whose hosts may be frozen or cut off."""
+        """Ask for the deletion of the pods of earlier runners, whose hosts may be frozen or cut off."""
         self._experiment = key
-        removal = PodRemoval(self._api, f"{EXPERIMENT}={label_value(key)}")
-        while removal.advance():
-            time.sleep(_TICK)
+        PodRemoval(self._api, f"{EXPERIMENT}={label_value(key)}", self._config.reconnect_timeout).advance()
 
     def start(self, request: LaunchRequest) -> Allocation:
         nodes = -(-request.slots // (self._config.slots_per_node or request.slots))
@@ -101,7 +97,7 @@ class KubernetesLauncher(Launcher):
             request,
             build,
             cpus=self._config.cpus_of(share),
-            reconnect_seconds=self._config.reconnect_seconds,
+            reconnect_seconds=self._config.reconnect_timeout,
             api=self._api,
             watch=self._watch,
         )

@@ -56,7 +56,7 @@ def find_cause(pod: Manifest, events: Sequence[Manifest], *, is_gone: bool) -> t
         is_gone: whether the pod is not there any more.
     """
     name, status = pod["metadata"]["name"], pod.get("status", {})
-    for ended in (one for one in _container_states(pod) if one.get("reason") == _KILLED_FOR_MEMORY):
+    for ended in (one for one in _ends(pod) if one.get("reason") == _KILLED_FOR_MEMORY):
         limit = _memory_limit(pod)
         return Cause.OUT_OF_MEMORY, f"{name}: {ended['reason']}" + (f", memory limit {limit}" if limit else "")
     if cause := _STATUS_REASONS.get(status.get("reason", "")):
@@ -73,8 +73,8 @@ def find_cause(pod: Manifest, events: Sequence[Manifest], *, is_gone: bool) -> t
 
 
 def has_ended(pod: Manifest) -> bool:
-    """Return whether no container of a pod will run again."""
-    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
+    """Return whether no process of the trial is left in a pod, as its node says."""
+    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded") or bool(_ends(pod))
 
 
 def is_running(pod: Manifest) -> bool:
@@ -122,7 +122,7 @@ def explain_wait(pod: Manifest, events: Sequence[Manifest] = ()) -> str:
 def explain_end(pod: Manifest) -> str:
     """Return in one line why a pod has ended before its processes were started."""
     status = pod.get("status", {})
-    ended = next((one for one in _container_states(pod) if one), {})
+    ended = next((one for one in _ends(pod) if one), {})
     return _explain(pod["metadata"]["name"], status if status.get("reason") else ended)
 
 
@@ -142,7 +142,7 @@ def _container_statuses(pod: Manifest, *, also_others: bool = False) -> list[Map
     return [*status.get("initContainerStatuses", ()), *mine, *others] if also_others else mine
 
 
-def _container_states(pod: Manifest) -> list[Mapping[str, Any]]:
+def _ends(pod: Manifest) -> list[Mapping[str, Any]]:
     """Return how the containers of a pod have ended, as far as they have."""
     statuses = _container_statuses(pod)
     return [

@@ -61,7 +61,7 @@ class PodJob(EngineJob):
         self._log = request.log
         self._build, self._cpus, self._reconnect_seconds = build, cpus, reconnect_seconds
         self._api, self._watch = api, watch
-        self._removal = PodRemoval(api, f"{TRIAL}={label_value(request.key)}")
+        self._removal = PodRemoval(api, f"{TRIAL}={label_value(request.key)}", reconnect_seconds)
         self._names: Sequence[str] = ()
         self._message = "creating its pods"
         self._is_placed = False
@@ -109,11 +109,11 @@ class PodJob(EngineJob):
         return replace(end, message="; ".join(filter(None, (end.message, self._watch.problem))))
 
     def find_ended_nodes(self) -> Mapping[int, Exit]:
-        """Return the nodes whose pods have ended or are gone."""
+        """Return the nodes whose pods have ended. One that is gone was perhaps deleted without its node, by force."""
         ended: dict[int, Exit] = {}
         for node, name in enumerate(self._names):
             pod = self._watch.find(name)
-            if pod and (self._watch.is_gone(name) or causes.has_ended(pod)):
+            if pod and causes.has_ended(pod):
                 cause, message = self._find_cause(name) or (Cause.NODE_LOST, causes.explain_end(pod))
                 ended[node] = Exit(code=1, cause=cause, message=message)
         return ended

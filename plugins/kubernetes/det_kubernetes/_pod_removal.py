@@ -9,9 +9,10 @@ from det_kubernetes._api import KubernetesApi
 
 _GRACE_SECONDS = 8
 """Seconds that workers have to end. Nobody records a checkpoint that they save now."""
-_LATE_SECONDS = 90.0
-"""Seconds after which pods on a node that does not answer are forgotten. Their agents, which have not heard from a
-runner for longer than `det_cluster` allows, have ended the workers by then."""
+_SILENCE_SECONDS = 60.0
+"""Seconds after which an agent notices that its runner is frozen."""
+_KILL_SECONDS = 30.0
+"""Seconds that an agent may need to end its workers, and more."""
 
 
 class PodRemoval:
@@ -20,10 +21,13 @@ class PodRemoval:
     Args:
         api: the API.
         selector: label selector of the pods.
+        reconnect_seconds: seconds for which workers outlive a lost connection. Pods on a node that does not answer
+            are forgotten when their agents must have ended the workers.
     """
 
-    def __init__(self, api: KubernetesApi, selector: str) -> None:
+    def __init__(self, api: KubernetesApi, selector: str, reconnect_seconds: float) -> None:
         self._api, self._selector = api, selector
+        self._late_seconds = max(reconnect_seconds, _SILENCE_SECONDS) + _KILL_SECONDS
         self._late_at = math.inf
         self._asked: set[str] = set()
 
@@ -32,7 +36,7 @@ class PodRemoval:
         found = [pod["metadata"]["name"] for pod in self._api.find_pods(self._selector)]
         if found:
             now = time.monotonic()
-            self._late_at = min(self._late_at, now + _LATE_SECONDS)
+            self._late_at = min(self._late_at, now + self._late_seconds)
             is_late = now > self._late_at
             for name in found:
                 if is_late or name not in self._asked:

@@ -6,7 +6,9 @@ ends, and deletes from PODS, a path in the API, what the selector selects. It ou
 
 from __future__ import annotations
 
+import ctypes
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +19,8 @@ from pathlib import Path
 
 from det_kubernetes._proxy_calls import call
 
+_PR_SET_PDEATHSIG = 1
+"""Number of an action of prctl(2)."""
 _TICK = 0.5
 _RESTART_SECONDS = 1.0
 _OPTIONS = {"gracePeriodSeconds": 8}
@@ -44,7 +48,12 @@ def main(socket: str, pods: str, selector: str, *command: str) -> int:
 
 
 def _start(command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process with its parent, also if that is killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _delete_pods(socket: str, pods: str, selector: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
+import psutil
 import pytest
 from det_testing.launcher import LauncherCompliance
 from fake_cluster import FakeCluster
@@ -14,8 +16,20 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures
 
 class TestKubernetes(LauncherCompliance):
     name = "kubernetes"
-    options: ClassVar = {"slots_per_node": 1}
+    options: ClassVar = {"slots_per_node": 1, "reconnect_timeout": 20}
     blocks: ClassVar = {"environment": ENVIRONMENT or FakeCluster.environment}
     has_engine = True
+    outlives_connection = 20.0
     orders = False  # the scheduler has an order of its own
     numbers_slots = False  # each pod counts its own
+
+    @pytest.fixture
+    def lose_connection(self) -> Callable[[], None]:
+        """Return a function that kills all ``kubectl exec``, which the stand-in replaces by the agent."""
+
+        def kill() -> None:
+            for command in psutil.Process().children():
+                if not any("proxy_keeper" in word for word in command.cmdline()):
+                    command.kill()
+
+        return kill

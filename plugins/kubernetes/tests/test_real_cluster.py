@@ -227,7 +227,7 @@ def test_a_restart_of_the_kubelet_changes_nothing(
 
 def test_a_lost_node_is_named(make: MakeExperiment, real: RealCluster, killed: Callable[[str], None]) -> None:
     """The kubelet is gone for longer than the workers outlive the connection."""
-    experiment = make({"reconnect_seconds": 20})
+    experiment = make({"reconnect_timeout": 20})
 
     def lose() -> None:
         wait_until_it_trains(experiment)
