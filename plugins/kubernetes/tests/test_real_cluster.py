@@ -70,9 +70,9 @@ def tell(experiment: DisturbedExperiment) -> None:
 
 def test_a_pod_above_its_memory_limit_is_named(make: MakeExperiment, real: RealCluster) -> None:
     """Its process fills the memory of the container, and the kernel kills one of its processes."""
-    experiment = make({"resources": {"cpu": "100m", "memory": "200Mi"}}, max_restarts=0)
-    greedy = "import time\nkept = bytearray(1 << 30)\nfor i in range(0, 1 << 30, 4096): kept[i] = 1\ntime.sleep(60)\n"
-    (experiment.code / "main.py").write_text(greedy, encoding="utf-8")
+    fill = "import time; kept = bytearray(1 << 30); kept[::4096] = b'x' * (1 << 18); time.sleep(60)"
+    options = {"resources": {"cpu": "100m", "memory": "200Mi"}}
+    experiment = make(options, max_restarts=0, entrypoint=["python3", "-c", fill])
     experiment.run()
     tell(experiment)
     assert "out of memory" in experiment.error
