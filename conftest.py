@@ -31,7 +31,7 @@ BUDGETS = {
     "tests/runner": 120,
     "tests/tracking": 50,
     "plugins/testing/tests": 75,
-    "plugins/cluster/tests": 20,
+    "plugins/cluster/tests": 26,
     "plugins/torch/tests": 80,
     "plugins/torch_distributed/tests": 65,
     "plugins/horovod/tests": 6,

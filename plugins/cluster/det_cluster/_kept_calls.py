@@ -7,6 +7,8 @@ import tempfile
 import threading
 
 _LENGTH = struct.Struct("!I")
+_ENOUGH_BYTES = 1 << 20
+"""Number of bytes after which `KeptCalls.await_records` returns no further record."""
 
 
 class KeptCalls:
@@ -50,13 +52,16 @@ class KeptCalls:
             return True
 
     def await_records(self, most: int) -> list[bytes]:
-        """Wait for records, and return the oldest ones, which stay in the queue. None are left after `close`."""
+        """Wait for records, and return the oldest ones, which stay in the queue. There are none after `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._count or self._is_closed)
             if self._is_closed:
                 return []
             self._file.seek(self._begin)
-            return [self._read() for _ in range(min(most, self._count))]
+            records = [self._read()]
+            while len(records) < min(most, self._count) and self._file.tell() < self._begin + _ENOUGH_BYTES:
+                records.append(self._read())
+            return records
 
     def remove(self, records: list[bytes]) -> None:
         """Remove the oldest records, which `await_records` has returned."""

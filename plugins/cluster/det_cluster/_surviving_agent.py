@@ -196,8 +196,10 @@ class SurvivingAgent(agent_program.AgentProgram):
             is_silent = time.monotonic() - self._heard_at > messages.SILENCE_SECONDS
             if is_silent and self._connection:
                 self._lose_connection(self._connection)
-            is_over = _read_clock() - self._lease_at > self._seconds
-            if self._connection is None and (is_over if self._is_ordered else is_silent):
+            is_over = is_silent
+            if self._is_ordered:  # a runner that connects, but does not answer, gives no new time
+                is_over = self._writer is None and _read_clock() - self._lease_at > self._seconds
+            if is_over:
                 self.lose_runner()
 
     def _lose_connection(self, connection: socket.socket) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -19,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from det_cluster import _agent_messages as messages
-from det_cluster import _descriptor_keeper
+from det_cluster._agent_command import TERMINATE_SECONDS, AgentCommand
 from det_cluster._surviving_agent import LOG
 from det_cluster.agent_program import GRACE
 from det_cluster.mounted_storage import mark_mounted_storage
@@ -34,8 +31,6 @@ from det_core.interfaces.launcher import (
     Phase,
     Status,
 )
-from det_core.launch.node_agent import explain_start_errors
-from det_core.launch.worker_environment import AGENT_STORE_VARIABLES, make_search_path
 from det_core.tracking import AGENT_URL, remote
 from det_core.version import __version__
 
@@ -49,18 +44,12 @@ _FAILURE_GRACE = 10.0
 """Seconds from the failure of the first node until the others are killed. Their workers usually end by themselves."""
 _KILL_SECONDS = 10.0
 """Seconds from the order to kill until the commands themselves are killed, and to wait for what ends with a command."""
-_TERMINATE_SECONDS = 2.0
-"""Seconds from SIGTERM until a command is killed."""
 _SILENCE_SECONDS = messages.SILENCE_SECONDS + messages.BEAT_SECONDS
 """Seconds without a message after which a node is lost. Its agent, whose last message may be a beat older than that of
 this side, has given up by then."""
 _LOST_SECONDS = 10.0
 """Seconds that a node that was lost has to end its workers, before the trial may start again on another one. Engines
 that start all nodes with a single command keep two launches of a trial apart themselves."""
-_PRIVATE = (*AGENT_STORE_VARIABLES, "PGPASSWORD")
-"""Variables of this process that give access to its tracking store. Engines pass variables of commands on to nodes."""
-_MISSING = ("python3", "det_cluster", "det_core")
-"""Names in the errors of commands that found no agent."""
 _TICK = 1.0
 """Maximum number of seconds between two checks of what depends on time alone."""
 _CALLS_AT_ONCE = 4
@@ -145,7 +134,7 @@ class AgentGroup(Allocation):
         self._changed = threading.Event()
         self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
         self._nodes = [_Node(index, self) for index in range(node_count)]
-        self._commands: list[_Command] = []
+        self._commands: list[AgentCommand] = []
         self._undo = ExitStack()
         try:
             self._marker = self._undo.enter_context(mark_mounted_storage(request))
@@ -158,7 +147,9 @@ class AgentGroup(Allocation):
             for index, command in enumerate(self._words):
                 started = self._nodes if nodes else [self._nodes[index]]
                 words = [*command, *survive]
-                self._commands.append(_Command(index, words, started, self, inherit, labeled=nodes is not None))
+                self._commands.append(
+                    AgentCommand(index, words, started, self._receive_line, inherit, labeled=nodes is not None)
+                )
         except BaseException:
             self.close()
             raise
@@ -176,7 +167,7 @@ class AgentGroup(Allocation):
     def status(self) -> Status:
         names = [node.name for node in self._nodes]
         phase = Phase.RUNNING if all(node.started for node in self._nodes) else Phase.STARTING
-        lost = [node for node in self._nodes if node.lost_at is not None and not node.end]
+        lost = [self._nodes[index] for index in self.lost_nodes]
         message = f"no connection to {', '.join(node.name for node in lost)}; {lost[0].problem}" if lost else ""
         return Status(phase=phase, nodes=[name for name in names if name], message=message)
 
@@ -232,7 +223,7 @@ class AgentGroup(Allocation):
     def close(self) -> None:
         for command in self._commands:
             command.hang_up()
-        for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, _TERMINATE_SECONDS)):
+        for number, seconds in ((signal.SIGTERM, _KILL_SECONDS), (signal.SIGKILL, TERMINATE_SECONDS)):
             deadline = time.monotonic() + seconds
             for command in self._commands:
                 command.end_by(deadline, number)
@@ -315,7 +306,7 @@ class AgentGroup(Allocation):
             self._send("kill")
         if now > self._kill_at + _KILL_SECONDS:
             for command in self._commands:
-                if not any(node.lost_at for node in command.nodes):  # what connects again must be able to
+                if not any(node.lost_at for node in self._nodes if node.command is command):  # it connects again
                     command.terminate()
 
     def _reconnect(self, node: _Node, now: float) -> None:
@@ -336,7 +327,9 @@ class AgentGroup(Allocation):
             command.hang_up()
             with suppress(LaunchError):  # the next attempt may have a free process
                 words = [*self._words[node.index], "--attach"]
-                self._commands[node.index] = _Command(node.index, words, [node], self, self._inherit, labeled=False)
+                self._commands[node.index] = AgentCommand(
+                    node.index, words, [node], self._receive_line, self._inherit, labeled=False
+                )
 
     def _repeat_orders(self, node: _Node) -> None:
         """Send what an agent may have missed."""
@@ -451,7 +444,7 @@ class _Node:
         """Ids of the calls that are executed."""
         self.logged = -1
         """Id of the last call with lines of the log. Later ones have larger ids."""
-        self.command: _Command
+        self.command: AgentCommand
         self.heard_at = time.monotonic()
         """Time of the last line of the agent."""
         self._group = group
@@ -491,7 +484,9 @@ class _Node:
         """Record that the connection to the agent is lost. The node ends, unless its agent may have survived."""
         self.problem = message
         if self._group._reconnect_seconds and self._group._request is None:
-            self.lost_at = self.lost_at or time.monotonic()
+            if self.lost_at is None and not self.end:
+                self.lost_at = time.monotonic()
+                self._group._log(None, "det", f"no connection to {self.name}, connecting again: {message}")
             self._group._changed.set()
         else:
             self.finish(self.describe_loss(message), lost=True)
@@ -514,6 +509,9 @@ class _Node:
             self.finish(self.describe_loss(f"{self.name} has started another agent"), lost=True)
         else:
             self.hello = self.hello or message
+            if self.lost_at is not None:
+                seconds = time.monotonic() - self.lost_at
+                self._group._log(None, "det", f"connected to {self.name} again after {seconds:.0f} s")
             if "agent" in message:
                 self.is_welcome, self.lost_at, self.started = True, None, message["started"]
                 self.command.send("welcome", protocol=protocol)
@@ -530,180 +528,3 @@ class _Node:
             self.lose(f"{self.name or self.command.text} has been silent for {now - heard_at:.0f} s")
         if now > max(heard_at, self.command.ended_at) + _KILL_SECONDS:
             self.lose(self.command.explain_end())
-
-
-class _Command:
-    """Command that connects this process with the agents of one or more nodes.
-
-    Args:
-        index: index of the command in the launch.
-        command: the command.
-        nodes: nodes whose agents it starts.
-        group: the launch.
-        inherit: file descriptors that stay open until the command ends.
-        labeled: whether each line of its stdout begins with the index of a node.
-
-    Raises:
-        LaunchError: it cannot be started.
-    """
-
-    def __init__(
-        self,
-        index: int,
-        command: Sequence[str],
-        nodes: Sequence[_Node],
-        group: AgentGroup,
-        inherit: Sequence[int],
-        *,
-        labeled: bool,
-    ) -> None:
-        self.text = shlex.join(command)
-        self.nodes = nodes
-        self.labeled = labeled
-        self._group = group
-        self._is_kept = bool(inherit)
-        self._last_words = ""
-        self._terminated_at: float | None = None
-        self._ended_at = math.inf
-        self.deaf_until = 0.0
-        """Time until which messages were not read, because the log of one had to wait. Infinite during the wait."""
-        for node in nodes:
-            node.command = self
-        keeper = [sys.executable, "-I", "-S", _descriptor_keeper.__file__] if inherit else []
-        with explain_start_errors(self.text):
-            self.process = subprocess.Popen(
-                [*keeper, *command],
-                env=_make_environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=inherit,
-                start_new_session=True,  # a Ctrl-C in the terminal does not reach it
-            )
-        assert self.process.stdin
-        self._threads = [
-            threading.Thread(target=target, name=f"det-node-{index}", daemon=True)
-            for target in (self._read_errors, self._read_messages)
-        ]
-        try:
-            self._writer = messages.MessageWriter(self.process.stdin)
-            for thread in self._threads:
-                thread.start()
-        except RuntimeError:  # there is no free thread
-            with self.process:
-                self.process.kill()
-            raise
-
-    def has_ended(self) -> bool:
-        """Return whether all nodes of the command have ended."""
-        return all(node.end for node in self.nodes)
-
-    def send(self, kind: str, **fields: Any) -> None:
-        """Send a message to all agents in the background."""
-        self._writer.send(kind, **fields)
-
-    def terminate(self) -> None:
-        """End the command, which ends the agents, too. It is killed if it has not ended by a later call."""
-        now = time.monotonic()
-        if self._terminated_at is None:
-            self._terminated_at = now
-            self._signal(signal.SIGTERM)
-        elif now > self._terminated_at + _TERMINATE_SECONDS:
-            self._signal(signal.SIGKILL)
-
-    @property
-    def ended_at(self) -> float:
-        """Time at which the command was first seen to have ended, or infinity."""
-        if self._ended_at == math.inf and self.process.poll() is not None:
-            self._ended_at = time.monotonic()
-        return self._ended_at
-
-    def explain_end(self) -> str:
-        """Return how the command has ended, with its last words."""
-        details = f": {self._last_words}" if self._last_words else ""
-        if not any(node.hello for node in self.nodes) and any(word in self._last_words for word in _MISSING):
-            details += f"; install det-cluster {__version__} for the python3 that is first on the PATH of the node"
-        code = self.process.returncode
-        how = "closed its output" if code is None else f"ended with code {code}"
-        return f"the command {self.text!r} {how}{details}"
-
-    def hang_up(self) -> None:
-        """Close stdin of the command once everything is written."""
-        self._writer.close()
-
-    def end_by(self, deadline: float, number: int) -> None:
-        """Wait for the command until a time, and then send it a signal."""
-        try:
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._signal(number)
-
-    def join(self, deadline: float) -> None:
-        """Wait until a time for the command and the threads. A thread whose pipe another process keeps ends with it."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        for join in (*(thread.join for thread in self._threads), self._writer.join):
-            join(max(0.0, deadline - time.monotonic()))
-
-    def _read_messages(self) -> None:
-        assert self.process.stdout
-        readers = [messages.MessageReader(lambda: self.send("alive")) for _ in self.nodes]
-        try:
-            with self.process.stdout as lines:
-                for line in lines:
-                    index, content = self._split_label(line)
-                    node = self.nodes[index]
-                    message = readers[index].take_line(content)
-                    if node.command is self:  # and not one that was replaced
-                        node.heard_at = time.monotonic()
-                        if message is not None:
-                            self._pass_on(node, message)
-        except Exception as error:  # noqa: BLE001  (an agent of another release may send anything)
-            self._lose(str(error) if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}")
-            self._signal(signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_KILL_SECONDS)
-        self._threads[0].join(_KILL_SECONDS)  # which gets the reason
-        self._lose(self.explain_end())
-
-    def _pass_on(self, node: _Node, message: Mapping[str, Any] | str) -> None:
-        """Let a node take a message, and note the time if that takes long."""
-        began, before = time.monotonic(), self.deaf_until
-        self.deaf_until = math.inf
-        try:
-            node.take(message)
-        finally:
-            now = time.monotonic()
-            self.deaf_until = now if now - began > messages.BEAT_SECONDS else before
-
-    def _split_label(self, line: bytes) -> tuple[int, bytes]:
-        """Return the index in `nodes` of the node that a line comes from, and the rest of the line."""
-        label, mark, content = line.partition(b": ")
-        is_label = self.labeled and mark and label.strip().isdigit() and int(label) < len(self.nodes)
-        return (int(label), content) if is_label else (0, line)
-
-    def _read_errors(self) -> None:
-        assert self.process.stderr
-        with self.process.stderr as lines:
-            for line in lines:
-                text = line.decode("utf-8", "replace").rstrip()
-                self._last_words = text or self._last_words
-                self._group._receive_line(text)
-
-    def _signal(self, number: int) -> None:
-        """Send a signal to the command. SIGKILL also reaches what keeps its descriptors."""
-        if self._is_kept and number == signal.SIGKILL and self.process.poll() is None:
-            os.killpg(self.process.pid, number)
-        else:
-            self.process.send_signal(number)
-
-    def _lose(self, message: str) -> None:
-        for node in self.nodes:
-            if node.command is self:
-                node.lose(message)
-
-
-def _make_environment() -> dict[str, str]:
-    """Return the variables of a command."""
-    passed_on = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
-    return {**passed_on, "PATH": make_search_path()}

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
+from det_cluster import _agent_command, agent_group
 from det_cluster import _agent_messages as messages
-from det_cluster import agent_group
 from det_cluster.agent_group import AgentGroup
 
 from det_core.errors import LaunchError, TrackingError
@@ -323,6 +323,7 @@ def test_a_command_ends_whoever_keeps_its_output(start: Start, monkeypatch: pyte
     group, _, lines = start(1, commands=[command] * 2, start_seconds=math.inf)
     wait_for(lambda: len(lines) == 2)
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.1)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 0.1)
     end = group.wait(60)
     assert end and (end.code, end.cause) == (1, Cause.NOT_STARTED) and end.message.endswith(" ended with code 3")
     group.close()
@@ -335,6 +336,7 @@ def test_a_command_ends_whoever_keeps_its_output(start: Start, monkeypatch: pyte
 
 def test_a_command_without_output_is_lost(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.1)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 0.1)
     group, _, _ = start(1, commands=[["sh", "-c", "exec sleep 1000 >&- 2>&-"]], start_seconds=math.inf)
     end = group.wait(60)
     assert end and (end.code, end.cause) == (1, Cause.NOT_STARTED) and end.message.endswith(" closed its output")
@@ -343,6 +345,7 @@ def test_a_command_without_output_is_lost(start: Start, monkeypatch: pytest.Monk
 def test_nodes_are_closed_together(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that do not end by themselves share one time limit."""
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 1.0)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 1.0)
     group, agents, _ = running(4, slots=4)
     for agent in agents:
         agent.end(0)
@@ -407,6 +410,7 @@ def test_a_damaged_message_ends_the_connection(running: Start) -> None:
 def test_a_kill_is_an_order_at_first(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands whose agents do not obey are ended."""
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.2)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 0.2)
     group, (agent,), _ = running()
     group._kill_at = time.monotonic()
     assert group.wait(0.05) is None

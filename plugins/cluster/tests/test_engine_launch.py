@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from det_cluster import agent_group
+from det_cluster import _agent_command, agent_group
 from det_cluster.agent_group import AgentGroup
 from det_cluster.engine_launch import EngineJob, EngineLaunch
 from det_testing.launcher.watched_launch import refuse_calls
@@ -76,6 +76,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """Return a job that gets its node at the third step."""
     monkeypatch.setattr(agent_group, "_TICK", 0.02)
     monkeypatch.setattr(agent_group, "_KILL_SECONDS", 0.5)
+    monkeypatch.setattr(_agent_command, "END_SECONDS", 0.5)
     monkeypatch.setattr(agent_group, "_LOST_SECONDS", 0.0)
     with closing(FakeAgent(tmp_path)) as agent:
         job = Job(agent, [])

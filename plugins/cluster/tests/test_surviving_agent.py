@@ -12,19 +12,23 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from det_cluster import _agent_messages as messages
-from det_cluster import _surviving_agent, agent_group
+from det_cluster import _surviving_agent, agent_group, agent_program
 from det_cluster._kept_calls import KeptCalls
 from det_cluster._surviving_agent import SurvivingAgent
 from det_cluster.agent_group import AgentGroup
+from det_testing.disturbed_experiment import DisturbedExperiment
 
 from det_core.errors import TrackingError
-from det_core.interfaces.launcher import PYTHON, Cause, Exit, LaunchRequest, Phase
+from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase
 from det_core.launch.context_archive import EMPTY_CONTEXT
+from det_core.launch.local import LocalLauncher
+from det_core.tracking import open_store
 from det_core.tracking.remote import RETURNED_NOTHING
 from tests.waiting import wait_for
 
@@ -42,6 +46,7 @@ class Runner:
 
     def __init__(self, script: str, **options: Any) -> None:
         self.lines: list[str] = []
+        self.notes: list[str] = []
         self.calls: list[tuple[str, bytes]] = []
         request = LaunchRequest(
             key=f"test-{uuid.uuid4().hex}",
@@ -49,7 +54,7 @@ class Runner:
             code=EMPTY_CONTEXT,
             info={"cluster.json": {"cluster_id": "c"}, "trial.json": {}},
             slots=1,
-            log=lambda rank, stream, text: self.lines.append(text),
+            log=lambda rank, stream, text: (self.notes if stream == "det" else self.lines).append(text),
             call=self._call,
         )
         self.group = AgentGroup(request, [AGENT], **{"reconnect_seconds": 60.0, **options})
@@ -116,6 +121,7 @@ def test_workers_train_on_without_a_connection_and_nothing_is_lost(monkeypatch: 
             runner.lose_connection()
             assert group.status().phase is Phase.RUNNING and "no connection to" in group.status().message
         assert group.wait(60) == Exit(code=3), runner.lines
+    assert [note.split()[:2] for note in runner.notes] == [["no", "connection"], ["connected", "to"]] * 3
     *steps, longest = runner.lines
     assert steps == [f"step {step}" for step in range(150)]
     assert float(longest.split()[1]) < 0.9
@@ -189,6 +195,34 @@ def test_an_engine_proves_the_end_of_a_node() -> None:
         agent.kill()
 
 
+@pytest.mark.integration
+def test_an_experiment_has_the_undisturbed_result(
+    det_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost again and again, while the trial reports, saves checkpoints and ends."""
+    monkeypatch.setattr(agent_group, "_RECONNECT_SECONDS", 0.5)
+    groups: list[AgentGroup] = []
+
+    def start(_: object, request: LaunchRequest) -> Allocation:
+        groups.append(AgentGroup(request, [AGENT], reconnect_seconds=60.0))
+        return groups[-1]
+
+    monkeypatch.setattr(LocalLauncher, "start", start)
+    with open_store() as store:
+        experiment = DisturbedExperiment(store, tmp_path, {"type": "local"})
+
+        def disturb() -> None:
+            experiment.wait_for_worker()
+            (group,) = groups
+            experiment.release.touch()
+            while group.processes[0].poll() is None or group.lost_nodes:
+                group.processes[0].kill()
+                time.sleep(1.0)  # as long as there is a connection in between
+
+        experiment.run(disturb)
+        experiment.require_undisturbed_result(restarts=0, interruptions=0)
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a list with the time of the node's clock."""
@@ -248,9 +282,23 @@ def test_a_delayed_message_gives_no_new_time(agent: SurvivingAgent, clock: list[
         runner.send("alive", at=7010.0)
         wait_for(lambda: agent._lease_at == 110.0)
     clock[0] = 165.0
-    assert agent._grace() == pytest.approx(13.5 if agent_group.GRACE == 8.5 else agent._grace())
+    assert agent._grace() == 110.0 + 60.0 + agent_group.GRACE - 165.0
     clock[0] = 1000.0
     assert agent._grace() == 0.0
+
+
+def test_a_runner_that_connects_and_does_not_answer_gives_no_new_time(
+    agent: SurvivingAgent, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not hear this node, and start the trial elsewhere."""
+    monkeypatch.setattr(agent_program, "_TICK", 0.01)
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    threading.Thread(target=agent._watch_runner, daemon=True).start()
+    with closing(Played(agent)) as runner:
+        runner.send("alive", at=1.0)
+        assert not agent._lost.wait(0.1)
+        clock[0] = 161.0
+        assert agent._lost.wait(60)
 
 
 def in_background(call: Callable[[], bytes]) -> tuple[threading.Thread, list[Any]]:

@@ -91,7 +91,7 @@ class LauncherSuite(ComplianceSuite):
         return is_running_here
 
     @pytest.fixture
-    def lose_connection(self) -> Iterator[Callable[[], None]]:
+    def lose_connection(self) -> Callable[[], None]:
         """Return a function that ends the connection with the nodes, which is the commands that this process started.
 
         Subclasses override this fixture if the connection is something else.
@@ -102,7 +102,7 @@ class LauncherSuite(ComplianceSuite):
             for command in set(psutil.Process().children()) - before:
                 command.kill()
 
-        yield kill_commands
+        return kill_commands
 
     @pytest.fixture(autouse=True)
     def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
