@@ -95,16 +95,16 @@ class KubernetesApi:
         """Return the pods that a label selector selects."""
         return list(self.call("GET", self._pods, query={"labelSelector": selector})["items"])
 
-    def delete_pod(self, name: str, grace: int | None = None) -> None:
+    def delete_pod(self, name: str, grace: int) -> None:
         """Ask for the deletion of a pod, if it is still there.
 
         Args:
             name: name of the pod.
-            grace: seconds that its processes have, by default those of its manifest. With 0, the server forgets it
-                without waiting for its node, which may be gone.
+            grace: seconds that its processes have to end. With 0, the server forgets it without waiting for its node,
+                which may be gone.
         """
         try:
-            self.call("DELETE", f"{self._pods}/{name}", None if grace is None else {"gracePeriodSeconds": grace})
+            self.call("DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": grace})
         except ApiError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise

@@ -15,7 +15,7 @@ from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
 from det_kubernetes import _pod_causes as causes
 from det_kubernetes._api import ApiError, KubernetesApi
-from det_kubernetes._pod_removal import PodRemoval
+from det_kubernetes._pod_removal import GRACE_SECONDS, PodRemoval
 from det_kubernetes._pod_specs import CONTAINER, LAUNCH, TRIAL, Manifest, label_value
 from det_kubernetes._pod_watch import PodWatch
 
@@ -209,7 +209,7 @@ class PodJob(EngineJob):
         names, self._names = self._names, ()
         self._watch.remove(names)
         for name in names:
-            self._api.delete_pod(name)
+            self._api.delete_pod(name, GRACE_SECONDS)
 
 
 def _is_partial(pods: Sequence[Manifest]) -> bool:

@@ -7,8 +7,8 @@ import time
 
 from det_kubernetes._api import KubernetesApi
 
-_GRACE_SECONDS = 8
-"""Seconds that workers have to end. Nobody records a checkpoint that they save now."""
+GRACE_SECONDS = 8
+"""Seconds until the processes of a pod that nobody needs are killed."""
 _SILENCE_SECONDS = 60.0
 """Seconds after which an agent notices that its runner is frozen."""
 _KILL_SECONDS = 30.0
@@ -41,5 +41,5 @@ class PodRemoval:
             for name in found:
                 if is_late or name not in self._asked:
                     self._asked.add(name)
-                    self._api.delete_pod(name, 0 if is_late else _GRACE_SECONDS)
+                    self._api.delete_pod(name, 0 if is_late else GRACE_SECONDS)
         return found[0] if found else ""

@@ -63,9 +63,17 @@ def killed(real: RealCluster) -> Iterator[Callable[[str], None]]:
         real.start(part)
 
 
+def wait_for_reconnection(experiment: DisturbedExperiment) -> None:
+    """Wait until the log says that the connection is back, and let the trial go on."""
+    experiment.wait_for(
+        lambda: any("connected to" in line and "again" in line for line in experiment.lines()), "connection"
+    )
+    experiment.release.touch()
+
+
 def tell(experiment: DisturbedExperiment) -> None:
     """Print what users see about the ends of runs."""
-    print(*[line for line in experiment.lines() if re.match(r"run \d+ of", line)], experiment.error, sep="\n")
+    print(*[line for line in experiment.lines() if re.match(r"run \d+ of|.*connect", line)], experiment.error, sep="\n")
 
 
 def test_a_pod_above_its_memory_limit_is_named(make: MakeExperiment, real: RealCluster) -> None:
@@ -180,9 +188,7 @@ def test_a_killed_connection_changes_nothing(make: MakeExperiment, real: RealClu
         wait_until_it_trains(experiment)
         (name,) = real.names()
         subprocess.run(["pkill", "-KILL", "-f", f"kubectl exec --stdin .*{name}"], check=True)
-        experiment.wait_for_placement("no connection to")
-        experiment.wait_for_placement(r"^running on \S+ \(pod [^;]*\)$")
-        experiment.release.touch()
+        wait_for_reconnection(experiment)
 
     experiment.run(kill)
     tell(experiment)
@@ -199,8 +205,7 @@ def test_a_restart_of_the_api_server_changes_nothing(
         real.kill("apiserver")
         print(experiment.wait_for_placement("no connection to"))
         real.start("apiserver")
-        experiment.wait_for_placement(r"^running on \S+ \(pod [^;]*\)$")
-        experiment.release.touch()
+        wait_for_reconnection(experiment)
 
     experiment.run(restart)
     tell(experiment)
@@ -217,8 +222,7 @@ def test_a_restart_of_the_kubelet_changes_nothing(
         real.kill("kubelet")
         time.sleep(2)
         real.start("kubelet")
-        experiment.wait_for_placement(r"^running on \S+ \(pod [^;]*\)$")
-        experiment.release.touch()
+        wait_for_reconnection(experiment)
 
     experiment.run(restart)
     tell(experiment)
