@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -47,11 +48,11 @@ class KubernetesLauncher(Launcher):
 
     def rehearsal(self, slots: int) -> tuple[Launcher, int]:
         """Check the version of the cluster, and what its user may do, before the launch."""
-        version = self._api.call("GET", "/version")
-        found = tuple(int("".join(filter(str.isdigit, version[part]))) for part in ("major", "minor"))
-        if found < OLDEST:
+        version = self._api.call("GET", "/version")["gitVersion"]
+        found = re.match(r"v(\d+)\.(\d+)", version)
+        if not found or (int(found[1]), int(found[2])) < OLDEST:
             expected = ".".join(map(str, OLDEST))
-            raise LaunchError(f"the cluster has Kubernetes {version['gitVersion']}, expected {expected} or later")
+            raise LaunchError(f"the cluster has Kubernetes {version}, expected {expected} or later")
         missing = [
             f"{verb} {resource}{sub and '/'}{sub}"
             for verb, resource, sub in RIGHTS
@@ -60,7 +61,7 @@ class KubernetesLauncher(Launcher):
         if missing:
             raise LaunchError(
                 f"this user may not {', '.join(missing)} in the namespace {self._api.namespace} of Kubernetes "
-                f"{version['gitVersion']}; ask for the role in docs/guides/kubernetes.md"
+                f"{version}; ask for the role in docs/guides/kubernetes.md"
             )
         return self, slots
 
