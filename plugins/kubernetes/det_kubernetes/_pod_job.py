@@ -100,8 +100,8 @@ class PodJob(EngineJob):
         deadline = time.monotonic() + (_SETTLE_SECONDS if end.cause is Cause.NODE_LOST else 0.0)
         while True:
             for name in self._names:
-                if found := self._find_cause(name):
-                    cause, message = found
+                cause, message = self._find_cause(name) or (end.cause, "")
+                if message and not (cause is Cause.NODE_LOST and end.cause is Cause.WORKERS):  # the node came back
                     return replace(end, cause=cause, message=message)
             if time.monotonic() > deadline:
                 break

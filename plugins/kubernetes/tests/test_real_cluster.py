@@ -21,11 +21,10 @@ from real_cluster import KUBECONFIG, RealCluster
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(500),
-    pytest.mark.skipif(not KUBECONFIG, reason="DET_TEST_KUBECONFIG is not set"),
-]
+if not KUBECONFIG:
+    pytest.skip("DET_TEST_KUBECONFIG is not set", allow_module_level=True)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "kubernetes.md"
 MakeExperiment = Callable[..., DisturbedExperiment]
