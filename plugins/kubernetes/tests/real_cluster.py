@@ -34,6 +34,9 @@ class RealCluster:
     environment = ENVIRONMENT
     missing_image = "localhost:1/missing:1"
 
+    def __init__(self) -> None:
+        self._killed: set[str] = set()
+
     def kubectl(self, *words: str, given: Any = None) -> str:
         """Run ``kubectl``, with an object as its stdin, and return its output."""
         text = None if given is None else json.dumps(given)
@@ -59,7 +62,9 @@ class RealCluster:
         self.kubectl("delete", "pod", name, "--wait=false")
 
     def reset(self) -> None:
-        """Wait until no pod is left."""
+        """Start what a test has killed, and wait until no pod is left."""
+        for part in list(self._killed):
+            self.start(part)
         deadline = time.monotonic() + _SECONDS
         while names := self.names():
             assert time.monotonic() < deadline, f"pods are left: {names}"
@@ -77,9 +82,11 @@ class RealCluster:
     def kill(self, part: str) -> None:
         """Kill a part of the cluster."""
         self._control("kill", part)
+        self._killed.add(part)
 
     def start(self, part: str) -> None:
         """Start a part that was killed."""
+        self._killed.discard(part)
         self._control("start", part)
 
     def _control(self, *words: str) -> None:

@@ -123,7 +123,7 @@ class _Search:
         assert [trial.state for trial in trials] == [State.COMPLETED] * _TRIALS
         for trial in trials:
             values = [trial.hparams["start"]]
-            for step in range(1, _STEPS + 1):
+            for step in range(_STEPS):
                 values.append(values[-1] / 2 + step)
             reports = self.store.metrics(trial.id, group="training")
             assert [(one.steps_completed, one.metrics["value"]) for one in reports] == list(enumerate(values[1:], 1))

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +46,6 @@ def make(store: TrackingStore, tmp_path: Path, real: RealCluster) -> MakeExperim
         return make_experiment(store, tmp_path, options, environment=environment, **{"max_restarts": 1, **keys})
 
     return make
-
-
-@pytest.fixture
-def killed(real: RealCluster) -> Iterator[Callable[[str], None]]:
-    """Return a function that kills a part of the cluster. After the test, all of them are started again."""
-    parts: list[str] = []
-
-    def kill(part: str) -> None:
-        parts.append(part)
-        real.kill(part)
-
-    yield kill
-    for part in parts:
-        real.start(part)
 
 
 def wait_for_reconnection(experiment: DisturbedExperiment) -> None:
@@ -194,9 +180,7 @@ def test_a_killed_connection_changes_nothing(make: MakeExperiment, real: RealClu
     experiment.require_undisturbed_result(restarts=0, interruptions=0)
 
 
-def test_a_restart_of_the_api_server_changes_nothing(
-    make: MakeExperiment, real: RealCluster, killed: Callable[[str], None]
-) -> None:
+def test_a_restart_of_the_api_server_changes_nothing(make: MakeExperiment, real: RealCluster) -> None:
     experiment = make()
 
     def restart() -> None:
@@ -211,9 +195,7 @@ def test_a_restart_of_the_api_server_changes_nothing(
     experiment.require_undisturbed_result(restarts=0, interruptions=0)
 
 
-def test_a_restart_of_the_kubelet_changes_nothing(
-    make: MakeExperiment, real: RealCluster, killed: Callable[[str], None]
-) -> None:
+def test_a_restart_of_the_kubelet_changes_nothing(make: MakeExperiment, real: RealCluster) -> None:
     experiment = make()
 
     def restart() -> None:
@@ -228,13 +210,13 @@ def test_a_restart_of_the_kubelet_changes_nothing(
     experiment.require_undisturbed_result(restarts=0, interruptions=0)
 
 
-def test_a_lost_node_is_named(make: MakeExperiment, real: RealCluster, killed: Callable[[str], None]) -> None:
+def test_a_lost_node_is_named(make: MakeExperiment, real: RealCluster) -> None:
     """The kubelet is gone for longer than the workers outlive the connection."""
     experiment = make({"reconnect_timeout": 20})
 
     def lose() -> None:
         wait_until_it_trains(experiment)
-        killed("kubelet")
+        real.kill("kubelet")
         experiment.wait_for(lambda: experiment.trial.interruptions, "interruption")
         print(experiment.wait_for_placement("queued"))
         real.start("kubelet")
