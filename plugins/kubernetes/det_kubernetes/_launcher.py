@@ -61,7 +61,7 @@ class KubernetesLauncher(Launcher):
         if missing:
             raise LaunchError(
                 f"this user may not {', '.join(missing)} in the namespace {self._api.namespace} of Kubernetes "
-                f"{version}; ask for the role in docs/guides/kubernetes.md"
+                f"{version}; ask for the role in plugins/kubernetes/role.yaml"
             )
         return self, slots
 

@@ -12,10 +12,11 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -93,3 +94,15 @@ class RealCluster:
         if not _PART:
             pytest.skip("DET_TEST_KUBE_PART is not set")
         subprocess.run([_PART, *words], check=True, timeout=_SECONDS)
+
+
+def is_running_in_pod(number: int) -> bool:
+    """Return whether a pod of this machine has a process of a launch with this id in its own namespace of ids."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            lines = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
+            ids = next(line for line in lines if line.startswith("NSpid:")).split()[1:]
+            is_inside = len(ids) > 1 and int(ids[-1]) == number
+            if is_inside and "DET_TASK_ID" in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False

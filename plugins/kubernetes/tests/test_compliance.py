@@ -8,8 +8,9 @@ from typing import ClassVar
 import psutil
 import pytest
 from det_testing.launcher import LauncherCompliance
+from det_testing.launcher.launcher_suite import is_running_here
 from fake_cluster import FakeCluster
-from real_cluster import ENVIRONMENT
+from real_cluster import ENVIRONMENT, KUBECONFIG, is_running_in_pod
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.usefixtures("shared_cluster", "cluster")]
 
@@ -22,6 +23,14 @@ class TestKubernetes(LauncherCompliance):
     outlives_connection = 20.0
     orders = False  # the scheduler has an order of its own
     numbers_slots = False  # each pod counts its own
+    is_local = not KUBECONFIG
+    code_size = 20 << 20
+    limit = 120.0
+
+    @pytest.fixture
+    def is_running(self) -> Callable[[int], bool]:
+        """Return a function that returns whether a process is running, by its id in a pod of a real cluster."""
+        return is_running_in_pod if KUBECONFIG else is_running_here
 
     @pytest.fixture
     def lose_connection(self) -> Callable[[], None]:

@@ -26,7 +26,7 @@ if not KUBECONFIG:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "kubernetes.md"
+ROLE = Path(__file__).parents[1] / "role.yaml"
 MakeExperiment = Callable[..., DisturbedExperiment]
 
 
@@ -228,20 +228,12 @@ def test_a_lost_node_is_named(make: MakeExperiment, real: RealCluster) -> None:
     assert "(node lost: " in run_end(experiment)
 
 
-def test_the_role_of_the_guide_is_enough(
+def test_the_role_is_enough(
     make: MakeExperiment, real: RealCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search runs with it, and ``det doctor`` names what is missing without it."""
-    manifests = [
-        one
-        for block in re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-        if "kind: Role\n" in block
-        for one in yaml.safe_load_all(block)
-    ]
-    account, role, binding = manifests
-    for manifest in manifests:
-        manifest["metadata"]["namespace"] = "default"
-    binding["subjects"][0]["namespace"] = "default"
+    manifests = ROLE.read_text(encoding="utf-8").replace("namespace: training", "namespace: default")
+    account, role, binding = yaml.safe_load_all(manifests)
     searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
     blocks = {"searcher": searcher, "launcher": {"type": "kubernetes"}, "environment": dict(real.environment)}
     config = tmp_path / "config.json"
