@@ -93,7 +93,7 @@ class KubernetesApi:
 
     def find_pods(self, selector: str) -> list[Manifest]:
         """Return the pods that a label selector selects."""
-        return list(self.call("GET", self._pods, query={"labelSelector": selector})["items"])
+        return self.list_pods(selector)[0]
 
     def delete_pod(self, name: str, grace: int) -> None:
         """Ask for the deletion of a pod, if it is still there.

@@ -73,8 +73,13 @@ def find_cause(pod: Manifest, events: Sequence[Manifest], *, is_gone: bool) -> t
 
 
 def has_ended(pod: Manifest) -> bool:
+    """Return whether a pod will run no more. The control plane may say so while its node does not answer."""
+    return has_no_process(pod) or pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
+
+
+def has_no_process(pod: Manifest) -> bool:
     """Return whether no process of the trial is left in a pod, as its node says."""
-    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded") or bool(_ends(pod))
+    return bool(_ends(pod))
 
 
 def is_running(pod: Manifest) -> bool:

@@ -109,11 +109,11 @@ class PodJob(EngineJob):
         return replace(end, message="; ".join(filter(None, (end.message, self._watch.problem))))
 
     def find_ended_nodes(self) -> Mapping[int, Exit]:
-        """Return the nodes whose pods have ended. One that is gone was perhaps deleted without its node, by force."""
+        """Return the nodes whose containers have ended. A pod that is gone was perhaps deleted without its node."""
         ended: dict[int, Exit] = {}
         for node, name in enumerate(self._names):
             pod = self._watch.find(name)
-            if pod and causes.has_ended(pod):
+            if pod and causes.has_no_process(pod):
                 cause, message = self._find_cause(name) or (Cause.NODE_LOST, causes.explain_end(pod))
                 ended[node] = Exit(code=1, cause=cause, message=message)
         return ended
