@@ -1,5 +1,7 @@
 """Node agent that outlives its connection with the runner for some time, in which the workers train on.
 
+``python -m det_cluster.agent_program --key KEY`` starts it as a program, and connects the runner with it.
+
 The runner may connect again, and then gets what it missed. Calls have numbers, so those without an answer are repeated.
 Reports of metrics are kept in a file meanwhile, and count as done for the worker. All other calls wait, and so does
 what they belong to, such as a checkpoint. Lines of the log are kept, too.
@@ -14,16 +16,17 @@ from __future__ import annotations
 import json
 import queue
 import socket
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from det_cluster import _agent_messages as messages
 from det_cluster import agent_program
-from det_cluster._agent_connector import is_same_user
+from det_cluster._agent_connector import is_same_user, listen_for_runners
 from det_cluster._kept_calls import KeptCalls
 from det_core.errors import TrackingError
 from det_core.interfaces.launcher import Exit
@@ -242,6 +245,14 @@ class SurvivingAgent(agent_program.AgentProgram):
         self._ask(LOG, b"\n".join(records))
 
 
+def main(argv: Sequence[str]) -> None:
+    """Run the agent, with the arguments of `det_cluster.agent_program`."""
+    args, options = agent_program.parse_arguments(argv)
+    agent = SurvivingAgent(args.survive, **options)
+    agent_program.handle_signals(agent.stop_on_signal)
+    agent.serve(listen_for_runners(args.key, args.node))
+
+
 def _pack(method: str, body: bytes) -> bytes:
     return b"%b\n%b" % (method.encode(), body)
 
@@ -249,3 +260,7 @@ def _pack(method: str, body: bytes) -> bytes:
 def _read_clock() -> float:
     """Return the seconds since the start of this machine, with those in which it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -33,7 +33,7 @@ from types import FrameType
 from typing import Any
 
 from det_cluster import _agent_messages as messages
-from det_cluster._agent_connector import connect_to_agent, listen_for_runners, relay
+from det_cluster._agent_connector import connect_to_agent, relay
 from det_core.errors import LaunchDelayed, LaunchError, TrackingError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest
 from det_core.launch.engine_signals import ENGINE_VARIABLES, shield_shell
@@ -293,8 +293,8 @@ _ORDERS = {
 """Method for each kind of message of the runner."""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the agent of one node until its workers end or the runner is gone. Return the exit code."""
+def parse_arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """Return the arguments of an agent, and those of `AgentProgram` among them."""
     parser = argparse.ArgumentParser(
         "python -m det_cluster.agent_program", description="Agent of one node. Launchers start it, not users."
     )
@@ -309,26 +309,33 @@ def main(argv: Sequence[str]) -> int:
         "--survive", type=float, metavar="SECONDS", help="seconds for which this agent outlives its connection"
     )
     parser.add_argument("--attach", action="store_true", help="connect to such an agent, which has been started")
-    parser.add_argument("--listen", action="store_true", help="be such an agent, to which others connect")
     args = parser.parse_args(argv)
-    options = {"node": args.node, "name": args.name, "host": args.host, "cpus": args.cpus}
-    if args.listen:
-        from det_cluster._surviving_agent import SurvivingAgent
+    return args, {name: getattr(args, name) for name in ("node", "name", "host", "cpus")}
 
-        survivor = SurvivingAgent(args.survive, **options)
-        _handle_signals(survivor.stop_on_signal)
-        survivor.serve(listen_for_runners(args.key, args.node))
+
+def handle_signals(handler: Any) -> None:
+    """Let a function handle the signals of the engine, and ignore those of a terminal."""
+    for number in _SIGNALS:
+        signal.signal(number, handler)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the agent of one node until its workers end or the runner is gone. Return the exit code.
+
+    With a key, the agent is another process, with which this one connects the runner.
+    """
+    args, options = parse_arguments(argv)
     if args.key:
-        _handle_signals(signal.SIG_IGN)  # an engine may signal all processes of a node
-        more = [f"--{name}={value}" for name, value in options.items() if value is not None]
-        agent = [sys.executable, "-m", "det_cluster.agent_program", "--listen", f"--key={args.key}"]
-        start = [] if args.attach else [*agent, f"--survive={args.survive}", *more]
+        handle_signals(signal.SIG_IGN)  # an engine may signal all processes of a node
+        start = [] if args.attach else [sys.executable, "-m", "det_cluster._surviving_agent", *argv]
         return _connect(args.key, args.node, start)
     # Other output, such as that of a library, must not mix with the messages.
     writer = messages.MessageWriter(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     program = AgentProgram(writer, **options)
-    _handle_signals(program.stop_on_signal)
+    handle_signals(program.stop_on_signal)
     program.greet()
     try:
         with suppress(OSError):
@@ -336,13 +343,6 @@ def main(argv: Sequence[str]) -> int:
     finally:
         program.lose_runner()
     return 1
-
-
-def _handle_signals(handler: Any) -> None:
-    for number in _SIGNALS:
-        signal.signal(number, handler)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _connect(key: str, node: int, start: Sequence[str]) -> int:

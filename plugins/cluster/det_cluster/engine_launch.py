@@ -9,9 +9,11 @@ from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from subprocess import SubprocessError
 from typing import TypeVar
 
 from det_cluster.agent_group import AgentGroup
+from det_core.errors import LaunchError
 from det_core.interfaces.launcher import WITHDRAWN, Allocation, Cause, Exit, LaunchRequest, Phase, Status
 
 T = TypeVar("T")
@@ -66,6 +68,9 @@ class EngineJob(ABC):
 
         Called every `poll_seconds` as long as there is no connection to a node. By default, none is known, and the
         launch ends when the agent of such a node must have ended its workers (``AgentGroup.reconnect_seconds``).
+
+        Raises:
+            LaunchError, OSError, subprocess.SubprocessError: the engine does not answer. It is asked again.
         """
         return {}
 
@@ -97,6 +102,7 @@ class EngineLaunch(Allocation):
         """Time of the next step."""
         self._explanation: Future[Exit] | None = None
         self._proof: Future[Mapping[int, Exit]] | None = None
+        self._noted = ""
 
     def wait(self, timeout: float) -> Exit | None:
         deadline = time.monotonic() + timeout
@@ -169,8 +175,19 @@ class EngineLaunch(Allocation):
         if self._proof and self._proof.done():
             proof, self._proof = self._proof, None
             self._step_at = time.monotonic() + self._job.poll_seconds
-            for node, end in proof.result().items():
+            try:
+                ended = proof.result()
+            except (LaunchError, OSError, SubprocessError) as error:  # what cut the connection may also cut this one
+                ended = {}
+                self._note(f"the engine does not say which nodes have ended: {error}")
+            for node, end in ended.items():
                 group.confirm_end(node, end)
+
+    def _note(self, text: str) -> None:
+        """Write a line to the log, unless it was the last one."""
+        if text != self._noted:
+            self._noted = text
+            self._request.log(None, "det", text)
 
     def _is_unclear(self, end: Exit) -> bool:
         """Return whether the engine may have caused an end, rather than the workers or the user."""

@@ -60,6 +60,8 @@ class Job(EngineJob):
 
     def find_ended_nodes(self) -> Mapping[int, Exit]:
         self.calls.append("find")
+        if self.calls.count("find") < 3:
+            raise LaunchDelayed("no route to host")
         return self.ended
 
     def close(self) -> None:
@@ -136,12 +138,16 @@ def test_an_end_by_the_engine_is_explained_without_a_wait(launch: EngineLaunch, 
     assert job.calls.count("explain") == 1
 
 
-def test_a_node_without_a_connection_ends_once_the_engine_proves_it(launch: EngineLaunch, job: Job) -> None:
+def test_a_node_without_a_connection_ends_once_the_engine_proves_it(
+    launch: EngineLaunch, job: Job, lines: list[str]
+) -> None:
+    """What has cut the connection to the node may also keep the engine from answering."""
     job.options = {"reconnect_seconds": 600.0}
     run(launch, job, agent="a", ordered=False, started=False)
     assert "find" not in job.calls
     job.agent.hang_up()
-    wait_for(lambda: launch.wait(0.01) or job.calls.count("find") > 1)
+    wait_for(lambda: launch.wait(0.01) or job.calls.count("find") > 3)
+    assert lines[1:] == ["the engine does not say which nodes have ended: no route to host"]
     assert launch.status().phase is Phase.RUNNING and "no connection to n0" in launch.status().message
     job.ended = {0: PREEMPTED}
     assert launch.wait(60) == PREEMPTED

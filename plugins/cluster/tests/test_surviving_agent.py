@@ -70,7 +70,7 @@ class Runner:
 
     def agent(self) -> psutil.Process:
         """Return the process of the agent."""
-        words = {self.group._words[0][-1], "--listen"}
+        words = {self.group._words[0][-1], "det_cluster._surviving_agent"}
         (found,) = (one for one in psutil.process_iter() if words <= _words(one))
         return found
 
