@@ -19,14 +19,14 @@ unexport PYTHONDONTWRITEBYTECODE
 TENSORFLOW := $(shell $(PYTHON) -c 'import sys; print("tensorflow estimator keras" * (sys.version_info < (3, 12)))')
 JAX_SUITE := $(shell $(PYTHON) -c 'import sys; print("jax" * (sys.version_info >= (3, 11)))')
 PLUGINS := testing cluster torch torch_distributed $(TENSORFLOW) horovod deepspeed slurm storage_s3 storage_gcs storage_azure \
-	storage_fsspec mlflow trackio wandb optuna $(JAX_SUITE) ray server transformers compat
+	storage_fsspec mlflow trackio wandb optuna $(JAX_SUITE) ray kubernetes server transformers compat
 PACKAGES := pyproject.toml $(PLUGINS:%=plugins/%/pyproject.toml)
 SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples tools docs/conf.py docs/_ext
 # Parts of the core that take as long as a distribution. packaging, which waits for pip, is in test-more only.
 PARTS := cli comm runner tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
-	ray horovod core jax cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm deepspeed \
+	ray horovod core jax cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm kubernetes deepspeed \
 	keras estimator storage_s3 storage_fsspec storage_azure transformers mlflow trackio wandb optuna compat tensorflow)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
@@ -76,7 +76,7 @@ more-%:
 # share a process. Those of Ray and Slurm cannot, because they have modules of the same name. Those that wait most come first.
 # The suites whose tests take less time than the start of TensorFlow are left out.
 UNITS := testing+cluster+comm core half torch+torch_distributed+deepspeed+horovod server cli runner tracking \
-	storage_gcs+storage_s3+storage_azure+storage_fsspec+ray compat+mlflow+trackio+wandb+optuna+slurm
+	storage_gcs+storage_s3+storage_azure+storage_fsspec+kubernetes+ray compat+mlflow+trackio+wandb+optuna+slurm
 HALF := $(addprefix tests/,core documents experimental test_nasty_values.py test_public_api.py)
 unit_tests_in = $(if $(filter half,$(1)),$(HALF),$(call tests_in,$(1)) $(if $(filter core,$(1)),$(HALF:%=--ignore=%)))
 unit: $(VENV)/.dev

@@ -50,6 +50,7 @@ BUDGETS = {
     "plugins/trackio/tests": 10,
     "plugins/wandb/tests": 15,
     "plugins/ray/tests": 20,
+    "plugins/kubernetes/tests": 20,
     "plugins/server/tests": 75,
     "plugins/transformers/tests": 20,
     "plugins/compat/tests": 14,
@@ -62,6 +63,14 @@ The set-up comes on top.
 
 SLOW = {
     "plugins/deepspeed/tests/test_adapter.py": ("adversaries", "a_stop_that_one_slot_requests"),
+    "plugins/kubernetes/tests/test_failures.py": (
+        "without_memory",
+        "lost_node",
+        "image_that_is_not_there",
+        "waits_for_a_node",
+        "away_for_a_moment",
+        "not_in_the_manifest",
+    ),
     "plugins/slurm/tests/test_compliance.py": ("large_code",),
     "plugins/torch_distributed/": (
         "fails_the_job[last]",
@@ -172,6 +181,7 @@ DIFFERENT = {
         "[epochs]",
         "warm_start",
     ),
+    "plugins/kubernetes/tests/test_compliance.py::TestKubernetes::": (*_ENGINES, "outlive_a_lost_connection"),
     "plugins/ray/tests/test_compliance.py::TestRay::": _ENGINES,
     "plugins/slurm/tests/test_compliance.py::TestJobs::": (*_ENGINES, "lines_have_their_rank"),
     "plugins/storage_azure/tests/test_storage.py::TestAzure::": (*_BUCKETS, "line_end"),
@@ -218,7 +228,7 @@ DIFFERENT = {
 """Parts of the names of a suite's tests in which this implementation may differ from one that runs all: the local
 launcher, a bucket in memory, a directory, data in arrays, and built-in search methods. The others run in the soak."""
 
-MATRICES = ("plugins/slurm/", "plugins/ray/")
+MATRICES = ("plugins/slurm/", "plugins/ray/", "plugins/kubernetes/")
 """Suites of which a soak runs all tests, because each disturbs an experiment in another way."""
 
 

@@ -16,7 +16,7 @@ DISTRIBUTIONS: dict[str, dict[str, str]] = {
         "fsspec": "det-storage-fsspec",
     },
     "search_method": {"optuna": "det-optuna"},
-    "launcher": {"slurm": "det-slurm", "ray": "det-ray"},
+    "launcher": {"slurm": "det-slurm", "ray": "det-ray", "kubernetes": "det-kubernetes"},
     "observer": {"mlflow": "det-mlflow", "trackio": "det-trackio", "wandb": "det-wandb"},
     "command": {"server": "det-server", "user": "det-server"},
 }

@@ -1,0 +1,229 @@
+"""API of the cluster, as the present user of ``kubectl`` reaches it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from http import HTTPStatus
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from det_core.errors import LaunchDelayed, LaunchError
+from det_core.scratch import scratch_directory
+from det_kubernetes import _proxy_calls, proxy_keeper
+from det_kubernetes._pod_specs import RUNNER, Manifest
+
+_START_SECONDS = 10.0
+"""Seconds until ``kubectl proxy`` must listen."""
+_CONFIG_SECONDS = 30.0
+_TICK = 0.02
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""File with the namespace of the pod of this process, if it runs in one."""
+_END_SECONDS = 30.0
+_TEMPORARY = (HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+"""Client errors after which another attempt may succeed."""
+
+
+class ApiError(LaunchDelayed):
+    """Call that the API server has not carried out.
+
+    Attributes:
+        status: HTTP status, or 0 if there was no answer.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same call will be refused again."""
+        return (
+            HTTPStatus.BAD_REQUEST <= self.status < HTTPStatus.INTERNAL_SERVER_ERROR and self.status not in _TEMPORARY
+        )
+
+
+class KubernetesApi:
+    """Access to the pods of a namespace. It may be used from any thread.
+
+    ``kubectl proxy`` holds the credentials, so everything that a kubeconfig may contain works here, and a runner in a
+    pod uses its service account. It listens on a socket that only this user can open. The process that keeps it running
+    also deletes the pods of this runner when the runner is gone.
+
+    Args:
+        namespace: namespace of the pods, or None for that of the context.
+        context: context of the kubeconfig, or None for the current one.
+    """
+
+    def __init__(self, namespace: str | None, context: str | None) -> None:
+        self.runner = uuid.uuid4().hex[:12]
+        """Id of this runner, which all its pods have as a label."""
+        self._kubectl = ["kubectl", *([f"--context={context}"] if context else [])]
+        self._namespace = namespace
+        self._lock = threading.Lock()
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._directory: Path | None = None
+        self._undo = ExitStack()
+        weakref.finalize(self, self._undo.close)
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the pods."""
+        if self._namespace is None:
+            self._namespace = self._find_namespace()
+        return self._namespace
+
+    def exec_command(self, pod: str, container: str, command: Sequence[str]) -> list[str]:
+        """Return the command that runs another one in a pod, connected by stdin and stdout."""
+        place = [f"--namespace={self.namespace}", pod, f"--container={container}"]
+        return [*self._kubectl, "exec", "--stdin", *place, "--", *command]
+
+    def create_pod(self, manifest: Manifest) -> Manifest:
+        """Create a pod, and return what the server has made of it."""
+        pod: Manifest = self.call("POST", self._pods, manifest)
+        return pod
+
+    def find_pods(self, selector: str) -> list[Manifest]:
+        """Return the pods that a label selector selects."""
+        return self.list_pods(selector)[0]
+
+    def delete_pod(self, name: str, grace: int) -> None:
+        """Ask for the deletion of a pod, if it is still there.
+
+        Args:
+            name: name of the pod.
+            grace: seconds that its processes have to end. With 0, the server forgets it without waiting for its node,
+                which may be gone.
+        """
+        try:
+            self.call("DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": grace})
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    def find_events(self, pod: str) -> list[Manifest]:
+        """Return the events of a pod, the oldest first."""
+        query = {"fieldSelector": f"involvedObject.name={pod}"}
+        found: list[Manifest] = self.call("GET", f"/api/v1/namespaces/{self.namespace}/events", query=query)["items"]
+        return sorted(found, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+
+    def watch_pods(self, selector: str, version: str, seconds: float) -> Iterator[Mapping[str, Any]]:
+        """Yield the changes of the pods that a label selector selects, for a number of seconds.
+
+        Args:
+            selector: the selector.
+            version: version of the list from which the changes count.
+            seconds: time after which the server ends the watch.
+
+        Raises:
+            ApiError: the connection was lost, or the server does not know the version any more.
+        """
+        query = {"labelSelector": selector, "resourceVersion": version}
+        try:
+            yield from _proxy_calls.watch(self._socket(), self._pods, query, seconds)
+        except (OSError, HTTPException, ValueError) as error:
+            raise self._unreachable(error) from error
+
+    def list_pods(self, selector: str) -> tuple[list[Manifest], str]:
+        """Return the pods that a label selector selects, and the version of the list."""
+        found = self.call("GET", self._pods, query={"labelSelector": selector})
+        return list(found["items"]), str(found["metadata"]["resourceVersion"])
+
+    def call(self, method: str, resource: str, body: Any = None, query: Mapping[str, str] | None = None) -> Any:
+        """Make a call of the API, and return its answer.
+
+        Raises:
+            ApiError: it was refused, or there was no answer.
+            LaunchError: there is no ``kubectl``, or it cannot be used.
+        """
+        try:
+            status, answer = _proxy_calls.call(self._socket(), method, resource, body, query)
+        except (OSError, HTTPException) as error:
+            raise self._unreachable(error) from error
+        if status < HTTPStatus.BAD_REQUEST:
+            return answer
+        said = answer.get("message", "") if isinstance(answer, dict) else " ".join(str(answer).split())
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise ApiError(status, f"the API server of Kubernetes failed: {said or f'HTTP status {status}'}")
+        raise ApiError(status, said or f"the API server of Kubernetes answered with status {status}")
+
+    def close(self) -> None:
+        """End ``kubectl proxy``, and delete the pods that are left."""
+        with self._lock:
+            self._undo.close()
+            self._keeper = None
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def _socket(self) -> str:
+        """Return the path of the proxy's socket, after the proxy has started."""
+        with self._lock:
+            if self._keeper is None or self._keeper.poll() is not None:
+                self._undo.close()
+                self._keeper = self._start_keeper()
+            assert self._directory
+            return str(self._directory / "api")
+
+    def _start_keeper(self) -> subprocess.Popen[bytes]:
+        if shutil.which(self._kubectl[0]) is None:
+            raise LaunchError("kubectl was not found; install it on the machine or in the image of the runner")
+        self._directory = self._undo.enter_context(scratch_directory("kubernetes"))
+        socket = self._directory / "api"
+        command = [*self._kubectl, "proxy", f"--unix-socket={socket}"]
+        arguments = [str(socket), self._pods, f"{RUNNER}={self.runner}"]
+        with (self._directory / "log").open("wb") as log:
+            keeper = subprocess.Popen(
+                [sys.executable, "-m", proxy_keeper.__name__, *arguments, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._undo.callback(_end_keeper, keeper)
+        deadline = time.monotonic() + _START_SECONDS
+        while not _proxy_calls.listens(str(socket)) and keeper.poll() is None and time.monotonic() < deadline:
+            time.sleep(_TICK)
+        return keeper
+
+    def _unreachable(self, error: Exception) -> ApiError:
+        said = ""
+        if self._directory:
+            with suppress(OSError):
+                said = " ".join((self._directory / "log").read_text(encoding="utf-8", errors="replace").split()[-60:])
+        return ApiError(0, f"kubectl does not reach the API server of Kubernetes: {said or error}")
+
+    def _find_namespace(self) -> str:
+        command = [*self._kubectl, "config", "view", "--minify", "--output=jsonpath={..namespace}"]
+        try:
+            ran = subprocess.run(
+                command, capture_output=True, encoding="utf-8", timeout=_CONFIG_SECONDS, stdin=subprocess.DEVNULL
+            )
+        except FileNotFoundError:
+            raise LaunchError(
+                "kubectl was not found; install it on the machine or in the image of the runner"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise LaunchDelayed(f"kubectl did not print its configuration within {_CONFIG_SECONDS:.0f} s") from None
+        if ran.returncode and _OWN_NAMESPACE.exists():  # without a kubeconfig, in a pod
+            return _OWN_NAMESPACE.read_text(encoding="utf-8").strip()
+        return ran.stdout.strip() or "default"
+
+
+def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:
+    assert keeper.stdin
+    keeper.stdin.close()
+    try:
+        keeper.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        keeper.kill()
+        keeper.wait()

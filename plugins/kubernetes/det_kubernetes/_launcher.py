@@ -1,0 +1,118 @@
+"""Launcher that starts trials in the pods of a cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from det_cluster.engine_launch import EngineLaunch
+
+from det_core.errors import LaunchError
+from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
+from det_kubernetes._api import KubernetesApi
+from det_kubernetes._config import ClaimedKeys, KubernetesConfig
+from det_kubernetes._pod_job import PodJob
+from det_kubernetes._pod_removal import PodRemoval
+from det_kubernetes._pod_specs import EXPERIMENT, Manifest, PodOptions, build_pods, label_value
+from det_kubernetes._pod_watch import PodWatch
+
+OLDEST = (1, 20)
+"""Oldest version of Kubernetes that the tests have seen."""
+RIGHTS = (
+    ("create", "pods", ""),
+    ("delete", "pods", ""),
+    ("list", "pods", ""),
+    ("watch", "pods", ""),
+    ("get", "pods", ""),
+    ("create", "pods", "exec"),
+    ("list", "events", ""),
+)
+"""Verb, resource and subresource of all that the launcher and ``kubectl exec`` do in the namespace."""
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class KubernetesLauncher(Launcher):
+    """Launcher with a pod per node of a trial."""
+
+    slots = None  # pods wait for their nodes
+
+    def __init__(self, config: KubernetesConfig, claimed: ClaimedKeys) -> None:
+        self._config, self._claimed = config, claimed
+        self._api = KubernetesApi(config.namespace, config.context)
+        self._watch = PodWatch(self._api)
+        self._experiment = ""
+
+    def device(self) -> Literal["cpu", "cuda"]:
+        return self._config.device()
+
+    def rehearsal(self, slots: int) -> tuple[Launcher, int]:
+        """Check the version of the cluster, and what its user may do, before the launch."""
+        version = self._api.call("GET", "/version")["gitVersion"]
+        found = re.match(r"v(\d+)\.(\d+)", version)
+        if not found or (int(found[1]), int(found[2])) < OLDEST:
+            expected = ".".join(map(str, OLDEST))
+            raise LaunchError(f"the cluster has Kubernetes {version}, expected {expected} or later")
+        missing = [
+            f"{verb} {resource}{sub and '/'}{sub}"
+            for verb, resource, sub in RIGHTS
+            if not self._may(verb, resource, sub)
+        ]
+        if missing:
+            raise LaunchError(
+                f"this user may not {', '.join(missing)} in the namespace {self._api.namespace} of Kubernetes "
+                f"{version}; ask for the role in plugins/kubernetes/role.yaml"
+            )
+        return self, slots
+
+    def open(self, key: str) -> None:
+        """Ask for the deletion of the pods of earlier runners, whose hosts may be frozen or cut off."""
+        self._experiment = key
+        PodRemoval(self._api, f"{EXPERIMENT}={label_value(key)}", self._config.reconnect_timeout).advance()
+
+    def start(self, request: LaunchRequest) -> Allocation:
+        nodes = -(-request.slots // (self._config.slots_per_node or request.slots))
+        if request.slots % nodes:
+            raise LaunchError(
+                f"the trial needs {request.slots} slots, which {nodes} pods with up to {self._config.slots_per_node} "
+                "slots cannot share equally; change resources.slots_per_trial or launcher.slots_per_node"
+            )
+        share, environment = request.slots // nodes, self._claimed.environment
+        options = PodOptions(
+            image=environment.image_for(self.device()),
+            manifest=environment.pod_spec or {},
+            resources=self._config.resources_of(share),
+            shm_size=self._claimed.resources.shm_size,
+            priority_class=self._config.priority_class,
+            always_pull=environment.force_pull_image,
+            capabilities={"add": environment.add_capabilities, "drop": environment.drop_capabilities},
+            hides_gpus=self.device() == "cpu",
+        )
+
+        def build(launch: str) -> Sequence[Manifest]:
+            return build_pods(
+                request.key, nodes, options, runner=self._api.runner, experiment=self._experiment, launch=launch
+            )
+
+        job = PodJob(
+            request,
+            build,
+            cpus=self._config.cpus_of(share),
+            reconnect_seconds=self._config.reconnect_timeout,
+            api=self._api,
+            watch=self._watch,
+        )
+        return EngineLaunch(request, job)
+
+    def close(self) -> None:
+        self._api.close()
+
+    def _may(self, verb: str, resource: str, subresource: str) -> bool:
+        """Return whether the user of ``kubectl`` may do something in the namespace."""
+        asked = {"namespace": self._api.namespace, "verb": verb, "resource": resource, "subresource": subresource}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        return bool(self._api.call("POST", _REVIEWS, review)["status"]["allowed"])

@@ -1,0 +1,45 @@
+"""Removal of the pods of earlier launches."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from det_kubernetes._api import KubernetesApi
+
+GRACE_SECONDS = 8
+"""Seconds until the processes of a pod that nobody needs are killed."""
+_SILENCE_SECONDS = 60.0
+"""Seconds after which an agent notices that its runner is frozen."""
+_KILL_SECONDS = 30.0
+"""Seconds that an agent may need to end its workers, and more."""
+
+
+class PodRemoval:
+    """Removal of pods, which takes as long as their processes need.
+
+    Args:
+        api: the API.
+        selector: label selector of the pods.
+        reconnect_seconds: seconds for which workers outlive a lost connection. Pods on a node that does not answer
+            are forgotten when their agents must have ended the workers.
+    """
+
+    def __init__(self, api: KubernetesApi, selector: str, reconnect_seconds: float) -> None:
+        self._api, self._selector = api, selector
+        self._late_seconds = max(reconnect_seconds, _SILENCE_SECONDS) + _KILL_SECONDS
+        self._late_at = math.inf
+        self._asked: set[str] = set()
+
+    def advance(self) -> str:
+        """Ask for the deletion of all pods, and return the name of one that is left, or "" if none is."""
+        found = [pod["metadata"]["name"] for pod in self._api.find_pods(self._selector)]
+        if found:
+            now = time.monotonic()
+            self._late_at = min(self._late_at, now + self._late_seconds)
+            is_late = now > self._late_at
+            for name in found:
+                if is_late or name not in self._asked:
+                    self._asked.add(name)
+                    self._api.delete_pod(name, 0 if is_late else GRACE_SECONDS)
+        return found[0] if found else ""

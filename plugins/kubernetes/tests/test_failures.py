@@ -1,0 +1,195 @@
+"""Each failure ends as documented, and the trial continues to the undisturbed result.
+
+Tests with the fixture ``fake`` need a stand-in that does what they want. The others run on a real cluster, too, and
+`test_real_cluster.py` has those for which a real one is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from det_testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor
+from experiments import make_experiment, run_end, wait_until_it_trains
+from fake_cluster import FakeCluster
+from real_cluster import RealCluster
+
+from det_core.interfaces.records import State
+from det_core.interfaces.tracking import TrackingStore
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
+
+Cluster = FakeCluster | RealCluster
+MakeExperiment = Callable[..., DisturbedExperiment]
+KILLS = [
+    pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
+    pytest.param(*PARTS["shell"], 1, id="shell", marks=pytest.mark.soak),
+    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
+    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
+    pytest.param(*PARTS["agent"], 0, id="agent", marks=pytest.mark.soak),
+]
+"""Parts of the command lines of processes above a worker, the number of such processes that are below, and the number
+of restarts that the death counts as. Otherwise, it counts as an interruption."""
+
+
+@pytest.fixture
+def make(store: TrackingStore, tmp_path: Path, cluster: Cluster) -> MakeExperiment:
+    """Return a function that makes an experiment, from the options of the launcher and further keys of the config."""
+
+    def make(options: Any = (), **keys: Any) -> DisturbedExperiment:
+        keys.setdefault("environment", cluster.environment)
+        return make_experiment(store, tmp_path, options, max_restarts=1, **keys)
+
+    return make
+
+
+def test_a_deleted_pod_saves_a_checkpoint(make: MakeExperiment, cluster: Cluster) -> None:
+    experiment = make()
+
+    def delete() -> None:
+        wait_until_it_trains(experiment)
+        cluster.delete(*cluster.names())
+
+    experiment.run(delete)
+    experiment.require_undisturbed_result(restarts=0, interruptions=1)
+    assert re.search(r"exited with code 0 \(preempted: det-\S+-0 was deleted\)", run_end(experiment))
+    assert "after 5 batches" in experiment.describe()
+
+
+@pytest.mark.parametrize(("text", "index", "restarts"), KILLS)
+def test_a_process_of_the_pod_is_killed(
+    make: MakeExperiment, fake: FakeCluster, text: str, index: int, restarts: int
+) -> None:
+    experiment = make()
+    experiment.run(lambda: find_ancestor(experiment.wait_for_worker(), text, index).kill())
+    experiment.require_undisturbed_result(restarts=restarts, interruptions=1 - restarts)
+
+
+def test_a_pod_without_memory_is_named(make: MakeExperiment, fake: FakeCluster) -> None:
+    experiment = make()
+
+    def kill() -> None:
+        wait_until_it_trains(experiment)
+        ended = {"name": "determined-container", "state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}
+        fake.set_status(*fake.names(), kill=True, phase="Failed", containerStatuses=[ended])
+
+    experiment.run(kill)
+    experiment.require_undisturbed_result(restarts=1, interruptions=0)
+    assert re.search(r"\(out of memory: det-\S+-0: OOMKilled\)", run_end(experiment))
+
+
+def test_a_lost_node_is_named(make: MakeExperiment, fake: FakeCluster) -> None:
+    experiment = make()
+
+    def lose() -> None:
+        wait_until_it_trains(experiment)
+        (name,) = fake.names()
+        fake.record_event(name, "NodeNotReady", "Node is not ready")
+        fake.set_status(name, kill=True)
+
+    experiment.run(lose)
+    experiment.require_undisturbed_result(restarts=0, interruptions=1)
+    assert re.search(r"\(node lost: det-\S+-0: NodeNotReady: Node is not ready\)", run_end(experiment))
+
+
+def test_an_image_that_is_not_there_pauses_the_experiment(
+    make: MakeExperiment, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_kubernetes._pod_job._IMAGE_SECONDS", 2.0)
+    experiment = make(environment={**cluster.environment, "image": cluster.missing_image})
+    assert experiment.run(lambda: experiment.wait_for_placement("ErrImagePull|ImagePullBackOff")) is State.PAUSED
+    assert re.search("the image cannot be pulled: (ErrImagePull|ImagePullBackOff): .+", experiment.error)
+    assert experiment.trial.restarts == 0
+
+
+def test_a_pod_waits_for_a_node(make: MakeExperiment, store: TrackingStore) -> None:
+    experiment = make({"resources": {"cpu": 64}})
+
+    def pause() -> None:
+        assert re.search(
+            r"0/\d nodes are available: .*Insufficient cpu", experiment.wait_for_placement("Unschedulable")
+        )
+        store.set_experiment_state(experiment.id, State.STOPPING_KILLED)
+
+    assert experiment.run(pause) is State.CANCELED, experiment.describe()
+
+
+def test_pods_wait_for_quota(make: MakeExperiment, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("det_kubernetes._pod_job._QUOTA_SECONDS", 0.2)
+    experiment = make()
+    experiment.release.touch()
+    fake.refusal = (403, 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, limited: pods=0')
+
+    def allow() -> None:
+        experiment.wait_for_placement("exceeded quota: small")
+        fake.refusal = None
+
+    assert experiment.run(allow) is State.COMPLETED, experiment.describe()
+    assert experiment.trial.restarts == experiment.trial.interruptions == 0
+
+
+def test_a_refused_pod_pauses_the_experiment(make: MakeExperiment, cluster: Cluster) -> None:
+    manifest = cluster.environment.get("pod_spec", {}).get("spec", {})
+    wrong = {"spec": {**manifest, "tolerations": [{"key": "gpu", "operator": "Sometimes"}]}}
+    experiment = make(environment={**cluster.environment, "pod_spec": wrong})
+    if isinstance(cluster, FakeCluster):
+        cluster.refusal = (422, 'Pod "x" is invalid: spec.tolerations[0].operator: Unsupported value: "Sometimes"')
+    assert experiment.run() is State.PAUSED
+    assert re.search(r'Kubernetes refuses the pod: Pod ".+" is invalid: spec.tolerations\[0\]', experiment.error)
+
+
+def test_secrets_are_not_in_the_manifest(make: MakeExperiment, cluster: Cluster) -> None:
+    variables = ["DB_PASSWORD=hunter2-hunter2", "PLAIN=plain-value"]
+    experiment = make(environment={**cluster.environment, "environment_variables": variables})
+    manifests: list[str] = []
+
+    def look() -> None:
+        wait_until_it_trains(experiment)
+        manifests.append(cluster.manifests())
+        experiment.release.touch()
+
+    assert experiment.run(look) is State.COMPLETED, experiment.describe()
+    assert manifests
+    assert not [value for value in ("hunter2", "plain-value", "main.py") if value in manifests[0]]
+
+
+def test_the_api_server_is_away_for_a_moment(make: MakeExperiment, fake: FakeCluster) -> None:
+    """A launch that waits shows it, and goes on."""
+    experiment = make({"resources": {"cpu": 2}})
+    experiment.release.touch()
+
+    def restart() -> None:
+        experiment.wait_for_placement("Unschedulable")
+        fake.is_down = True
+        experiment.wait_for_placement("connection refused")
+        fake.is_down = False
+        fake.set_node("node-a", 2)
+
+    assert experiment.run(restart) is State.COMPLETED, experiment.describe()
+
+
+@pytest.mark.soak
+def test_the_runner_is_killed(make: MakeExperiment, cluster: Cluster) -> None:
+    experiment = make()
+    with experiment.start_runner() as runner:
+        try:
+            wait_until_it_trains(experiment)
+        finally:
+            runner.kill()
+    experiment.wait_for(lambda: not cluster.names(), "end of the pods")
+    experiment.run()
+    experiment.require_undisturbed_result()
+
+
+@pytest.mark.soak
+def test_a_pod_that_waits_is_withdrawn_with_its_runner(make: MakeExperiment, cluster: Cluster) -> None:
+    experiment = make({"resources": {"cpu": 64}})
+    with experiment.start_runner() as runner:
+        try:
+            experiment.wait_for_placement("Unschedulable")
+        finally:
+            runner.kill()
+    experiment.wait_for(lambda: not cluster.names(), "end of the pods")
