@@ -103,9 +103,9 @@ class WandbObserver(Observer):
         if run.resumed:
             self._recorded_steps = run.summary.get(AXIS, -1)
         self._log(run, earlier)
-        place = run.url if self._config.mode == "online" else run.settings.sync_dir
         if self._config.mode == "offline":
-            self._remove_earlier_directories(Path(place))
+            self._remove_earlier_directories(Path(run.settings.sync_dir))
+        place = run.url if self._config.mode == "online" else run.settings.sync_dir  # others warn that they have no URL
         _log.info("trial %d is recorded in W&B: %s", first.trial_id, place)
         return run
 
