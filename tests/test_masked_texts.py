@@ -31,6 +31,8 @@ def test_short_secrets_are_masked_as_words_only(message: str, secrets: list[str]
             "write bucket: b and prefix: a?********",
         ),
         ("https://me:hun/ter2@host", "no https://me:hun/ter2@host", "no https://********@host"),
+        ("sftp:me:hunter2@host/a", "no sftp:me:hunter2@host/a", "no sftp:********@host/a"),
+        ("me:hunter2@host:a", "no me:hunter2@host:a", "no me:********@host:a"),
         ("AccountName=me;AccountKey=hunter2==;A=b", "hunter2== of me", "******** of me"),
         ("python train.py", "python train.py", "python train.py"),
     ],

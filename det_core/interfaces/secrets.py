@@ -17,7 +17,7 @@ SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
 """Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
 
 _CREDENTIALS = (
-    re.compile(r"://(.*)@", re.S),
+    re.compile(r":(?://)?(.*)@", re.S),
     re.compile(r"://[^?#]*[?#](.+)", re.S),
     re.compile(r"(?:key|sig|signature|secret|passw\w*|pwd|token)\s*=([^;&]+)", re.I),
 )

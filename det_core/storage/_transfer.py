@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import threading
 import time
@@ -17,6 +18,10 @@ from det_core.local_files.checksum import Entry
 from det_core.local_files.parallel import in_parallel
 
 T = TypeVar("T")
+
+_log = logging.getLogger("det.storage")
+_SAY_AFTER = 3.0
+"""Seconds until a warning says why a request is repeated."""
 
 _jitter = random.Random()  # noqa: S311  # separate, because the global generator belongs to the trial
 
@@ -56,6 +61,7 @@ class Retrier:
     def __init__(self, retry_policy: RetryPolicy) -> None:
         self._retry_policy = retry_policy
         self._stopped = threading.Event()
+        self._is_announced = False
 
     def stop(self) -> None:
         """Stop retrying. A request that fails from now on raises after its current attempt."""
@@ -77,11 +83,19 @@ class Retrier:
             except TransientError as error:
                 reason, wait = error, error.after or pause * _jitter.uniform(0.5, 1)
             wait = min(wait, self._retry_policy.longest)
-            late = time.monotonic() - began + wait > self._retry_policy.total
-            if late or tried == self._retry_policy.tries or self._stopped.wait(wait):
+            left = began + self._retry_policy.total - time.monotonic()
+            if wait > left or tried == self._retry_policy.tries:
+                break
+            self._announce(reason, left)
+            if self._stopped.wait(wait):
                 break
             pause = min(2 * pause, self._retry_policy.longest)
         raise StorageError(f"{reason}; gave up after {tried} tries in {time.monotonic() - began:.0f} s") from reason
+
+    def _announce(self, reason: TransientError, left: float) -> None:
+        if self._retry_policy.total - left >= _SAY_AFTER and not self._is_announced:
+            self._is_announced = True
+            _log.warning("%s; will retry for %.0f s", reason, left)
 
 
 Step: TypeAlias = Callable[[Retrier], int]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, Field, ValidationError
 
-from det_core.config import load_config, parse_config
+from det_core.config import explain_block, load_config, parse_config
 from det_core.errors import ConfigError, Problem
 from det_core.package_commands import package_command
 
@@ -94,6 +95,12 @@ WRONG = [
         2,
         "checkpoint_storage.save_trial_bst",
         "did you mean 'save_trial_best'?",
+    ),
+    (
+        "checkpoint_storage: {type: directory, container_path: 5}",
+        2,
+        "checkpoint_storage.container_path",
+        "got 5; expected a path; put it in quotes",
     ),
     ("launcher: {slots: -1}", 2, "launcher.slots", "got -1"),
     ("checkpoint_storage: {type: hdfs}", 2, "checkpoint_storage.type", "mount it on all hosts and set type: shared_fs"),
@@ -232,3 +239,20 @@ def test_load_config_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     assert caught.value.problems == (Problem(str(path), 2, "nam", "unknown key; did you mean 'name'?"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", 'got ""; expected text with 1 character or more'),
+        ("abcd", 'got "abcd"; expected text with 3 characters or fewer'),
+        ("b", 'got "b"; expected text that matches ^a'),
+    ],
+)
+def test_a_problem_of_a_text_says_what_is_expected(name: str, expected: str) -> None:
+    class Block(BaseModel):
+        name: str = Field(min_length=1, max_length=3, pattern="^a")
+
+    with pytest.raises(ValidationError) as refused:
+        Block(name=name)
+    assert explain_block(refused.value, "block", {"name": name}) == f"block: name: {expected}"

@@ -411,6 +411,21 @@ def test_immediate_errors_are_retried_until_the_total_time_has_passed(bucket: Me
     assert DEFAULT_RETRY_POLICY.tries is None
 
 
+def test_a_long_outage_is_announced_once(
+    bucket: MemoryBucket, source: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(method: str, key: str) -> None:
+        raise TransientError("busy")
+
+    bucket.before = fail
+    store = storage.ObjectStorage(bucket, "", RetryPolicy(tries=5, first=0.0001, longest=0.0001, total=60))
+    for after, announced in ((60.0, []), (0.0, ["busy; will retry for 60 s"])):
+        monkeypatch.setattr("det_core.storage._transfer._SAY_AFTER", after)
+        with pytest.raises(StorageError, match="busy; gave up after 5 tries"):
+            store.put(ID, "x", source / "small")
+        assert caplog.messages == announced
+
+
 def test_a_forked_child_does_not_use_the_connections_of_its_parent(store: storage.ObjectStorage, source: Path) -> None:
     save(store, source)
     arguments = {

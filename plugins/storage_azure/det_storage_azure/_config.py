@@ -11,7 +11,7 @@ from typing_extensions import Self
 from det_core.interfaces.addresses import check_address
 from det_core.storage import BucketPrefix
 
-_ENDPOINT: Final = re.compile(r"(^|;)\s*(AccountName|BlobEndpoint)=", re.I)
+_ENDPOINT: Final = re.compile(r"(^|;)\s*(AccountName|BlobEndpoint)=\s*[^;\s]", re.I)
 
 
 class AzureConfig(BaseModel):

@@ -45,6 +45,7 @@ def test_configs_of_the_original_are_accepted_and_hide_their_secrets(keys: dict[
         ({"connection_string": CONNECTION}, "either connection_string or account_url"),
         ({"account_url": None, "connection_string": CONNECTION, "credential": "very-secret"}, "credential needs"),
         ({"account_url": None, "connection_string": "very-secret"}, "names no account"),
+        ({"account_url": None, "connection_string": "AccountName=;AccountKey=very-secret"}, "names no account"),
         ({"account_url": f"{URL}?sv=1&sig=very-secret"}, "credentials as the key credential"),
         ({"account_url": "myaccount"}, "expected the address of a server"),
         ({"account_url": CONNECTION}, "expected the address of a server"),

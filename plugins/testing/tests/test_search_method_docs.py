@@ -66,11 +66,13 @@ def test_a_sampler_may_answer_otherwise_after_a_resume(tmp_path: Path) -> None:
     write_named_files(DOCUMENT, tmp_path)
     sampled = run_path(str(tmp_path / "sampled.py"))["Sampled"]
     space = parse_config(yaml.safe_load(DERIVED)).hyperparameters
-    begun, resumed = (sampled({"most": 9, "length": 4}, space, seed) for seed in (1, 2))
+    begun, resumed, same = (sampled({"most": 9, "length": 4}, space, seed) for seed in (1, 2, 1))
     recorded = [("start", (), begun.start()), ("on_validation", (0, 4, 0.5), begun.on_validation(0, 4, 0.5))]
-    assert [resumed.replay(*event) for event in recorded] == [actions for *_, actions in recorded]
+    for method in (resumed, same):
+        assert [method.replay(*event) for event in recorded] == [actions for *_, actions in recorded]
     assert resumed.sampler.results == begun.sampler.results
     assert resumed.on_exit(1, "error")[0].request_id == 2
+    assert same.on_exit(1, "error") == begun.on_exit(1, "error")
 
 
 MEDIAN = {

@@ -16,7 +16,8 @@ class TrackioObserver(Observer):
     """Observer that records each trial as a run.
 
     A run is first written anew from the tracking store, which knows what earlier processes did not deliver and which
-    of their reports are superseded. Then reports are added. A failure discards them, and the next flush begins anew.
+    of their reports are superseded. Then reports are added. After a failure, or if somebody has deleted the run, it is
+    written anew.
 
     Args:
         config: the config block.
@@ -43,7 +44,7 @@ class TrackioObserver(Observer):
         was_complete, self._is_complete = self._is_complete, False
         reports, self._reports = self._reports, []
         with self._project.writing(self._run_id, f"trial {self._first.trial_id}") as run:
-            if not was_complete:
+            if not (was_complete and run.exists()):
                 self._begin(run, self._first)
             for report in reports:
                 run.write_metrics(report.group, report.steps_completed, report.metrics, report.time)

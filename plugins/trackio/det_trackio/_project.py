@@ -50,6 +50,10 @@ class RunWriter:
         self._run_id = run_id
         self._name = name
 
+    def exists(self) -> bool:
+        """Return whether the run has a config."""
+        return bool(self._connection.execute("SELECT 1 FROM configs WHERE run_id = ?", (self._run_id,)).fetchone())
+
     def clear(self) -> None:
         """Remove all metrics of the run."""
         self._connection.execute("DELETE FROM metrics WHERE run_id = ?", (self._run_id,))

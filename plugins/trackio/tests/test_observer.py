@@ -124,6 +124,19 @@ def test_a_new_run_of_the_trial_replaces_what_the_tracking_store_does_not_have(
     assert losses(project) == [(1, 0.25), (2, 0.25), (3, 0.75)]
 
 
+def test_a_project_that_was_deleted_meanwhile_is_written_anew(open_observer: Open, project: str) -> None:
+    from trackio.sqlite_storage import SQLiteStorage
+
+    stored = [stored_report(1, loss=0.5), stored_report(2, loss=0.25)]
+    observer = open_observer(stored)
+    report(observer, 1, loss=0.5)
+    observer.flush()
+    SQLiteStorage.get_project_db_path(project).unlink()
+    report(observer, 2, loss=0.25)
+    observer.flush()
+    assert losses(project) == [(1, 0.5), (2, 0.25)]
+
+
 def test_what_was_reported_while_the_database_was_held_arrives_afterwards(open_observer: Open, project: str) -> None:
     from det_trackio._project import TrackioError
     from trackio.sqlite_storage import SQLiteStorage

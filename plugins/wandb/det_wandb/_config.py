@@ -28,6 +28,10 @@ def _is_a_project(name: str) -> str:
     return name
 
 
+def _make_absolute(path: Path) -> Path:
+    return Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  (keeps the ~ of an unknown user, as W&B does)
+
+
 def _is_an_address(url: str) -> str:
     return check_address(url, "the key api_key")
 
@@ -54,11 +58,11 @@ class WandbConfig(BaseModel):
     mode: Literal["online", "offline", "disabled"] = Field(default_factory=_default_mode, examples=["offline"])
     """Whether runs are sent to the service, written to `dir` for ``wandb sync``, or not recorded. By default that of
     WANDB_MODE when the experiment is submitted, or else ``online``."""
-    dir: Annotated[Path, AfterValidator(Path.absolute)] = Field(
+    dir: Annotated[Path, AfterValidator(_make_absolute)] = Field(
         default_factory=lambda: Path(os.environ.get("WANDB_DIR") or "."), examples=["/data/runs"]
     )
     """Directory of the folder ``wandb``, in which W&B keeps its files. By default that of WANDB_DIR when the experiment
-    is submitted, or else the working directory."""
+    is submitted, or else the working directory. ``~`` is the home directory."""
     base_url: Annotated[str, AfterValidator(_is_an_address)] | None = Field(
         default=None, examples=["https://wandb.example.com"]
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import requests
 import wandb
+from pydantic import ValidationError
 from wandb import errors
 
 from det_core import events
@@ -104,7 +105,8 @@ class WandbObserver(Observer):
         self._log(run, earlier)
         if self._config.mode == "offline":
             self._remove_earlier_directories(Path(run.settings.sync_dir))
-        _log.info("trial %d is recorded in W&B: %s", first.trial_id, run.url or run.settings.sync_dir)
+        place = run.url if self._config.mode == "online" else run.settings.sync_dir  # others warn that they have no URL
+        _log.info("trial %d is recorded in W&B: %s", first.trial_id, place)
         return run
 
     def _init(self, first: events.TrialEvent) -> wandb.Run:
@@ -119,9 +121,9 @@ class WandbObserver(Observer):
             raise WandbError(
                 f"cannot write to {config.dir}: {error.strerror}; correct observers.wandb.dir or its permissions"
             ) from error
-        if config.mode == "online":
-            _require_service(config.base_url or wandb.setup().settings.base_url)
         try:
+            if config.mode == "online":
+                _require_service(config.base_url or wandb.setup().settings.base_url)
             return wandb.init(
                 id=f"{context.cluster_id}-trial-{first.trial_id}",
                 name=f"trial {first.trial_id}",
@@ -150,6 +152,12 @@ class WandbObserver(Observer):
                 f"W&B cannot begin a run: {error}; correct observers.wandb, type wandb login on the hosts of the "
                 "workers, or set mode: offline"
             ) from error
+        except ValidationError as error:
+            names = ", ".join(str(part) for each in error.errors() for part in each["loc"])
+            raise WandbError(
+                f"W&B refuses its setting {names}; correct observers.wandb, or the variable of the workers, such as "
+                "WANDB_MODE or WANDB_BASE_URL"
+            ) from None  # the cause quotes the value, which may contain credentials
 
     def _log(self, run: wandb.Run, reports: Iterable[events.MetricsReported | MetricsReport]) -> None:
         for report in reports:

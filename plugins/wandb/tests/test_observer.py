@@ -171,6 +171,23 @@ def test_credentials_in_the_address_of_the_environment_are_not_shown(
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_a_variable_that_wandb_refuses_is_an_error_that_does_not_quote_it(
+    observe: Open, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    import wandb
+    from det_wandb._observer import WandbError
+
+    wandb.teardown()
+    monkeypatch.setenv("WANDB_BASE_URL", "https://ada:hunter2@no host")
+    worker = observe(mode=mode)
+    worker.report(1, loss=0.5)
+    with pytest.raises(WandbError, match="refuses its setting base_url; correct .* WANDB_BASE_URL") as refused:
+        worker.observer.flush()
+    assert (refused.value.__cause__, refused.value.__suppress_context__) == (None, True)
+
+
+@pytest.mark.integration
 def test_nothing_is_recorded_if_the_mode_is_disabled(observe: Open, tmp_path: Path) -> None:
     worker = observe(mode="disabled")
     worker.report(1, loss=0.5)
@@ -210,6 +227,11 @@ def test_defaults_are_those_of_the_environment_at_the_submission(
     for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_DIR"):
         monkeypatch.setenv(name, "")
     assert WandbConfig() == plain
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert WandbConfig.model_validate({"dir": "~/runs"}).dir == tmp_path / "runs"
 
 
 @pytest.mark.parametrize(("value", "mode"), [("dryrun", "offline"), ("run", "online"), ("disabled", "disabled")])
