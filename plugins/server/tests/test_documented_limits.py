@@ -22,8 +22,9 @@ from det_server import (
     _threads,
 )
 from det_server.api import _checkpoint_files, _deletions
-from det_server.pages import _series, accounts, compare, curves, models, trial, utilization
+from det_server.pages import _hyperparameters, _series, accounts, compare, curves, models, trial, utilization
 
+from det_core import text
 from det_core.interfaces.account_records import MAX_TOKENS
 from det_core.interfaces.records import (
     LARGEST_RECORD,
@@ -74,7 +75,7 @@ LIMITS = {
     "checkpoints, logs, points of curves, samples and events that a call or a page reads": [
         _threads.MAX_READ_CHARACTERS / MIB
     ],
-    "metrics that a page shows": [_series.MAX_METRICS],
+    "metrics that a page shows": [_series.MAX_METRICS, _series.MAX_CHARACTERS / KIB],
     "lines of logs that a page gets at once": [
         trial._MOST_LINES,
         _ansi_text.LONGEST_SHOWN_LINE,
@@ -87,6 +88,8 @@ LIMITS = {
         accounts._TOKENS_PER_PAGE,
     ],
     "hyperparameters in a comparison": [compare._MOST_HYPERPARAMETERS],
+    "hyperparameters in a table of trials": [_hyperparameters.MOST_COLUMNS, _hyperparameters._LONGEST_NAME],
+    "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [text._LONGEST_KEYS / MIB],
     "hosts and GPUs in a chart": [utilization._MOST_CURVES],
     "text to look for in names and descriptions": [LONGEST_SEARCH, SEARCHED],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],

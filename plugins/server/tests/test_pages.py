@@ -23,7 +23,7 @@ from det_server import pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
 from det_server.pages import _axes, code
-from det_server.pages._series import MAX_METRICS, sorted_groups
+from det_server.pages._series import MAX_CHARACTERS, MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import LogLine, MetricsReport, State, SystemMetrics
@@ -737,3 +737,40 @@ def test_a_page_shows_a_bounded_number_of_metrics() -> None:
     assert list(shown) == ["validation", "a"]
     assert shown["validation"] == ["loss"]
     assert sum(map(len, shown.values())) == MAX_METRICS
+
+
+def test_a_page_shows_a_bounded_number_of_characters_of_metrics() -> None:
+    """Pages have each name several times, so that 5000 of the longest ones would take gigabytes of memory."""
+    shown = sorted_groups({"g" * 4000: [f"{number:04}" for number in range(MAX_METRICS)]})
+    characters = sum(len(group) + len(name) for group, names in shown.items() for name in names)
+    assert MAX_CHARACTERS / 2 < characters <= MAX_CHARACTERS
+
+
+def test_nested_hyperparameters_cannot_fill_the_memory(local: ServedSite) -> None:
+    """A megabyte of hyperparameters would become gigabytes if each of them repeated the long name around it."""
+    experiment = local.store.create_experiment(config={"name": "nested"}, owner="ada").id
+    values = {"n" * 100_000: {str(number): number for number in range(1000)}}
+    trial = local.store.create_trial(experiment, hparams=values, seed=0).id
+    tracemalloc.start()
+    try:
+        for path in (f"/trials/{trial}", f"/experiments/{experiment}", f"/compare?trials={trial}"):
+            assert "shorten the outer ones" in local.owner.get(path).text, path
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert local.owner.get("/experiments").status == 200
+
+
+def test_tables_show_the_beginnings_of_hyperparameters(local: ServedSite) -> None:
+    store = local.store
+    experiment = store.create_experiment(config={"name": "long"}, owner="ada").id
+    long = [f"{'n' * 5000}{number}" for number in range(10)]
+    for number in range(5):
+        values = {"lr": number, "text": f"{number}{'&' * 9000}", **dict.fromkeys(long, number)}
+        store.create_trial(experiment, hparams=values, seed=0)
+    trials = ",".join(str(one.id) for one in store.trials(experiment))
+    for path in (f"/experiments/{experiment}", f"/compare?trials={trials}"):
+        page = local.owner.get(path)
+        assert page.status == 200
+        assert "&amp;" * 50 in page.text
+        assert len(page.body) < 100_000, path
