@@ -230,6 +230,14 @@ class ServerStore(TrackingStore):
         """
 
     @abstractmethod
+    def trials_of_checkpoints(self, uuids: Collection[str]) -> dict[str, int]:
+        """Return the ids of the trials that wrote checkpoints, without reading more of them.
+
+        Args:
+            uuids: the checkpoints. Those that do not exist are left out of the result.
+        """
+
+    @abstractmethod
     def create_webhook(
         self, name: str, *, url: str, key: str, format: WebhookFormat, states: Sequence[State], private: bool
     ) -> WebhookRecord:

@@ -61,3 +61,12 @@ def test_the_first_runs_of_all_trials_come_first(store: ServerStore, experiment:
     assert found[1].early_exit == "x" * SHOWN_OF_TEXTS
     assert found[0].end_time is not None
     assert found[1].start_time == store.run(trials[2], 1).start_time
+
+
+def test_the_trials_of_checkpoints_are_looked_up(store: ServerStore, experiment: int) -> None:
+    trials = [store.create_trial(experiment, hparams={}, seed=0).id for _ in range(2)]
+    for trial in trials:
+        store.start_run(trial, allocation_id="a")
+        store.begin_checkpoint(f"c{trial}", trial_id=trial, run_id=1, storage={})
+    assert store.trials_of_checkpoints([f"c{trials[1]}", "unknown"]) == {f"c{trials[1]}": trials[1]}
+    assert store.trials_of_checkpoints([]) == {}

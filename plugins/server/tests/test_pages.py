@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from det_server import pages
+from det_server import _threads, pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
 from det_server.pages import _axes, code
@@ -154,13 +154,16 @@ def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("path", ["/models", "/models.csv", "/models/1", "/checkpoints/c/register"])
-def test_pages_of_models_do_not_read_what_they_do_not_show(local: ServedSite, path: str) -> None:
-    """The token of a run creates any number of models and versions with 1 MiB of each text."""
+def test_pages_of_models_do_not_read_what_they_do_not_show(
+    local: ServedSite, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The token of a run creates any number of models and versions with 1 MiB of each text, and larger checkpoints."""
+    monkeypatch.setattr(_threads, "MAX_READ_CHARACTERS", 5 << 20)
     store, long = local.store, "x" * (1 << 20)
     trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
     store.start_run(trial, allocation_id="a")
     store.begin_checkpoint("c", trial_id=trial, run_id=1, storage={})
-    store.complete_checkpoint("c", run_id=1, steps_completed=1, resources={}, metadata={})
+    store.complete_checkpoint("c", run_id=1, steps_completed=1, resources={}, metadata={"a": long})
     for number in range(10):
         store.create_model(f"m{number}", description=long, notes=long, metadata={"a": long[100:]})
         store.add_model_version("m0", "c", comment=long, notes=long, metadata={"a": long[100:]})
@@ -774,3 +777,15 @@ def test_tables_show_the_beginnings_of_hyperparameters(local: ServedSite) -> Non
         assert page.status == 200
         assert "&amp;" * 50 in page.text
         assert len(page.body) < 100_000, path
+
+
+def test_any_config_can_have_a_search(local: ServedSite) -> None:
+    """The API records configs that nothing has checked."""
+    space = {"a": {"type": "categorical", "vals": 5}, "b": {"type": ["log"]}, "c": {"type": "log"}, "d": 5}
+    experiment = local.store.create_experiment(config={"hyperparameters": space}, owner="ada").id
+    local.store.create_trial(experiment, hparams=dict.fromkeys(space, 1), seed=0)
+    data = local.owner.get(f"/data/experiments/{experiment}/trials").json
+    assert dict(zip(data["names"], data["scales"], strict=True)) == {
+        **dict.fromkeys(space, "linear"),
+        "c": "log",
+    }
