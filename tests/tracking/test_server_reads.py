@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from det_core.interfaces.records import MetricsReport
-from det_core.interfaces.server_store import SHOWN_OF_TEXTS, ServerStore
+from det_core.interfaces.server_store import SHOWN_OF_REASONS, SHOWN_OF_TEXTS, ServerStore
 
 from .test_curves import losses, trial_with
 
@@ -70,3 +70,12 @@ def test_the_trials_of_checkpoints_are_looked_up(store: ServerStore, experiment:
         store.begin_checkpoint(f"c{trial}", trial_id=trial, run_id=1, storage={})
     assert store.trials_of_checkpoints([f"c{trials[1]}", "unknown"]) == {f"c{trials[1]}": trials[1]}
     assert store.trials_of_checkpoints([]) == {}
+
+
+def test_the_latest_runs_of_a_trial_have_the_beginnings_of_their_texts(store: ServerStore, experiment: int) -> None:
+    trial = store.create_trial(experiment, hparams={}, seed=0).id
+    for number in range(1, 4):
+        store.start_run(trial, allocation_id="a")
+        store.end_run(trial, number, reason=str(number) * 2 * SHOWN_OF_REASONS)
+    found = store.latest_runs(trial, limit=2)
+    assert [(run.run_id, run.end_reason) for run in found] == [(n, str(n) * SHOWN_OF_REASONS) for n in (2, 3)]

@@ -38,6 +38,7 @@ from det_core.interfaces.records import (
     MAX_METRICS,
     SEARCHED,
 )
+from det_core.interfaces.server_store import SHOWN_OF_REASONS
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -91,6 +92,8 @@ LIMITS = {
     "hyperparameters in a table of trials": [_hyperparameters.MOST_COLUMNS, _hyperparameters._LONGEST_NAME],
     "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [text._LONGEST_KEYS / MIB],
     "hosts and GPUs in a chart": [utilization._MOST_CURVES],
+    "charts of the use of CPU, memory and GPUs": [utilization._MOST_CHARTS, utilization._LONGEST_NAME],
+    "runs that the page of a trial shows": [trial._MOST_RUNS, SHOWN_OF_REASONS],
     "text to look for in names and descriptions": [LONGEST_SEARCH, SEARCHED],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],

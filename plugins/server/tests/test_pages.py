@@ -207,6 +207,30 @@ def test_large_records_of_a_trial_leave_its_pages_small(local: ServedSite) -> No
     assert len(owner.get(f"/compare?trials={trial}").body) < 1 << 20
 
 
+def test_long_texts_of_runs_and_samples_leave_the_page_of_a_trial_small(local: ServedSite) -> None:
+    store, long = local.store, "&" * (1 << 20)
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    for number in range(1, 21):
+        store.start_run(trial, allocation_id=long)
+        store.end_run(trial, number, reason=f"reason {number} {long}")
+    store.set_trial_state(trial, State.ERROR)
+    usage = {"host": {f"value{number}" + "&" * number: 1.0 for number in range(300)}}
+    time = datetime.now(timezone.utc)
+    store.report_system_metrics([SystemMetrics(trial_id=trial, run_id=20, group="cpu", metrics=usage, time=time)])
+    owner = local.owner
+    for path in (f"/trials/{trial}", "/experiments/1"):
+        tracemalloc.start()
+        try:
+            page = owner.get(path)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert "reason 20 &amp;" in page.text
+        assert len(page.body) < 1 << 20
+        assert peak < 8 << 20
+        assert page.text.count("/usage?") <= 100
+
+
 def test_utilization_has_a_chart_per_value(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
     trials = client.get(f"/data/experiments/{ids.search}/trials").json["trials"]
