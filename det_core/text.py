@@ -11,6 +11,7 @@ from enum import Enum
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from det_core.errors import CallTooLarge
 from det_core.extras import has_extra
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
 from det_core.json_values import name_non_finite
@@ -45,6 +46,8 @@ _JSON_SCALARS = (type(None), bool, int)
 """Types of values that JSON represents unchanged."""
 _LEAST = 24
 """Width in characters below which the last column of a table is not folded."""
+_LONGEST_KEYS = 4 << 20
+"""Maximum number of characters of the keys of a flattened mapping together, as many as a report of metrics has."""
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept full-width characters, too)
 """First characters of text that a spreadsheet interprets as a formula."""
 
@@ -62,20 +65,35 @@ def _is_number(value: str) -> bool:
     return True
 
 
-def flatten_mapping(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten nested mappings to one with keys such as ``optimizer.lr``. Lists become JSON text.
 
     Args:
         values: the nested mappings.
-        prefix: text before each key.
+
+    Raises:
+        CallTooLarge: the keys have more than `_LONGEST_KEYS` characters together, because those of outer mappings are
+            repeated.
     """
     found: dict[str, Any] = {}
+    characters = 0
+    for key, value in _iter_leaves(values):
+        characters += len(key)
+        if characters > _LONGEST_KEYS:
+            raise CallTooLarge(
+                f"names of nested values such as {key[:40]!r}… have more than {_LONGEST_KEYS >> 20} MiB together; "
+                "shorten the outer ones"
+            )
+        found[key] = json.dumps(value) if isinstance(value, list) else value
+    return found
+
+
+def _iter_leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found |= flatten_mapping(value, f"{prefix}{key}.")
+            yield from _iter_leaves(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = json.dumps(value) if isinstance(value, list) else value
-    return found
+            yield f"{prefix}{key}", value
 
 
 def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:

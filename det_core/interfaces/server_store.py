@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 SHOWN_OF_TEXTS = 200
 """Number of characters that `ServerStore.runs_of_trials` returns of each text."""
+SHOWN_OF_REASONS = 2000
+"""Number of characters that `ServerStore.latest_runs` returns of each text."""
 
 
 @dataclass
@@ -227,6 +229,23 @@ class ServerStore(TrackingStore):
 
         Returns:
             The runs, with the first `SHOWN_OF_TEXTS` characters of each text.
+        """
+
+    @abstractmethod
+    def latest_runs(self, trial_id: int, *, limit: int) -> list[Run]:
+        """Return the latest runs of a trial in their order, with the first `SHOWN_OF_REASONS` characters of each text.
+
+        Args:
+            trial_id: the trial.
+            limit: maximum number of runs.
+        """
+
+    @abstractmethod
+    def trials_of_checkpoints(self, uuids: Collection[str]) -> dict[str, int]:
+        """Return the ids of the trials that wrote checkpoints, without reading more of them.
+
+        Args:
+            uuids: the checkpoints. Those that do not exist are left out of the result.
         """
 
     @abstractmethod

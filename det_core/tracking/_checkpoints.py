@@ -172,6 +172,11 @@ class CheckpointsMixin(StoreMixin):
         with self._database.read() as connection:
             return list(connection.execute(query).scalars())
 
+    def trials_of_checkpoints(self, uuids: Collection[str]) -> dict[str, int]:
+        query = select(_c.uuid, _c.trial_id).where(_c.uuid.in_(uuids))
+        with self._database.read() as connection:
+            return {row.uuid: row.trial_id for row in connection.execute(query)}
+
 
 def _get(connection: Connection, uuid: str) -> CheckpointRecord:
     return fetch_record(connection, CheckpointRecord, checkpoints, _c.uuid == uuid, what=f"checkpoint {uuid}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Connection, func, select, update
+from sqlalchemy import Column, Connection, Select, func, select, update
 
 from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.launcher import Phase
@@ -18,7 +18,7 @@ from det_core.interfaces.records import (
     State,
     TrialRecord,
 )
-from det_core.interfaces.server_store import SHOWN_OF_TEXTS
+from det_core.interfaces.server_store import SHOWN_OF_REASONS, SHOWN_OF_TEXTS
 from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (
@@ -157,12 +157,14 @@ class TrialsMixin(StoreMixin):
 
     def runs_of_trials(self, trial_ids: Collection[int], *, limit: int) -> list[Run]:
         of_trials = runs.c.trial_id.in_(id_list(None, list(trial_ids)))
-        # Only the beginning of texts is read, because one may have a megabyte.
-        texts = {name: func.substr(runs.c[name], 1, SHOWN_OF_TEXTS) for name in _RUN_TEXTS}
-        columns = [texts[one.key].label(one.key) if one.key in texts else one for one in record_columns(runs, Run)]
-        query = select(*columns).where(of_trials).order_by(runs.c.run_id, runs.c.trial_id).limit(limit)
+        query = _select_runs(SHOWN_OF_TEXTS).where(of_trials).order_by(runs.c.run_id, runs.c.trial_id).limit(limit)
         with self._database.read() as connection:
             return fetch_records(connection, Run, query)
+
+    def latest_runs(self, trial_id: int, *, limit: int) -> list[Run]:
+        of_trial = _select_runs(SHOWN_OF_REASONS).where(runs.c.trial_id == trial_id)
+        with self._database.read() as connection:
+            return fetch_records(connection, Run, of_trial.order_by(runs.c.run_id.desc()).limit(limit))[::-1]
 
     def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:
         ended = {"end_time": func.coalesce(runs.c.end_time, utc_now()), "end_reason": make_writable(reason)}
@@ -272,3 +274,9 @@ def _describe_operation(current: SearcherOperationRecord | None) -> str:
     if current is None:
         return "the searcher has assigned no operation to it"
     return f"the searcher's operation has length {current.length}" + (" and is completed" if current.completed else "")
+
+
+def _select_runs(characters: int) -> Select[Any]:
+    """Select runs with the beginnings of their texts, each of which may have a megabyte."""
+    texts = {name: func.substr(runs.c[name], 1, characters) for name in _RUN_TEXTS}
+    return select(*(texts[one.key].label(one.key) if one.key in texts else one for one in record_columns(runs, Run)))

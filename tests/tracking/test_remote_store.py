@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import inspect
 import json
 import math
 import threading
 import tracemalloc
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -308,6 +309,35 @@ def test_other_threads_run_while_a_large_call_is_decoded() -> None:
         thread.join()
     assert found == expected
     assert ticks > 20
+
+
+def test_code_is_encoded_and_decoded_in_pieces_between_which_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def sized(function: Callable[..., bytes]) -> Callable[..., bytes]:
+        def call(data: Any, **options: Any) -> bytes:
+            sizes.append(len(data))
+            return function(data, **options)
+
+        return call
+
+    for name in ("b64encode", "b64decode"):
+        monkeypatch.setattr(base64, name, sized(getattr(base64, name)))
+    create, read = find_method("create_experiment"), find_method("model_definition")
+    for length in (0, 1, 5_000_000):
+        code = bytes(number % 251 for number in range(length))
+        assert create.load_arguments(create.dump_arguments((), {"config": {}, "model_definition": code})) == {
+            "config": {},
+            "model_definition": code,
+        }
+        assert read.load_answer(read.dump_result(code)) == code
+    assert 10_000 < max(sizes) < 1 << 20
+
+
+def test_a_call_cannot_consist_of_escapes() -> None:
+    """Each of them takes time in which no other thread runs."""
+    with pytest.raises(CallTooLarge, match="32 MiB of backslashes"):
+        load_values(b'{"model_definition":"%b"}' % (b"\\\\" * (17 << 20)))
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 300_000])

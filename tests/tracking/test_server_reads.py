@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from det_core.interfaces.records import MetricsReport
-from det_core.interfaces.server_store import SHOWN_OF_TEXTS, ServerStore
+from det_core.interfaces.server_store import SHOWN_OF_REASONS, SHOWN_OF_TEXTS, ServerStore
 
 from .test_curves import losses, trial_with
 
@@ -61,3 +61,21 @@ def test_the_first_runs_of_all_trials_come_first(store: ServerStore, experiment:
     assert found[1].early_exit == "x" * SHOWN_OF_TEXTS
     assert found[0].end_time is not None
     assert found[1].start_time == store.run(trials[2], 1).start_time
+
+
+def test_the_trials_of_checkpoints_are_looked_up(store: ServerStore, experiment: int) -> None:
+    trials = [store.create_trial(experiment, hparams={}, seed=0).id for _ in range(2)]
+    for trial in trials:
+        store.start_run(trial, allocation_id="a")
+        store.begin_checkpoint(f"c{trial}", trial_id=trial, run_id=1, storage={})
+    assert store.trials_of_checkpoints([f"c{trials[1]}", "unknown"]) == {f"c{trials[1]}": trials[1]}
+    assert store.trials_of_checkpoints([]) == {}
+
+
+def test_the_latest_runs_of_a_trial_have_the_beginnings_of_their_texts(store: ServerStore, experiment: int) -> None:
+    trial = store.create_trial(experiment, hparams={}, seed=0).id
+    for number in range(1, 4):
+        store.start_run(trial, allocation_id="a")
+        store.end_run(trial, number, reason=str(number) * 2 * SHOWN_OF_REASONS)
+    found = store.latest_runs(trial, limit=2)
+    assert [(run.run_id, run.end_reason) for run in found] == [(n, str(n) * SHOWN_OF_REASONS) for n in (2, 3)]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from det_core.tracking.remote._calls import load_values as load_values
     from det_core.tracking.remote._calls import max_call_bytes as max_call_bytes
     from det_core.tracking.remote._codecs import MAX_BODY_BYTES as MAX_BODY_BYTES
+    from det_core.tracking.remote._codecs import load_base64 as load_base64
     from det_core.tracking.remote._remote_store import open_remote_store as open_remote_store
     from det_core.tracking.remote._served_storage import ServedStorage as ServedStorage
     from det_core.tracking.remote._server_connection import ServerConnection as ServerConnection
@@ -55,7 +56,7 @@ _MODULES = {
         "load_values",
         "max_call_bytes",
     ),
-    "_codecs": ("MAX_BODY_BYTES",),
+    "_codecs": ("MAX_BODY_BYTES", "load_base64"),
     "_answers": ("answer_call",),
     "_remote_store": ("open_remote_store",),
     "_server_connection": ("ServerConnection", "open_server_store"),

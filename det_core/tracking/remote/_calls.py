@@ -305,6 +305,10 @@ def load_values(body: bytes) -> dict[str, Any]:
     values = _count_values(body)
     if values > _MAX_VALUES:
         raise CallTooLarge(f"the call has more than {_MAX_VALUES} values; send less in one call")
+    if body.count(b"\\") > _MAX_WRITING_BYTES:  # which code has none of
+        raise CallTooLarge(
+            f"the call has more than {_MAX_WRITING_BYTES >> 20} MiB of backslashes; send less in one call"
+        )
     if _is_deep(body):
         raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
     return _decode(body, json.JSONDecoder if values <= _VALUES_AT_ONCE else _PythonDecoder)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
 
 from det_server._downsampling import extreme_positions
 
@@ -19,8 +20,6 @@ FRESH_SECONDS = 60.0
 """Number of seconds after which a curve is read in full again, so that it has reports of earlier steps, too."""
 _CURVES = 400
 """Number of curves that are kept, those that were asked for last."""
-_LOCKS = 16
-"""Number of locks that the different requests of pages share."""
 
 Points = Sequence[tuple[int, float]]
 """Pairs of step and value."""
@@ -52,7 +51,8 @@ class CurveCache:
         self._clock = clock
         self._entries: OrderedDict[tuple[int, _Series], _Entry] = OrderedDict()
         self._lock = threading.Lock()
-        self._reading = [threading.Lock() for _ in range(_LOCKS)]
+        self._reading = WeakValueDictionary[tuple[object, ...], threading.Lock]()
+        """Locks by what is asked for. A slow curve delays no other one."""
 
     def read(self, trial_ids: Sequence[int], metric: str, *, group: str, points: int) -> dict[int, Points]:
         """Return the curve of a metric for each trial that exists, with at most four times ``points`` values.
@@ -66,8 +66,9 @@ class CurveCache:
             points: number of intervals of each of which the extremes are kept, at least 1.
         """
         series = _Series(metric, group, points)
-        # Pages that ask for the same at the same time wait, so that it is read once.
-        with self._reading[hash((*trial_ids, series)) % _LOCKS]:
+        with self._lock:
+            reading = self._reading.setdefault((*trial_ids, series), threading.Lock())
+        with reading:  # pages that ask for the same at the same time wait, so that it is read once
             runs = {trial.id: trial.run_id for trial in self._store.trials_by_id(trial_ids)}
             known = self._known(series, runs)
             now = self._clock()

@@ -144,3 +144,31 @@ def test_only_the_latest_curves_are_kept(store: TrackingStore, trial: int, monke
 
 def test_unknown_trials_are_left_out(store: TrackingStore, trial: int) -> None:
     assert list(CurveCache(store).read([trial, trial + 1], "loss", group="training", points=10)) == [trial]
+
+
+def test_a_slow_curve_delays_only_those_who_ask_for_the_same(store: TrackingStore, trial: int) -> None:
+    report(store, trial, range(10))
+    cache, began, go_on, read = CurveCache(store), threading.Event(), threading.Event(), store.curves
+
+    def read_slowly(*args: Any, **options: Any) -> Any:
+        if options["metric"] == "slow":
+            began.set()
+            assert go_on.wait(LIMIT)
+        return read(*args, **options)
+
+    def read_others() -> None:
+        for number in range(64):
+            cache.read([trial], f"loss {number}", group="training", points=10)
+
+    slow = threading.Thread(target=cache.read, args=([trial], "slow"), kwargs={"group": "training", "points": 10})
+    others = threading.Thread(target=read_others)
+    with patch.object(store, "curves", read_slowly):
+        slow.start()
+        assert began.wait(LIMIT)
+        others.start()
+        others.join(LIMIT)
+        waits = others.is_alive()
+        go_on.set()
+        slow.join(LIMIT)
+        others.join(LIMIT)
+    assert not waits

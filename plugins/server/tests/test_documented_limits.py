@@ -22,8 +22,9 @@ from det_server import (
     _threads,
 )
 from det_server.api import _checkpoint_files, _deletions
-from det_server.pages import _series, accounts, compare, curves, models, trial, utilization
+from det_server.pages import _hyperparameters, _series, accounts, compare, curves, models, trial, utilization
 
+from det_core import text
 from det_core.interfaces.account_records import MAX_TOKENS
 from det_core.interfaces.records import (
     LARGEST_RECORD,
@@ -37,6 +38,7 @@ from det_core.interfaces.records import (
     MAX_METRICS,
     SEARCHED,
 )
+from det_core.interfaces.server_store import SHOWN_OF_REASONS
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -74,7 +76,7 @@ LIMITS = {
     "checkpoints, logs, points of curves, samples and events that a call or a page reads": [
         _threads.MAX_READ_CHARACTERS / MIB
     ],
-    "metrics that a page shows": [_series.MAX_METRICS],
+    "metrics that a page shows": [_series.MAX_METRICS, _series.MAX_CHARACTERS / KIB],
     "lines of logs that a page gets at once": [
         trial._MOST_LINES,
         _ansi_text.LONGEST_SHOWN_LINE,
@@ -87,7 +89,11 @@ LIMITS = {
         accounts._TOKENS_PER_PAGE,
     ],
     "hyperparameters in a comparison": [compare._MOST_HYPERPARAMETERS],
+    "hyperparameters in a table of trials": [_hyperparameters.MOST_COLUMNS, _hyperparameters._LONGEST_NAME],
+    "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [text._LONGEST_KEYS / MIB],
     "hosts and GPUs in a chart": [utilization._MOST_CURVES],
+    "charts of the use of CPU, memory and GPUs": [utilization._MOST_CHARTS, utilization._LONGEST_NAME],
+    "runs that the page of a trial shows": [trial._MOST_RUNS, SHOWN_OF_REASONS],
     "text to look for in names and descriptions": [LONGEST_SEARCH, SEARCHED],
     "labels of an experiment, a model or a version": [MAX_LABELS, LONGEST_LABEL],
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],

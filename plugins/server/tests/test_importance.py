@@ -120,4 +120,11 @@ def test_the_page_learns_why_there_is_no_importance(local: ServedSite, monkeypat
     monkeypatch.setattr(local.site.importances, "find", find)
     assert local.owner.get(path).json["state"] == "computing"
     numbers = [0, *range(3, 12)]
-    assert asked == [([numbers, [number % 2 for number in numbers]], [float(number) for number in numbers])]
+    columns = [list(range(10)), [number % 2 for number in numbers]]
+    assert asked == [(columns, [float(number) for number in numbers])]
+
+
+def test_only_the_order_of_values_is_computed_with() -> None:
+    """Forests depend on nothing else, and no number is too large for them."""
+    assert importance._positions([10**400, None, 1e300, -5, 10**400]) == [2, None, 1, 0, 2]
+    assert importance._positions(["sgd", "adam", None, "sgd", 3]) == [1, 0, None, 1, 0]

@@ -19,11 +19,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from det_server import pages
+from det_server import _threads, pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
 from det_server.pages import _axes, code
-from det_server.pages._series import MAX_METRICS, sorted_groups
+from det_server.pages._series import MAX_CHARACTERS, MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import LogLine, MetricsReport, State, SystemMetrics
@@ -154,13 +154,16 @@ def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("path", ["/models", "/models.csv", "/models/1", "/checkpoints/c/register"])
-def test_pages_of_models_do_not_read_what_they_do_not_show(local: ServedSite, path: str) -> None:
-    """The token of a run creates any number of models and versions with 1 MiB of each text."""
+def test_pages_of_models_do_not_read_what_they_do_not_show(
+    local: ServedSite, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The token of a run creates any number of models and versions with 1 MiB of each text, and larger checkpoints."""
+    monkeypatch.setattr(_threads, "MAX_READ_CHARACTERS", 5 << 20)
     store, long = local.store, "x" * (1 << 20)
     trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
     store.start_run(trial, allocation_id="a")
     store.begin_checkpoint("c", trial_id=trial, run_id=1, storage={})
-    store.complete_checkpoint("c", run_id=1, steps_completed=1, resources={}, metadata={})
+    store.complete_checkpoint("c", run_id=1, steps_completed=1, resources={}, metadata={"a": long})
     for number in range(10):
         store.create_model(f"m{number}", description=long, notes=long, metadata={"a": long[100:]})
         store.add_model_version("m0", "c", comment=long, notes=long, metadata={"a": long[100:]})
@@ -202,6 +205,30 @@ def test_large_records_of_a_trial_leave_its_pages_small(local: ServedSite) -> No
     series = owner.get(f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple").json["series"]
     assert len(series) == 100
     assert len(owner.get(f"/compare?trials={trial}").body) < 1 << 20
+
+
+def test_long_texts_of_runs_and_samples_leave_the_page_of_a_trial_small(local: ServedSite) -> None:
+    store, long = local.store, "&" * (1 << 20)
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    for number in range(1, 21):
+        store.start_run(trial, allocation_id=long)
+        store.end_run(trial, number, reason=f"reason {number} {long}")
+    store.set_trial_state(trial, State.ERROR)
+    usage = {"host": {f"value{number}" + "&" * number: 1.0 for number in range(300)}}
+    time = datetime.now(timezone.utc)
+    store.report_system_metrics([SystemMetrics(trial_id=trial, run_id=20, group="cpu", metrics=usage, time=time)])
+    owner = local.owner
+    for path in (f"/trials/{trial}", "/experiments/1"):
+        tracemalloc.start()
+        try:
+            page = owner.get(path)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert "reason 20 &amp;" in page.text
+        assert len(page.body) < 1 << 20
+        assert peak < 8 << 20
+        assert page.text.count("/usage?") <= 100
 
 
 def test_utilization_has_a_chart_per_value(seeded: tuple[Seeded, Client]) -> None:
@@ -737,3 +764,52 @@ def test_a_page_shows_a_bounded_number_of_metrics() -> None:
     assert list(shown) == ["validation", "a"]
     assert shown["validation"] == ["loss"]
     assert sum(map(len, shown.values())) == MAX_METRICS
+
+
+def test_a_page_shows_a_bounded_number_of_characters_of_metrics() -> None:
+    """Pages have each name several times, so that 5000 of the longest ones would take gigabytes of memory."""
+    shown = sorted_groups({"g" * 4000: [f"{number:04}" for number in range(MAX_METRICS)]})
+    characters = sum(len(group) + len(name) for group, names in shown.items() for name in names)
+    assert MAX_CHARACTERS / 2 < characters <= MAX_CHARACTERS
+
+
+def test_nested_hyperparameters_cannot_fill_the_memory(local: ServedSite) -> None:
+    """A megabyte of hyperparameters would become gigabytes if each of them repeated the long name around it."""
+    experiment = local.store.create_experiment(config={"name": "nested"}, owner="ada").id
+    values = {"n" * 100_000: {str(number): number for number in range(1000)}}
+    trial = local.store.create_trial(experiment, hparams=values, seed=0).id
+    tracemalloc.start()
+    try:
+        for path in (f"/trials/{trial}", f"/experiments/{experiment}", f"/compare?trials={trial}"):
+            assert "shorten the outer ones" in local.owner.get(path).text, path
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert local.owner.get("/experiments").status == 200
+
+
+def test_tables_show_the_beginnings_of_hyperparameters(local: ServedSite) -> None:
+    store = local.store
+    experiment = store.create_experiment(config={"name": "long"}, owner="ada").id
+    long = [f"{'n' * 5000}{number}" for number in range(10)]
+    for number in range(5):
+        values = {"lr": number, "text": f"{number}{'&' * 9000}", **dict.fromkeys(long, number)}
+        store.create_trial(experiment, hparams=values, seed=0)
+    trials = ",".join(str(one.id) for one in store.trials(experiment))
+    for path in (f"/experiments/{experiment}", f"/compare?trials={trials}"):
+        page = local.owner.get(path)
+        assert page.status == 200
+        assert "&amp;" * 50 in page.text
+        assert len(page.body) < 100_000, path
+
+
+def test_any_config_can_have_a_search(local: ServedSite) -> None:
+    """The API records configs that nothing has checked."""
+    space = {"a": {"type": "categorical", "vals": 5}, "b": {"type": ["log"]}, "c": {"type": "log"}, "d": 5}
+    experiment = local.store.create_experiment(config={"hyperparameters": space}, owner="ada").id
+    local.store.create_trial(experiment, hparams=dict.fromkeys(space, 1), seed=0)
+    data = local.owner.get(f"/data/experiments/{experiment}/trials").json
+    assert dict(zip(data["names"], data["scales"], strict=True)) == {
+        **dict.fromkeys(space, "linear"),
+        "c": "log",
+    }

@@ -5,8 +5,6 @@ The runner is imported when it is used, because that takes half a second.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from functools import partial
 
 from starlette.requests import Request
@@ -14,6 +12,7 @@ from starlette.responses import Response
 
 from det_core.home import private_directory
 from det_core.interfaces.records import State
+from det_core.tracking.remote import load_base64
 from det_server._accounts import make_change, record_action, require_ownership, require_writer
 from det_server._default_storage import add_default_storage
 from det_server._json_response import JsonResponse
@@ -93,6 +92,6 @@ def continue_training(request: Request) -> Response:
 
 def _decode(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
+        return load_base64(text)
+    except ValueError as error:
         raise RefusedError(400, f"code: expected a gzipped tar file in base64: {error}") from None

@@ -10,11 +10,16 @@ from det_core.text import flatten_mapping, mask_references, varying_hyperparamet
 
 MOST_COLUMNS = 20
 """Maximum number of hyperparameters in a table."""
+_LONGEST_NAME = 200
+"""Maximum number of characters of their names, which a table has in each row."""
 
 
 def hyperparameter_columns(trials: Iterable[TrialRecord]) -> list[str]:
-    """Return the names of the hyperparameters that differ between trials, or of all if none differs."""
-    return varying_hyperparameters(trials)[:MOST_COLUMNS]
+    """Return the names of the hyperparameters that differ between trials, or of all if none differs.
+
+    Those that a table has no room for are left out.
+    """
+    return [name for name in varying_hyperparameters(trials) if len(name) <= _LONGEST_NAME][:MOST_COLUMNS]
 
 
 def hyperparameter_values(trial: TrialRecord) -> dict[str, Any]:

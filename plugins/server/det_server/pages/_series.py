@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
 _FIRST_GROUPS = ("validation", "training")
 MAX_METRICS = 5000
 """Maximum number of metrics that a page shows."""
+MAX_CHARACTERS = 256 << 10
+"""Maximum number of characters of their names and groups together. A page has each of them several times, escaped."""
 _LONGEST_NAME = 1000
 """Maximum number of characters of their names."""
 
@@ -64,6 +65,10 @@ def sorted_groups(names: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[s
     order += sorted(set(names) - set(order))
     metrics = ((group, name) for group in order for name in names[group] if len(name) <= _LONGEST_NAME)
     shown: dict[str, list[str]] = {}
-    for group, name in islice(metrics, MAX_METRICS):
+    characters = 0
+    for number, (group, name) in enumerate(metrics):
+        characters += len(group) + len(name)
+        if number == MAX_METRICS or characters > MAX_CHARACTERS:
+            break
         shown.setdefault(group, []).append(name)
     return shown

@@ -18,11 +18,12 @@ from det_core.interfaces.records import (
     is_stopped_early,
     searcher_metric,
 )
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.server_store import ServerStore
 from det_core.text import flatten_mapping
 from det_server._csv_export import csv_response
 from det_server._live_rows import experiment_values, trial_values
 from det_server._rendering import query_string, render_page
+from det_server._site import site_of
 from det_server.pages._actions import possible_actions
 from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values, sort_by_hyperparameter
 from det_server.pages._live_page import live
@@ -43,7 +44,7 @@ _EXPORTED = ("id", "state", "steps_completed", "progress", "restarts", "start_ti
 def show_experiment(request: Request) -> Response:
     """Show an experiment with the curves of its best trials and a page of its trials."""
     experiment = experiment_of(request)
-    store = store_of(request)
+    store = site_of(request).store
     results = store.trial_results(experiment.id, order=TrialOrder.BEST)
     view = _view(request, experiment).within(len(results))
     best = [result.trial.id for result in results[:MOST_CURVES]]
@@ -129,7 +130,7 @@ def _shown_hyperparameters(results: Sequence[TrialResult]) -> dict[str, bool]:
 
 
 def _rows(
-    store: TrackingStore, experiment: ExperimentRecord, results: Sequence[TrialResult], colors: dict[int, int]
+    store: ServerStore, experiment: ExperimentRecord, results: Sequence[TrialResult], colors: dict[int, int]
 ) -> list[dict[str, Any]]:
     live_values = trial_values(store, results)
     return [
@@ -145,11 +146,11 @@ def _rows(
     ]
 
 
-def _note(store: TrackingStore, trial: TrialRecord, experiment: ExperimentRecord) -> str:
+def _note(store: ServerStore, trial: TrialRecord, experiment: ExperimentRecord) -> str:
     """Return why a trial failed, whether its search stopped it early, or how often it was started again."""
     if is_stopped_early(trial, experiment.config):
         return "stopped early"
-    if trial.state is State.ERROR and (reason := reason_of_failure(trial, store.runs(trial.id))):
+    if trial.state is State.ERROR and (reason := reason_of_failure(trial, store.latest_runs(trial.id, limit=1))):
         return reason
     return f"{trial.restarts} restart{'s' if trial.restarts > 1 else ''}" if trial.restarts else ""
 

@@ -35,7 +35,7 @@ def send_importance(request: Request) -> Response:
     if len(ended) < LEAST_TRIALS or not search.names:
         return JsonResponse({**facts, "state": "few", "least": LEAST_TRIALS})
     columns = [
-        _numbers(column) for column in zip(*(plain_values(trial, search.names) for trial, _ in ended), strict=True)
+        _positions(column) for column in zip(*(plain_values(trial, search.names) for trial, _ in ended), strict=True)
     ]
     values = [value for _, value in ended]
     found = site_of(request).importances.find(principal_of(request).name, columns, values)
@@ -44,10 +44,12 @@ def send_importance(request: Request) -> Response:
     return JsonResponse({**facts, "state": "known", **vars(found)})
 
 
-def _numbers(column: Sequence[float | str | None]) -> list[float | None]:
-    """Return the values of a hyperparameter as numbers, which for names are their positions."""
-    names = {name: position for position, name in enumerate(sorted({one for one in column if isinstance(one, str)}))}
-    return [names[one] if isinstance(one, str) else one for one in column]
+def _positions(column: Sequence[float | str | None]) -> list[float | None]:
+    """Return the positions of values in their order, on which forests depend alone, so that no number is too large."""
+    names = sorted({one for one in column if isinstance(one, str)})
+    numbers = sorted({one for one in column if isinstance(one, int | float)})
+    positions = {one: position for kind in (names, numbers) for position, one in enumerate(kind)}
+    return [positions.get(one) for one in column]
 
 
 ROUTES = [Route("/data/experiments/{id:int}/importance", send_importance)]

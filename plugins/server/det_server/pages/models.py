@@ -8,10 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.errors import RecordNotFound
-from det_core.interfaces.tracking import TrackingStore
 from det_server._csv_export import csv_response, read_in_parts
 from det_server._rendering import render_page
+from det_server._site import site_of
 from det_server.pages._actions import completed_checkpoint
 from det_server.pages._store_values import model_of, store_of
 
@@ -39,7 +38,7 @@ def show_model(request: Request) -> Response:
     store = store_of(request)
     model = model_of(request)
     versions = store.model_versions(model.id, limit=_MOST_VERSIONS, brief=True)[::-1]
-    trials = {one.checkpoint_uuid: _trial_of(store, one.checkpoint_uuid) for one in versions}
+    trials = site_of(request).store.trials_of_checkpoints({one.checkpoint_uuid for one in versions})
     return render_page(request, "model.html", model=model, versions=versions, trials=trials)
 
 
@@ -48,13 +47,6 @@ def ask_registration(request: Request) -> Response:
     uuid, trial_id = completed_checkpoint(request)
     models = store_of(request).models(archived=False, limit=_MOST_MODELS, brief=True)
     return render_page(request, "register.html", uuid=uuid, trial_id=trial_id, models=models)
-
-
-def _trial_of(store: TrackingStore, uuid: str) -> int | None:
-    try:
-        return store.checkpoint(uuid).trial_id
-    except RecordNotFound:
-        return None
 
 
 ROUTES = [

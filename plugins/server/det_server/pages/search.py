@@ -106,7 +106,8 @@ def _scale(space: Any, name: str) -> str:
 def _definitions(space: Any, parts: Sequence[str]) -> Iterator[Any]:
     """Yield what a config has at a dotted name, also within the items of categoricals."""
     if isinstance(space, dict) and space.get("type") == "categorical":
-        for option in space.get("vals", ()):
+        options = space.get("vals")
+        for option in options if isinstance(options, list) else ():
             yield from _definitions(option, parts)
     elif not parts:
         yield space

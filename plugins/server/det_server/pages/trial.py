@@ -26,6 +26,7 @@ from det_server._csv_export import csv_response
 from det_server._json_response import JsonResponse
 from det_server._live_rows import results_of_trials, trial_values
 from det_server._rendering import format_duration, query_string, render_page
+from det_server._site import site_of
 from det_server.pages._actions import KILL_TRIAL
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._live_page import live
@@ -42,6 +43,7 @@ _MOST_CHARACTERS = 1 << 20
 _LINES_AT_ONCE = 200
 """Number of log lines that are read at once, of which each may be long."""
 _MOST_CHECKPOINTS = 200
+_MOST_RUNS = 100
 
 
 def show_trial(request: Request) -> Response:
@@ -52,7 +54,7 @@ def show_trial(request: Request) -> Response:
         experiment.id, trial_id=trial.id, states=SHOWN_CHECKPOINT_STATES, limit=_MOST_CHECKPOINTS, brief=True
     )
     names = sorted_groups(store.metric_names([trial.id]))
-    runs = store.runs(trial.id)
+    runs = site_of(request).store.latest_runs(trial.id, limit=_MOST_RUNS)
     lines, more_lines = _read_lines(store, trial.id, _FIRST_LINES, newest=True)
     return render_page(
         request,

@@ -6,6 +6,7 @@ import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -39,6 +40,8 @@ _TITLES = {
 """Names of system metrics with the titles of their charts, and the factors to the units there."""
 _SAMPLES_WITH_NAMES = 50
 """Number of first samples of a group in which its names are looked for."""
+_MOST_CHARTS, _LONGEST_NAME = 100, 200
+"""Maximum number of charts of a group, and of characters of their names."""
 _SAMPLES_AT_ONCE = 200
 """Number of samples that are in memory at the same time."""
 _INTERVALS = 300
@@ -52,10 +55,12 @@ def utilization_charts(store: TrackingStore, trial_id: int) -> dict[str, list[tu
     found: dict[str, list[tuple[str, str]]] = {}
     for group, heading in _GROUPS.items():
         samples = store.system_metrics(trial_id, group=group, limit=_SAMPLES_WITH_NAMES)
-        names = dict.fromkeys(name for sample in samples for _, name, _ in _values(sample))
+        names = dict.fromkeys(
+            name for sample in samples for _, name, _ in _values(sample) if len(name) <= _LONGEST_NAME
+        )
         charts = [
             (_TITLES.get(name, (name, 1.0))[0], f"/data/trials/{trial_id}/usage{query_string(query)}")
-            for name in names
+            for name in islice(names, _MOST_CHARTS)
             for query in [{"group": group, "name": name}]
         ]
         if charts:
