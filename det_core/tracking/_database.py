@@ -87,6 +87,8 @@ _ROWS = 5000
 """Number of rows that are in memory at the same time."""
 MOST_UNSEEN = 100
 """Maximum number of transactions that `Database.transactions` returns."""
+TOO_SLOW = "the filter or sort order takes more than {:g} s; compare fewer values, or values of fewer records"
+"""Message about a statement that `Database.limit_time` ends."""
 TOO_LARGE = "ids and counts in the tracking store are integers of at most 64 bits"
 """Message about a number that is none of a record."""
 
@@ -196,6 +198,28 @@ class Database(ABC):
         Args:
             of: the table of metrics, or an alias of it.
             metric: name of the metric.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def json_number(column: ColumnElement[Any], path: Sequence[str]) -> ColumnElement[Any]:
+        """Return an SQL expression for a number in JSON with Python's NaN and Infinity, or NULL for other values.
+
+        Args:
+            column: the JSON as text.
+            path: the keys that lead to the value.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def json_text(column: ColumnElement[Any], path: Sequence[str]) -> ColumnElement[Any]:
+        """Return an SQL expression for a string, ``true`` or ``false`` in the same, or NULL for other values."""
+
+    @abstractmethod
+    def limit_time(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
+        """Return a context manager that raises CallTooLarge in a statement of its block that takes longer.
+
+        SQLite counts the time of the processor.
         """
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from det_core.errors import RecordNotFound, StoreBusy, TrackingError
+from det_core.errors import CallTooLarge, RecordNotFound, StoreBusy, TrackingError
 from det_core.extras import explain_missing_extra
 from det_core.json_values import NON_FINITE
 from det_core.tracking._column_types import FINITE
-from det_core.tracking._database import MOST_UNSEEN, TOO_LARGE, Database
+from det_core.tracking._database import MOST_UNSEEN, TOO_LARGE, TOO_SLOW, Database
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _KEY = 0x646574  # key of the advisory lock, "det" in ASCII
 _LOCK_NOT_AVAILABLE = "55P03"
+_CANCELED = "57014"
 _OUT_OF_RANGE = "22003"
 _AWAY = ("08", "40001", "40P01", "53100", "53300", "57P01", "57P02", "57P03", "58030")
 """Prefixes of the SQLSTATEs of lost connections, deadlocks and a full or broken disk, after which a transaction can be
@@ -37,6 +39,10 @@ _FOR_GOOD = (
     "name or service not known",
 )
 """Parts of the text of permanent connection errors, which have no SQLSTATE."""
+_PAIR = r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
+_UNREADABLE = r"\\u(0000|d[89a-f])"
+"""Patterns of surrogate pairs, and of escapes that PostgreSQL refuses otherwise."""
+_NON_FINITE = r"([:,[])-?(NaN|Infinity)"
 _LIMITS = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -110,16 +116,34 @@ class Postgresql(Database):
 
     @staticmethod
     def number(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
-        least, greatest = map(Decimal, FINITE)
         text = _json_of(of, metric)
         number = sa.case((text.regexp_match("^[-0-9]"), sa.cast(text, sa.Numeric)))
-        finite = sa.case((number.between(least, greatest), sa.cast(number, sa.Double)))
-        return sa.select(finite).correlate(of).scalar_subquery()
+        return sa.select(_finite(number)).correlate(of).scalar_subquery()
 
     @staticmethod
     def non_finite(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         name = sa.func.btrim(_json_of(of, metric), '"')
         return sa.select(sa.case((name.in_(list(NON_FINITE)), name))).correlate(of).scalar_subquery()
+
+    @staticmethod
+    def json_number(column: sa.ColumnElement[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+        value, kind = _json_value(column, path)
+        return _finite(sa.case((kind == "number", sa.cast(value, sa.Numeric))))
+
+    @staticmethod
+    def json_text(column: sa.ColumnElement[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+        value, kind = _json_value(column, path)
+        return sa.case((kind.in_(("string", "boolean")), value))
+
+    @contextmanager
+    def limit_time(self, connection: sa.Connection, seconds: float) -> Iterator[None]:
+        connection.execute(sa.select(sa.func.set_config("statement_timeout", str(int(seconds * 1000)), True)))
+        try:
+            yield
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _CANCELED:
+                raise
+            raise CallTooLarge(TOO_SLOW.format(seconds)) from None
 
     @staticmethod
     def seconds(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
@@ -150,6 +174,25 @@ def _json_of(of: sa.FromClause, metric: str) -> sa.ColumnElement[str]:
     text = sa.cast(sa.cast(of.c.metrics, sa.JSON)[metric], sa.Text).label("text")
     # OFFSET 0 prevents the planner from parsing the JSON again for each use of the text.
     return sa.select(text).correlate(of).offset(sa.literal_column("0")).subquery().c.text
+
+
+def _finite(number: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    least, greatest = map(Decimal, FINITE)
+    return sa.case((number.between(least, greatest), sa.cast(number, sa.Double)))
+
+
+def _json_value(
+    column: sa.ColumnElement[Any], path: Sequence[str]
+) -> tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]:
+    """Return SQL expressions for a value in JSON as text, and for its type.
+
+    Python writes numbers and escapes that PostgreSQL refuses. NULL takes their place, and that of the whole JSON.
+    """
+    text = sa.type_coerce(column, sa.Text)
+    escapes = sa.func.regexp_replace(sa.func.replace(text, "\\\\", "x"), _PAIR, "x", "g")
+    strict = sa.func.regexp_replace(text, _NON_FINITE, r"\1null", "g")
+    parsed = sa.cast(sa.case((escapes.regexp_match(_UNREADABLE), None), else_=strict), sa.JSON)
+    return sa.func.json_extract_path_text(parsed, *path), sa.func.json_typeof(sa.func.json_extract_path(parsed, *path))
 
 
 def _is_away(error: DBAPIError) -> bool:
