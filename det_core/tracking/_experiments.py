@@ -142,6 +142,8 @@ class ExperimentsMixin(StoreMixin):
         name: str | None = None,
         description: str | None = None,
         notes: str | None = None,
+        project: str | None = None,
+        workspace: str | None = None,
         add_labels: Sequence[str] = (),
         remove_labels: Sequence[str] = (),
         archived: bool | None = None,
@@ -154,6 +156,9 @@ class ExperimentsMixin(StoreMixin):
                 labels = dict.fromkeys([*get_experiment(connection, experiment_id).labels, *add_labels])
                 removed = set(remove_labels)
                 changed["labels"] = [label for label in labels if label not in removed]
+            groups = {"project": project, "workspace": workspace}
+            if moved := {key: value for key, value in groups.items() if value is not None}:
+                changed["config"] = {**get_experiment(connection, experiment_id).config, **moved}
             if changed:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(changed))
             return get_experiment(connection, experiment_id)

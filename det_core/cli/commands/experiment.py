@@ -270,8 +270,8 @@ _COMMANDS = (
             make_argument(
                 "--sort-by",
                 default="id",
-                metavar="{" + ",".join(_ORDERS) + ",NAME}",
-                help="sort order, or a hyperparameter or metric, least first; default: id, newest first",
+                metavar="ORDER",
+                help="sort order; NAME is a hyperparameter or metric, least first; default: id",
                 group=OUTPUT,
             ),
             REVERSE,

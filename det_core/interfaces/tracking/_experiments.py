@@ -123,6 +123,8 @@ class ExperimentStore(ABC):
         name: str | None = None,
         description: str | None = None,
         notes: str | None = None,
+        project: str | None = None,
+        workspace: str | None = None,
         add_labels: Sequence[str] = (),
         remove_labels: Sequence[str] = (),
         archived: bool | None = None,
@@ -130,6 +132,8 @@ class ExperimentStore(ABC):
         """Change texts and labels that users maintain. None leaves a value unchanged.
 
         Args:
+            project: name of the project, which the config has.
+            workspace: name of the workspace of the project.
             add_labels: labels to append, unless the experiment has them.
             remove_labels: labels to remove. Labels that the experiment lacks are ignored.
 

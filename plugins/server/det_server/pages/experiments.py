@@ -17,6 +17,7 @@ from det_server._csv_export import csv_response, read_in_parts
 from det_server._live_rows import experiment_values
 from det_server._rendering import render_page, state_word
 from det_server._site import site_of
+from det_server.pages._actions import BULK_ACTIONS
 from det_server.pages._list_values import NAMES, chosen_columns, read_columns, read_filtered, sort_options
 from det_server.pages._live_page import live
 from det_server.pages._store_values import metric_of, sparklines, store_of
@@ -64,6 +65,7 @@ def show_experiments(request: Request) -> Response:
         error=error,
         columns=columns,
         sort_names=_SORT_NAMES,
+        bulk_actions=BULK_ACTIONS,
         states=_STATES,
         command=_command(view),
     )
