@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -28,7 +28,8 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from det_core.interfaces.records import State, require_writable
+from det_core.errors import FilterError
+from det_core.interfaces.records import LONGEST_NAME, State, require_writable
 from det_core.json_values import dump_json_value
 from det_core.tracking._filter_language import Comparison, Condition, Every, Not, Some, parse_filter, refuse
 from det_core.tracking._rows import contains_text
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _MOST_SECONDS = 1.0
 """Time, with SQLite of the processor, after which a list with a filter, or sorted by any value, is given up."""
+_MOST_LEVELS = 20
+"""Maximum number of dots in the name of a hyperparameter."""
 _RECENT = 10
 """Number of newest reports of a trial among which a metric is looked for."""
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -124,7 +127,6 @@ _OF_EXPERIMENTS: Mapping[str, Callable[[Database], _Value]] = {
 }
 
 
-@dataclass
 class TrialValues:
     """Values of trials, by the names that filters have for them.
 
@@ -132,8 +134,10 @@ class TrialValues:
         database: the database.
     """
 
-    database: Database
-    _fields: Mapping[str, Callable[[Database], _Value]] = field(default_factory=lambda: _OF_TRIALS)
+    _fields = _OF_TRIALS
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def matches(self, text: str) -> ColumnElement[bool]:
         """Return an SQL condition for the rows that a filter selects.
@@ -151,25 +155,33 @@ class TrialValues:
             name: name of the value.
             reverse: whether the greatest value comes first.
         """
-        require_writable(name)
         value = self.find(name)
         present = [one for one in (value.number, value.text) if one is not None]
         return [(one.desc() if reverse else one.asc()).nulls_last() for one in present]
 
     def columns(self, name: str) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
         """Return SQL expressions for a value as a number and as a text, of which at most one is not NULL."""
-        require_writable(name)
         value = self.find(name)
         return tuple(null() if one is None else one for one in (value.number, value.text))  # type: ignore[return-value]
 
     def find(self, name: str) -> _Value:
-        """Return the value with a name: a field of the record, a hyperparameter, or a metric."""
+        """Return the value with a name: a field of the record, a hyperparameter, or a metric.
+
+        Raises:
+            FilterError: the name is too long, or has too many parts.
+        """
+        require_writable(name)
+        if len(name) > LONGEST_NAME or name.count(".") > _MOST_LEVELS:
+            raise FilterError(
+                f"the name {name!r:.100} is too long; "
+                f"expected at most {LONGEST_NAME} characters and {_MOST_LEVELS} dots"
+            )
         if name in self._fields:
-            return self._fields[name](self.database)
+            return self._fields[name](self._database)
         column, of_hyperparameter = trials.c.hparams, name.removeprefix("hp.")
         paths = list(dict.fromkeys([tuple(of_hyperparameter.split(".")), (of_hyperparameter,)]))
-        numbers = [self.database.json_number(column, path) for path in paths]
-        texts = [self.database.json_text(column, path) for path in paths]
+        numbers = [self._database.json_number(column, path) for path in paths]
+        texts = [self._database.json_text(column, path) for path in paths]
         if of_hyperparameter == name:
             numbers += self._metrics(name)
         return _Value(_first(numbers), _first(texts), of_trial=True)
@@ -177,7 +189,7 @@ class TrialValues:
     def _metrics(self, name: str) -> list[ColumnElement[Any]]:
         """Return SQL expressions for the newest value of a metric, of which the first one that is not NULL counts."""
         group, _, metric = name.partition(".")
-        validated, number = metrics.alias("validated"), self.database.number
+        validated, number = metrics.alias("validated"), self._database.number
         newest = select(metrics.c.id).where(metrics.c.trial_id == trials.c.id, scored).correlate(trials)
         of_newest = newest.order_by(metrics.c.steps_completed.desc()).limit(1).scalar_subquery()
         recent = (
@@ -220,8 +232,10 @@ class ExperimentValues(TrialValues):
         database: the database.
     """
 
+    _fields = _OF_EXPERIMENTS
+
     def __init__(self, database: Database) -> None:
-        super().__init__(database, _OF_EXPERIMENTS)
+        super().__init__(database)
         self._uses_trials = False
 
     def matches(self, text: str) -> ColumnElement[bool]:
@@ -233,7 +247,6 @@ class ExperimentValues(TrialValues):
         return exists(select(literal(1)).select_from(with_trials).where(condition).correlate(experiments))
 
     def order(self, name: str, *, reverse: bool) -> list[ColumnElement[Any]]:
-        require_writable(name)
         value, extreme = self.find(name), func.max if reverse else func.min
         if not value.of_trial:
             return super().order(name, reverse=reverse)

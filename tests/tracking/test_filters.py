@@ -191,6 +191,7 @@ def test_and_binds_stronger_than_or() -> None:
         ("best = high", "a number"),
         ("best ~ 3", "a number"),
         ("label < x", "!="),
+        ("a." * 21 + "b = 1", "too long"),
     ],
 )
 def test_a_constant_of_the_wrong_type_is_an_error(store: TrackingStore, where: str, message: str) -> None:

@@ -271,7 +271,7 @@ _COMMANDS = (
                 "--sort-by",
                 default="id",
                 metavar="ORDER",
-                help="sort order; NAME is a hyperparameter or metric, least first; default: id",
+                help=f"{', '.join(_ORDERS)}, or a hyperparameter or metric, least first; default: id, newest first",
                 group=OUTPUT,
             ),
             REVERSE,
