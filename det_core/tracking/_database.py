@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select, Table
+    from sqlalchemy import Column, ColumnElement, Connection, Engine, FromClause, Select, Table
 
     from det_core.errors import TrackingError
 
@@ -103,6 +103,9 @@ class Database(ABC):
     trials need few connections."""
     most_urgent_readers = 2
     """Maximum number of further ones, which do not wait for them."""
+    most_seconds: float
+    """Time after which a list with a filter, or sorted by any value, is given up. SQLite counts that of the processor,
+    because its statements use the processor of this one."""
     most_writers: int
     """Maximum number of transactions of a process that write at the same time."""
 
@@ -202,7 +205,7 @@ class Database(ABC):
 
     @staticmethod
     @abstractmethod
-    def json_number(column: ColumnElement[Any], path: Sequence[str]) -> ColumnElement[Any]:
+    def json_number(column: Column[Any], path: Sequence[str]) -> ColumnElement[Any]:
         """Return an SQL expression for a number in JSON with Python's NaN and Infinity, or NULL for other values.
 
         Args:
@@ -212,15 +215,12 @@ class Database(ABC):
 
     @staticmethod
     @abstractmethod
-    def json_text(column: ColumnElement[Any], path: Sequence[str]) -> ColumnElement[Any]:
+    def json_text(column: Column[Any], path: Sequence[str]) -> ColumnElement[Any]:
         """Return an SQL expression for a string, ``true`` or ``false`` in the same, or NULL for other values."""
 
     @abstractmethod
-    def limit_time(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
-        """Return a context manager that raises CallTooLarge in a statement of its block that takes longer.
-
-        SQLite counts the time of the processor.
-        """
+    def limit_time(self, connection: Connection) -> AbstractContextManager[None]:
+        """Return a context manager that raises CallTooLarge in a statement that takes longer than `most_seconds`."""
 
     @staticmethod
     @abstractmethod

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from det_core.tracking._database import Database
 
-_MOST_SECONDS = 1.0
-"""Time, with SQLite of the processor, after which a list with a filter, or sorted by any value, is given up."""
 _MOST_LEVELS = 20
 """Maximum number of dots in the name of a hyperparameter."""
 _RECENT = 10
@@ -266,7 +264,7 @@ class ExperimentValues(TrialValues):
 
 def limited(database: Database, connection: Connection, values: str) -> AbstractContextManager[None]:
     """Return a context manager that limits the time of a list, if filters or sort orders name values."""
-    return database.limit_time(connection, _MOST_SECONDS) if values else nullcontext()
+    return database.limit_time(connection) if values else nullcontext()
 
 
 def _first(values: Sequence[ColumnElement[Any]]) -> ColumnElement[Any]:

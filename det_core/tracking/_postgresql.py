@@ -43,6 +43,8 @@ _PAIR = r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
 _UNREADABLE = r"\\u(0000|d[89a-f])"
 """Patterns of surrogate pairs, and of escapes that PostgreSQL refuses otherwise."""
 _NON_FINITE = r"([:,[])-?(NaN|Infinity)"
+_ONCE: sa.ColumnElement[int] = sa.literal_column("0")
+"""Offset of a subquery that prevents the planner from parsing JSON again for each use of what it selects."""
 _LIMITS = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -71,6 +73,7 @@ class Postgresql(Database):
     """
 
     most_writers = 8
+    most_seconds = 5.0
     clock = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
     def __init__(self, url: sa.URL, wait: float) -> None:
@@ -126,24 +129,27 @@ class Postgresql(Database):
         return sa.select(sa.case((name.in_(list(NON_FINITE)), name))).correlate(of).scalar_subquery()
 
     @staticmethod
-    def json_number(column: sa.ColumnElement[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
-        value, kind = _json_value(column, path)
-        return _finite(sa.case((kind == "number", sa.cast(value, sa.Numeric))))
+    def json_number(column: sa.Column[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+        found = _json_value(column, path)
+        number = sa.case((found.kind == "number", sa.cast(found.value, sa.Numeric)))
+        return sa.select(_finite(number)).scalar_subquery()
 
     @staticmethod
-    def json_text(column: sa.ColumnElement[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
-        value, kind = _json_value(column, path)
-        return sa.case((kind.in_(("string", "boolean")), value))
+    def json_text(column: sa.Column[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+        found = _json_value(column, path)
+        text = sa.case((found.kind.in_(("string", "boolean")), found.value))
+        return sa.select(text).scalar_subquery()
 
     @contextmanager
-    def limit_time(self, connection: sa.Connection, seconds: float) -> Iterator[None]:
-        connection.execute(sa.select(sa.func.set_config("statement_timeout", str(int(seconds * 1000)), True)))
+    def limit_time(self, connection: sa.Connection) -> Iterator[None]:
+        milliseconds = str(int(self.most_seconds * 1000))
+        connection.execute(sa.select(sa.func.set_config("statement_timeout", milliseconds, True)))
         try:
             yield
         except OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != _CANCELED:
                 raise
-            raise CallTooLarge(TOO_SLOW.format(seconds)) from None
+            raise CallTooLarge(TOO_SLOW.format(self.most_seconds)) from None
 
     @staticmethod
     def seconds(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
@@ -172,8 +178,7 @@ class Postgresql(Database):
 def _json_of(of: sa.FromClause, metric: str) -> sa.ColumnElement[str]:
     """Return an SQL expression for the JSON of a metric."""
     text = sa.cast(sa.cast(of.c.metrics, sa.JSON)[metric], sa.Text).label("text")
-    # OFFSET 0 prevents the planner from parsing the JSON again for each use of the text.
-    return sa.select(text).correlate(of).offset(sa.literal_column("0")).subquery().c.text
+    return sa.select(text).correlate(of).offset(_ONCE).subquery().c.text
 
 
 def _finite(number: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
@@ -181,18 +186,23 @@ def _finite(number: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     return sa.case((number.between(least, greatest), sa.cast(number, sa.Double)))
 
 
-def _json_value(
-    column: sa.ColumnElement[Any], path: Sequence[str]
-) -> tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]:
-    """Return SQL expressions for a value in JSON as text, and for its type.
+def _json_value(column: sa.Column[Any], path: Sequence[str]) -> Any:
+    """Return a row with the text and the type of a value in JSON, of which each use reads the same.
 
     Python writes numbers and escapes that PostgreSQL refuses. NULL takes their place, and that of the whole JSON.
     """
     text = sa.type_coerce(column, sa.Text)
     escapes = sa.func.regexp_replace(sa.func.replace(text, "\\\\", "x"), _PAIR, "x", "g")
-    strict = sa.func.regexp_replace(text, _NON_FINITE, r"\1null", "g")
-    parsed = sa.cast(sa.case((escapes.regexp_match(_UNREADABLE), None), else_=strict), sa.JSON)
-    return sa.func.json_extract_path_text(parsed, *path), sa.func.json_typeof(sa.func.json_extract_path(parsed, *path))
+    is_unreadable = sa.and_(sa.func.strpos(text, "\\u") > 0, escapes.regexp_match(_UNREADABLE))
+    has_names = sa.or_(*(sa.func.strpos(text, name) > 0 for name in ("NaN", "Infinity")))
+    finite = sa.case((has_names, sa.func.regexp_replace(text, _NON_FINITE, r"\1null", "g")), else_=text)
+    parsed = sa.cast(sa.case((is_unreadable, None), else_=finite), sa.JSON).label("parsed")
+    json = sa.select(parsed).correlate(column.table).offset(_ONCE).subquery().c.parsed
+    value, kind = (
+        sa.func.json_extract_path_text(json, *path),
+        sa.func.json_typeof(sa.func.json_extract_path(json, *path)),
+    )
+    return sa.select(value.label("value"), kind.label("kind")).offset(_ONCE).subquery().c
 
 
 def _is_away(error: DBAPIError) -> bool:

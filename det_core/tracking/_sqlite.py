@@ -152,6 +152,7 @@ class Sqlite(Database):
     """
 
     most_writers = 1  # SQLite lets waiting writers poll its lock, in no order
+    most_seconds = 1.0
     clock = sa.literal_column("(julianday('now') - 2440587.5) * 86400.0")
 
     def __init__(self, path: Path, url: str, wait: float) -> None:
@@ -197,26 +198,28 @@ class Sqlite(Database):
         return _value(of, metric, lambda value, kind: sa.and_(kind == "text", value.in_(list(NON_FINITE))))
 
     @staticmethod
-    def json_number(column: sa.ColumnElement[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+    def json_number(column: sa.Column[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
         return _json_value(column, path, lambda value, kind: [(kind.in_(("integer", "real")), value)])
 
     @staticmethod
-    def json_text(column: sa.ColumnElement[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+    def json_text(column: sa.Column[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
         return _json_value(
             column, path, lambda value, kind: [(kind == "text", value), (kind.in_(("true", "false")), kind)]
         )
 
     @contextmanager
-    def limit_time(self, connection: sa.Connection, seconds: float) -> Iterator[None]:
+    def limit_time(self, connection: sa.Connection) -> Iterator[None]:
         raw: Any = connection.connection.dbapi_connection
-        deadline = time.thread_time() + seconds  # not of a clock, because other processes may slow this one down
+        deadline = (
+            time.thread_time() + self.most_seconds
+        )  # not of a clock, because other processes may slow this one down
         raw.set_progress_handler(lambda: time.thread_time() > deadline, _OPERATIONS)
         try:
             yield
         except sa.exc.OperationalError as error:
             if "interrupted" not in str(error.orig):
                 raise
-            raise CallTooLarge(TOO_SLOW.format(seconds)) from None
+            raise CallTooLarge(TOO_SLOW.format(self.most_seconds)) from None
         finally:
             raw.set_progress_handler(None, 0)
 
@@ -271,7 +274,7 @@ def _value(
 
 
 def _json_value(
-    column: sa.ColumnElement[Any],
+    column: sa.Column[Any],
     path: Sequence[str],
     of_kind: Callable[[Any, Any], list[tuple[sa.ColumnElement[bool], sa.ColumnElement[Any]]]],
 ) -> sa.ColumnElement[Any]:

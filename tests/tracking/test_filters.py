@@ -11,8 +11,10 @@ import pytest
 from det_core.errors import CallTooLarge, FilterError
 from det_core.interfaces.records import MetricsReport, State, TrialOrder
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import _filters
+from det_core.tracking import open_store
 from det_core.tracking._filter_language import LONGEST_FILTER, Comparison, Every, Not, Some, parse_filter
+from det_core.tracking._postgresql import Postgresql
+from det_core.tracking._sqlite import Sqlite
 
 
 def _add_trial(store: TrackingStore, experiment: int, hparams: Mapping[str, Any], **accuracies: float) -> int:
@@ -205,9 +207,8 @@ def test_a_text_to_look_for_is_limited(store: TrackingStore) -> None:
 
 
 def test_a_filter_that_takes_too_long_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from det_core.tracking import open_store
-
-    monkeypatch.setattr(_filters, "_MOST_SECONDS", 0.02)
+    for database in (Sqlite, Postgresql):
+        monkeypatch.setattr(database, "most_seconds", 0.02)
     terms = " or ".join(f"missing{number} = {number}" for number in range(20))
     with open_store(url) as store:
         experiment = store.create_experiment(config={}).id

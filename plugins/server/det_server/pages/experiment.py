@@ -55,7 +55,7 @@ def show_experiment(request: Request) -> Response:
     best = [result.trial.id for result in results[:MOST_CURVES]]
     drawn = find_series(store, best, view.get("series"), metric_of(experiment))
     shown: list[TrialResult] = []
-    if not error:
+    if total:
         wanted = {"where": where, **sort_options(view, _ORDERS, "best"), "limit": view.size, "offset": view.first}
         shown, error = read_filtered(lambda: store.trial_results(experiment.id, **wanted), shown)
     chosen = chosen_columns(view)

@@ -53,7 +53,7 @@ def show_experiments(request: Request) -> Response:
     view = view.within(total)
     columns = chosen_columns(view) or list(_OPTIONAL)
     rows: list[dict[str, Any]] = []
-    if not error:
+    if total:
         rows, error = read_filtered(lambda: _rows(request, view, columns), rows)
     return render_page(
         request,
