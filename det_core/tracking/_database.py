@@ -104,8 +104,8 @@ class Database(ABC):
     most_urgent_readers = 2
     """Maximum number of further ones, which do not wait for them."""
     most_seconds: float
-    """Time after which a list with a filter, or sorted by any value, is given up. SQLite counts that of the processor,
-    because its statements use the processor of this one."""
+    """Time after which a list with a filter, or sorted by any value, is given up. With SQLite, it is that of the
+    processor, as other processes may slow this one down."""
     most_writers: int
     """Maximum number of transactions of a process that write at the same time."""
 

@@ -198,11 +198,9 @@ def _json_value(column: sa.Column[Any], path: Sequence[str]) -> Any:
     finite = sa.case((has_names, sa.func.regexp_replace(text, _NON_FINITE, r"\1null", "g")), else_=text)
     parsed = sa.cast(sa.case((is_unreadable, None), else_=finite), sa.JSON).label("parsed")
     json = sa.select(parsed).correlate(column.table).offset(_ONCE).subquery().c.parsed
-    value, kind = (
-        sa.func.json_extract_path_text(json, *path),
-        sa.func.json_typeof(sa.func.json_extract_path(json, *path)),
-    )
-    return sa.select(value.label("value"), kind.label("kind")).offset(_ONCE).subquery().c
+    value = sa.func.json_extract_path_text(json, *path).label("value")
+    kind = sa.func.json_typeof(sa.func.json_extract_path(json, *path)).label("kind")
+    return sa.select(value, kind).offset(_ONCE).subquery().c
 
 
 def _is_away(error: DBAPIError) -> bool:

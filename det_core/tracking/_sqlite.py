@@ -210,9 +210,7 @@ class Sqlite(Database):
     @contextmanager
     def limit_time(self, connection: sa.Connection) -> Iterator[None]:
         raw: Any = connection.connection.dbapi_connection
-        deadline = (
-            time.thread_time() + self.most_seconds
-        )  # not of a clock, because other processes may slow this one down
+        deadline = time.thread_time() + self.most_seconds
         raw.set_progress_handler(lambda: time.thread_time() > deadline, _OPERATIONS)
         try:
             yield
