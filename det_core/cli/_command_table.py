@@ -194,6 +194,15 @@ def parse_count(text: str) -> int:
 
 OUTPUT = "output"
 """Title of the options that change what is printed."""
+
+
+class OpenChoices(list[str]):
+    """Values that the shell completes, for an option that also takes others."""
+
+    def __contains__(self, value: object) -> bool:
+        return True
+
+
 FILTERS = "filters"
 """Title of the options that select what is shown."""
 WHERE = make_argument(

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from det_core.cli._command_table import CSV, JSON, LIMIT, OUTPUT, REVERSE, WHERE, UsageError, make_argument
+from det_core.cli._command_table import CSV, JSON, LIMIT, OUTPUT, REVERSE, WHERE, OpenChoices, UsageError, make_argument
 from det_core.cli.commands._states import state_option
 from det_core.cli.render.printing import print_listing
 from det_core.cli.render.records import checkpoint_table, result_row, scored_row, scored_table, trial_table
@@ -18,6 +18,7 @@ _Order = TypeVar("_Order")
 TRIAL_LIST_ARGUMENTS = (
     make_argument(
         "--sort-by",
+        choices=OpenChoices(order.value for order in TrialOrder),
         default=TrialOrder.ID.value,
         metavar="{" + ",".join(order.value for order in TrialOrder) + ",NAME}",
         help="sort by the best or latest value of the searcher's metric, best first, by batches trained, or by a "

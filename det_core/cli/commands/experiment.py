@@ -19,6 +19,7 @@ from det_core.cli._command_table import (
     WHERE,
     YES,
     Command,
+    OpenChoices,
     add_commands,
     make_argument,
 )
@@ -269,6 +270,7 @@ _COMMANDS = (
             make_argument("--all", "-a", action="store_true", help="include archived experiments", group=FILTERS),
             make_argument(
                 "--sort-by",
+                choices=OpenChoices(_ORDERS),
                 default="id",
                 metavar="ORDER",
                 help=f"{', '.join(_ORDERS)}, or a hyperparameter or metric, least first; default: id, newest first",
