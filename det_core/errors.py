@@ -83,6 +83,10 @@ class CallTooLarge(TrackingError):
     """A call of the tracking store, or its answer, is too large to be made at once."""
 
 
+class FilterError(TrackingError):
+    """A filter of a list, or the name by which to sort it, cannot be used. The message names the position."""
+
+
 class StoreBusy(TrackingError):
     """The database was locked by another process, or unavailable, for longer than the time limit."""
 

@@ -194,8 +194,24 @@ def parse_count(text: str) -> int:
 
 OUTPUT = "output"
 """Title of the options that change what is printed."""
+
+
+class OpenChoices(list[str]):
+    """Values that the shell completes, for an option that also takes others."""
+
+    def __contains__(self, value: object) -> bool:
+        return True
+
+
 FILTERS = "filters"
 """Title of the options that select what is shown."""
+WHERE = make_argument(
+    "--where",
+    default="",
+    metavar="FILTER",
+    help="only rows for which this holds, such as 'lr < 0.01 and accuracy > 0.9'; docs/cli.md describes it",
+    group=FILTERS,
+)
 JSON = make_argument("--json", action="store_true", help="print one JSON document", group=OUTPUT)
 CSV = make_argument("--csv", action="store_true", help="print comma-separated values with a header line", group=OUTPUT)
 LIMIT = make_argument("--limit", type=parse_count, metavar="N", help="maximum number of rows", group=OUTPUT)

@@ -55,6 +55,10 @@ class ExperimentConfig(Block):
     """Description of the experiment in listings, empty by default."""
     labels: tuple[str, ...] = Field(default=(), examples=[["baseline", "digits"]])
     """Labels by which listings can select experiments."""
+    project: str = Field(default="", examples=["vision"])
+    """Project by which lists of experiments can be filtered."""
+    workspace: str = Field(default="", examples=["research"])
+    """Workspace that contains the project."""
     entrypoint: Entrypoint | None = Field(
         default=None, examples=["model_def:DigitsTrial", "python3 train.py --lr 0.1", ["python3", "train.py"]]
     )
@@ -134,8 +138,6 @@ class ExperimentConfig(Block):
     """Name of ``log_policies`` in older releases."""
     pbs: Ignored[dict[str, Any] | None] = None
     """Options for the PBS batch system."""
-    project: Ignored[str] = ""
-    """Project that contains the experiment. The tracking store has no projects."""
     retention_policy: Ignored[RetentionPolicy | None] = None
     """Time to keep logs. The tracking store keeps them until the experiment is deleted."""
     security: Ignored[dict[str, Any] | None] = None
@@ -144,8 +146,6 @@ class ExperimentConfig(Block):
     """Options for the Slurm batch system."""
     tensorboard_storage: Ignored[dict[str, Any] | None] = None
     """Storage of TensorBoard files. They are stored beside the checkpoints."""
-    workspace: Ignored[str] = ""
-    """Workspace that contains the project. The tracking store has no workspaces."""
 
     _rewrites: tuple[str, ...] = PrivateAttr(default=())
 

@@ -84,9 +84,26 @@ class Determined(StoredObject):
         """
         return ExperimentReference(self._store.experiment(experiment_id).id, self._master)
 
-    def list_experiments(self) -> list[ExperimentReference]:
-        """Return all experiments, newest first."""
-        return [ExperimentReference(one.id, self._master) for one in self._store.experiments()]
+    def list_experiments(
+        self, where: str = "", *, sort_by: str = "", reverse: bool = False, limit: int | None = None
+    ) -> list[ExperimentReference]:
+        """Return experiments, newest first.
+
+        Example:
+            >>> [experiment.id for experiment in Determined().list_experiments("lr < 0.2 and accuracy > 0.5")]
+            [1]
+
+        Args:
+            where: include only experiments for which this filter holds together with one of their trials.
+            sort_by: name of a value, as in filters, by which to sort instead, the least first.
+            reverse: reverse the sort order.
+            limit: maximum number of experiments.
+
+        Raises:
+            FilterError: the filter is malformed. The message names the position.
+        """
+        found = self._store.experiments(where=where, sort_by=sort_by, reverse=reverse, limit=limit)
+        return [ExperimentReference(one.id, self._master) for one in found]
 
     def get_trial(self, trial_id: int) -> TrialReference:
         """Return the trial with this id.

@@ -112,9 +112,27 @@ class ExperimentReference(StoredObject):
         """Return all completed checkpoints, oldest first."""
         return Checkpoint._of(self._store, self._store.checkpoints(experiment_id=self.id))
 
-    def list_trials(self) -> list[TrialReference]:
-        """Return all trials in the order of their creation."""
-        return [TrialReference(trial.id, self._master) for trial in self._store.trials(self.id)]
+    def list_trials(
+        self, where: str = "", *, sort_by: str = "", reverse: bool = False, limit: int | None = None
+    ) -> list[TrialReference]:
+        """Return trials in the order of their creation.
+
+        Example:
+            >>> experiment = Determined().get_experiment(1)
+            >>> [trial.id for trial in experiment.list_trials("lr < 0.2 and not state = ERROR", sort_by="accuracy")]
+            [1]
+
+        Args:
+            where: include only trials for which this filter holds.
+            sort_by: name of a value, as in filters, by which to sort instead, the least first.
+            reverse: reverse the sort order.
+            limit: maximum number of trials.
+
+        Raises:
+            FilterError: the filter is malformed. The message names the position.
+        """
+        found = self._store.trial_results(self.id, where=where, sort_by=sort_by, reverse=reverse, limit=limit)
+        return [TrialReference(one.trial.id, self._master) for one in found]
 
     get_trials = list_trials
 

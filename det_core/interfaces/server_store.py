@@ -208,6 +208,21 @@ class ServerStore(TrackingStore):
         """
 
     @abstractmethod
+    def values_of_trials(self, trial_ids: Collection[int], names: Sequence[str]) -> dict[int, list[float | str | None]]:
+        """Return values of the trials that exist, by the names that filters have for them.
+
+        Args:
+            trial_ids: ids of the trials.
+            names: names of hyperparameters, metrics or fields, such as ``optimizer.lr``.
+
+        Returns:
+            For each trial the values in the order of the names, or None where it has no number and no text.
+
+        Raises:
+            CallTooLarge: that takes too long.
+        """
+
+    @abstractmethod
     def latest_values(self, trial_ids: Collection[int], metric: str, *, group: str) -> dict[int, tuple[int, float]]:
         """Return the step and the newest finite value of a metric, for each trial that has one.
 

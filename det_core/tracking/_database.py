@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select, Table
+    from sqlalchemy import Column, ColumnElement, Connection, Engine, FromClause, Select, Table
 
     from det_core.errors import TrackingError
 
@@ -87,6 +87,8 @@ _ROWS = 5000
 """Number of rows that are in memory at the same time."""
 MOST_UNSEEN = 100
 """Maximum number of transactions that `Database.transactions` returns."""
+TOO_SLOW = "the filter or sort order takes more than {:g} s; compare fewer values, or values of fewer records"
+"""Message about a statement that `Database.limit_time` ends."""
 TOO_LARGE = "ids and counts in the tracking store are integers of at most 64 bits"
 """Message about a number that is none of a record."""
 
@@ -101,6 +103,9 @@ class Database(ABC):
     trials need few connections."""
     most_urgent_readers = 2
     """Maximum number of further ones, which do not wait for them."""
+    most_seconds: float
+    """Time after which a list with a filter, or sorted by any value, is given up. With SQLite, it is that of the
+    processor, as other processes may slow this one down."""
     most_writers: int
     """Maximum number of transactions of a process that write at the same time."""
 
@@ -197,6 +202,25 @@ class Database(ABC):
             of: the table of metrics, or an alias of it.
             metric: name of the metric.
         """
+
+    @staticmethod
+    @abstractmethod
+    def json_number(column: Column[Any], path: Sequence[str]) -> ColumnElement[Any]:
+        """Return an SQL expression for a number in JSON with Python's NaN and Infinity, or NULL for other values.
+
+        Args:
+            column: the JSON as text.
+            path: the keys that lead to the value.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def json_text(column: Column[Any], path: Sequence[str]) -> ColumnElement[Any]:
+        """Return an SQL expression for a string, ``true`` or ``false`` in the same, or NULL for other values."""
+
+    @abstractmethod
+    def limit_time(self, connection: Connection) -> AbstractContextManager[None]:
+        """Return a context manager that raises CallTooLarge in a statement that takes longer than `most_seconds`."""
 
     @staticmethod
     @abstractmethod

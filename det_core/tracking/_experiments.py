@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Connection, Text, func, or_, select, type_
 
 from det_core.errors import ExperimentBusy, RecordExists
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
-from det_core.json_values import dump_json_value
 from det_core.tracking._column_types import make_writable, time_of, utc_now
 from det_core.tracking._deferred_json import DeferredJson
+from det_core.tracking._filters import ExperimentValues, has_item, limited
 from det_core.tracking._rows import (
     RUNNER_ENDED,
     StoreMixin,
@@ -87,30 +87,27 @@ class ExperimentsMixin(StoreMixin):
         name: str | None = None,
         label: str | None = None,
         archived: bool | None = None,
+        where: str = "",
         order: str = "id",
+        sort_by: str = "",
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
     ) -> list[ExperimentRecord]:
         if order not in _ORDERS:
             raise ValueError(f"experiments cannot be sorted by {order!r}; expected {', '.join(_ORDERS)}")
-        by = (_c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc(), _c.id.desc())
+        if sort_by:
+            by = [*ExperimentValues(self._database).order(sort_by, reverse=reverse), _c.id.desc()]
+        else:
+            by = [_c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc(), _c.id.desc()]
         # Only ids are sorted and skipped, because the other columns are large.
-        ids = select(_c.id).where(*_wanted(states, name, label, archived)).order_by(*by).limit(limit).offset(offset)
-        return self._fetch_experiments(_c.id.in_(ids), by)
+        ids = select(_c.id).where(*self._wanted(states, name, label, archived, where)).order_by(*by)
+        with self._database.read() as connection, limited(self._database, connection, where or sort_by):
+            return _fetch_experiments(connection, _c.id.in_(ids.limit(limit).offset(offset)), by)
 
     def experiments_by_id(self, experiment_ids: Collection[int]) -> list[ExperimentRecord]:
-        return self._fetch_experiments(_c.id.in_(id_list(None, list(experiment_ids))), (_c.id,))
-
-    def _fetch_experiments(self, where: ColumnElement[bool], order: Sequence[Any]) -> list[ExperimentRecord]:
-        # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
-        read = (
-            column if column is not _c.config else type_coerce(column, Text)
-            for column in record_columns(experiments, ExperimentRecord)
-        )
         with self._database.read() as connection:
-            rows = connection.execute(select(*read).where(where).order_by(*order)).mappings()
-            return [ExperimentRecord(**{**row, "config": DeferredJson(row["config"])}) for row in rows]
+            return _fetch_experiments(connection, _c.id.in_(id_list(None, list(experiment_ids))), (_c.id,))
 
     def count_experiments(
         self,
@@ -119,10 +116,24 @@ class ExperimentsMixin(StoreMixin):
         name: str | None = None,
         label: str | None = None,
         archived: bool | None = None,
+        where: str = "",
     ) -> int:
-        query = select(func.count()).select_from(experiments).where(*_wanted(states, name, label, archived))
-        with self._database.read() as connection:
+        wanted = self._wanted(states, name, label, archived, where)
+        query = select(func.count()).select_from(experiments).where(*wanted)
+        with self._database.read() as connection, limited(self._database, connection, where):
             return int(connection.execute(query).scalar_one())
+
+    def _wanted(
+        self, states: Sequence[State], name: str | None, label: str | None, archived: bool | None, where: str
+    ) -> list[ColumnElement[bool]]:
+        wanted = (
+            _c.state.in_(states) if states else None,
+            None if name is None else contains_text(_c.name, name),
+            None if label is None else has_item(type_coerce(_c.labels, Text), label),
+            None if archived is None else _c.archived == archived,
+            ExperimentValues(self._database).matches(where) if where else None,
+        )
+        return [condition for condition in wanted if condition is not None]
 
     def edit_experiment(
         self,
@@ -131,6 +142,8 @@ class ExperimentsMixin(StoreMixin):
         name: str | None = None,
         description: str | None = None,
         notes: str | None = None,
+        project: str | None = None,
+        workspace: str | None = None,
         add_labels: Sequence[str] = (),
         remove_labels: Sequence[str] = (),
         archived: bool | None = None,
@@ -143,6 +156,9 @@ class ExperimentsMixin(StoreMixin):
                 labels = dict.fromkeys([*get_experiment(connection, experiment_id).labels, *add_labels])
                 removed = set(remove_labels)
                 changed["labels"] = [label for label in labels if label not in removed]
+            groups = {"project": project, "workspace": workspace}
+            if moved := {key: value for key, value in groups.items() if value is not None}:
+                changed["config"] = {**get_experiment(connection, experiment_id).config, **moved}
             if changed:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(changed))
             return get_experiment(connection, experiment_id)
@@ -245,25 +261,16 @@ class ExperimentsMixin(StoreMixin):
             connection.execute(held.values(lease_holder=None, lease_expires=None))
 
 
-def _wanted(
-    states: Sequence[State], name: str | None, label: str | None, archived: bool | None
-) -> list[ColumnElement[bool]]:
-    wanted = (
-        _c.state.in_(states) if states else None,
-        None if name is None else contains_text(_c.name, name),
-        None if label is None else _has_label(label),
-        None if archived is None else _c.archived == archived,
+def _fetch_experiments(
+    connection: Connection, where: ColumnElement[bool], order: Sequence[Any]
+) -> list[ExperimentRecord]:
+    # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
+    read = (
+        column if column is not _c.config else type_coerce(column, Text)
+        for column in record_columns(experiments, ExperimentRecord)
     )
-    return [condition for condition in wanted if condition is not None]
-
-
-def _has_label(label: str) -> ColumnElement[bool]:
-    """Return an SQL condition that the JSON list contains the label.
-
-    It matches whole labels only, because quotes inside a label are preceded by a backslash.
-    """
-    listed = type_coerce(_c.labels, Text)
-    return or_(*(func.replace(listed, before + dump_json_value(label), "") != listed for before in "[,"))
+    rows = connection.execute(select(*read).where(where).order_by(*order)).mappings()
+    return [ExperimentRecord(**{**row, "config": DeferredJson(row["config"])}) for row in rows]
 
 
 def _end_runs_with_lease(connection: Connection, experiment_id: int, clock: ColumnElement[Any]) -> None:

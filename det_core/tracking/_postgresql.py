@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from det_core.errors import RecordNotFound, StoreBusy, TrackingError
+from det_core.errors import CallTooLarge, RecordNotFound, StoreBusy, TrackingError
 from det_core.extras import explain_missing_extra
 from det_core.json_values import NON_FINITE
 from det_core.tracking._column_types import FINITE
-from det_core.tracking._database import MOST_UNSEEN, TOO_LARGE, Database
+from det_core.tracking._database import MOST_UNSEEN, TOO_LARGE, TOO_SLOW, Database
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _KEY = 0x646574  # key of the advisory lock, "det" in ASCII
 _LOCK_NOT_AVAILABLE = "55P03"
+_CANCELED = "57014"
 _OUT_OF_RANGE = "22003"
 _AWAY = ("08", "40001", "40P01", "53100", "53300", "57P01", "57P02", "57P03", "58030")
 """Prefixes of the SQLSTATEs of lost connections, deadlocks and a full or broken disk, after which a transaction can be
@@ -37,6 +39,12 @@ _FOR_GOOD = (
     "name or service not known",
 )
 """Parts of the text of permanent connection errors, which have no SQLSTATE."""
+_PAIR = r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
+_UNREADABLE = r"\\u(0000|d[89a-f])"
+"""Patterns of surrogate pairs, and of escapes that PostgreSQL refuses otherwise."""
+_NON_FINITE = r"([:,[])-?(NaN|Infinity)"
+_ONCE: sa.ColumnElement[int] = sa.literal_column("0")
+"""Offset of a subquery that prevents the planner from parsing JSON again for each use of what it selects."""
 _LIMITS = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -65,6 +73,7 @@ class Postgresql(Database):
     """
 
     most_writers = 8
+    most_seconds = 5.0
     clock = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
     def __init__(self, url: sa.URL, wait: float) -> None:
@@ -110,16 +119,37 @@ class Postgresql(Database):
 
     @staticmethod
     def number(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
-        least, greatest = map(Decimal, FINITE)
         text = _json_of(of, metric)
         number = sa.case((text.regexp_match("^[-0-9]"), sa.cast(text, sa.Numeric)))
-        finite = sa.case((number.between(least, greatest), sa.cast(number, sa.Double)))
-        return sa.select(finite).correlate(of).scalar_subquery()
+        return sa.select(_finite(number)).correlate(of).scalar_subquery()
 
     @staticmethod
     def non_finite(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         name = sa.func.btrim(_json_of(of, metric), '"')
         return sa.select(sa.case((name.in_(list(NON_FINITE)), name))).correlate(of).scalar_subquery()
+
+    @staticmethod
+    def json_number(column: sa.Column[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+        found = _json_value(column, path)
+        number = sa.case((found.kind == "number", sa.cast(found.value, sa.Numeric)))
+        return sa.select(_finite(number)).scalar_subquery()
+
+    @staticmethod
+    def json_text(column: sa.Column[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+        found = _json_value(column, path)
+        text = sa.case((found.kind.in_(("string", "boolean")), found.value))
+        return sa.select(text).scalar_subquery()
+
+    @contextmanager
+    def limit_time(self, connection: sa.Connection) -> Iterator[None]:
+        milliseconds = str(int(self.most_seconds * 1000))
+        connection.execute(sa.select(sa.func.set_config("statement_timeout", milliseconds, True)))
+        try:
+            yield
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _CANCELED:
+                raise
+            raise CallTooLarge(TOO_SLOW.format(self.most_seconds)) from None
 
     @staticmethod
     def seconds(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
@@ -148,8 +178,29 @@ class Postgresql(Database):
 def _json_of(of: sa.FromClause, metric: str) -> sa.ColumnElement[str]:
     """Return an SQL expression for the JSON of a metric."""
     text = sa.cast(sa.cast(of.c.metrics, sa.JSON)[metric], sa.Text).label("text")
-    # OFFSET 0 prevents the planner from parsing the JSON again for each use of the text.
-    return sa.select(text).correlate(of).offset(sa.literal_column("0")).subquery().c.text
+    return sa.select(text).correlate(of).offset(_ONCE).subquery().c.text
+
+
+def _finite(number: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    least, greatest = map(Decimal, FINITE)
+    return sa.case((number.between(least, greatest), sa.cast(number, sa.Double)))
+
+
+def _json_value(column: sa.Column[Any], path: Sequence[str]) -> Any:
+    """Return a row with the text and the type of a value in JSON, of which each use reads the same.
+
+    Python writes numbers and escapes that PostgreSQL refuses. NULL takes their place, and that of the whole JSON.
+    """
+    text = sa.type_coerce(column, sa.Text)
+    escapes = sa.func.regexp_replace(sa.func.replace(text, "\\\\", "x"), _PAIR, "x", "g")
+    is_unreadable = sa.and_(sa.func.strpos(text, "\\u") > 0, escapes.regexp_match(_UNREADABLE))
+    has_names = sa.or_(*(sa.func.strpos(text, name) > 0 for name in ("NaN", "Infinity")))
+    finite = sa.case((has_names, sa.func.regexp_replace(text, _NON_FINITE, r"\1null", "g")), else_=text)
+    parsed = sa.cast(sa.case((is_unreadable, None), else_=finite), sa.JSON).label("parsed")
+    json = sa.select(parsed).correlate(column.table).offset(_ONCE).subquery().c.parsed
+    value = sa.func.json_extract_path_text(json, *path).label("value")
+    kind = sa.func.json_typeof(sa.func.json_extract_path(json, *path)).label("kind")
+    return sa.select(value, kind).offset(_ONCE).subquery().c
 
 
 def _is_away(error: DBAPIError) -> bool:

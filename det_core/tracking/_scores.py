@@ -17,6 +17,7 @@ from det_core.interfaces.records import (
     Validation,
     searcher_metric,
 )
+from det_core.tracking._filters import TrialValues, limited
 from det_core.tracking._rows import StoreMixin, brief_column, get_experiment, get_trial, id_list, record_columns
 from det_core.tracking._schema import archived, checkpoints, live, metrics, scored, trials
 
@@ -41,18 +42,27 @@ class ScoresMixin(StoreMixin):
         *,
         trial_ids: Collection[int] | None = None,
         states: Sequence[State] = (),
+        where: str = "",
         order: TrialOrder = TrialOrder.ID,
+        sort_by: str = "",
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
     ) -> list[TrialResult]:
-        wanted = (
+        values = TrialValues(self._database)
+        conditions = [
             trials.c.experiment_id == experiment_id,
             true() if trial_ids is None else trials.c.id.in_(id_list(None, list(trial_ids))),
             trials.c.state.in_(states) if states else true(),
-        )
-        with self._database.read() as connection:
+            values.matches(where) if where else true(),
+        ]
+        with self._database.read() as connection, limited(self._database, connection, where or sort_by):
             _, smaller_is_better = searcher_metric(get_experiment(connection, experiment_id).config)
+            by = _sorted(order, descending=_descends(order, smaller_is_better) is not reverse)
+            if sort_by:
+                by = [*values.order(sort_by, reverse=reverse), trials.c.id]
+                page = select(trials.c.id).where(*conditions).order_by(*by).limit(limit).offset(offset)
+                conditions, limit, offset = [trials.c.id.in_(page)], None, 0  # validations of all would be slow to join
             query = (
                 select(
                     *record_columns(trials, TrialRecord),
@@ -61,10 +71,28 @@ class ScoresMixin(StoreMixin):
                 )
                 .outerjoin_from(trials, _best, _best.c.id == _row_of_trial(_by_value(smaller_is_better)))
                 .outerjoin(_latest, _latest.c.id == _row_of_trial(_c.steps_completed.desc()))
-                .where(*wanted)
-                .order_by(*_sorted(order, descending=_descends(order, smaller_is_better) is not reverse))
+                .where(*conditions)
+                .order_by(*by)
             )
             return [_result(dict(row)) for row in connection.execute(query.limit(limit).offset(offset)).mappings()]
+
+    def count_trials(self, experiment_id: int, *, where: str = "") -> int:
+        wanted = TrialValues(self._database).matches(where) if where else true()
+        query = select(func.count()).select_from(trials).where(trials.c.experiment_id == experiment_id, wanted)
+        with self._database.read() as connection, limited(self._database, connection, where):
+            get_experiment(connection, experiment_id)
+            return int(connection.execute(query).scalar_one())
+
+    def values_of_trials(self, trial_ids: Collection[int], names: Sequence[str]) -> dict[int, list[float | str | None]]:
+        values = TrialValues(self._database)
+        columns = [column for name in names for column in values.columns(name)]
+        query = select(trials.c.id, *columns).where(trials.c.id.in_(id_list(None, list(trial_ids))))
+        with self._database.read() as connection, limited(self._database, connection, " ".join(names)):
+            rows = connection.execute(query).all()
+        return {
+            row[0]: [text if number is None else number for number, text in zip(row[1::2], row[2::2], strict=True)]
+            for row in rows
+        }
 
     def scored_checkpoints(
         self,

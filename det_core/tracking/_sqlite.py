@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sqlite3
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from det_core.disk_errors import explain_disk_error, format_free_space
-from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
+from det_core.errors import CallTooLarge, StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.json_values import NON_FINITE
 from det_core.tracking._column_types import FINITE
-from det_core.tracking._database import Database
+from det_core.tracking._database import TOO_SLOW, Database
 from det_core.tracking._outage import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sqlalchemy.exc import DBAPIError
 
@@ -89,6 +90,8 @@ _PAUSE = 0.01
 _LONGEST_WAIT = 0.5
 """Maximum number of seconds that SQLite itself waits for a lock."""
 
+_OPERATIONS = 20_000
+"""Number of operations of SQLite between two looks at the clock."""
 _PLAIN = re.compile(r"[ !#-\[\]-~]+")
 """Names of metrics without quotes, backslashes and characters that JSON may escape."""
 _NETWORK = frozenset(
@@ -149,6 +152,7 @@ class Sqlite(Database):
     """
 
     most_writers = 1  # SQLite lets waiting writers poll its lock, in no order
+    most_seconds = 1.0
     clock = sa.literal_column("(julianday('now') - 2440587.5) * 86400.0")
 
     def __init__(self, path: Path, url: str, wait: float) -> None:
@@ -192,6 +196,30 @@ class Sqlite(Database):
     @staticmethod
     def non_finite(of: sa.FromClause, metric: str) -> sa.ColumnElement[Any]:
         return _value(of, metric, lambda value, kind: sa.and_(kind == "text", value.in_(list(NON_FINITE))))
+
+    @staticmethod
+    def json_number(column: sa.Column[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+        return _json_value(column, path, lambda value, kind: [(kind.in_(("integer", "real")), value)])
+
+    @staticmethod
+    def json_text(column: sa.Column[Any], path: Sequence[str]) -> sa.ColumnElement[Any]:
+        return _json_value(
+            column, path, lambda value, kind: [(kind == "text", value), (kind.in_(("true", "false")), kind)]
+        )
+
+    @contextmanager
+    def limit_time(self, connection: sa.Connection) -> Iterator[None]:
+        raw: Any = connection.connection.dbapi_connection
+        deadline = time.thread_time() + self.most_seconds
+        raw.set_progress_handler(lambda: time.thread_time() > deadline, _OPERATIONS)
+        try:
+            yield
+        except sa.exc.OperationalError as error:
+            if "interrupted" not in str(error.orig):
+                raise
+            raise CallTooLarge(TOO_SLOW.format(self.most_seconds)) from None
+        finally:
+            raw.set_progress_handler(None, 0)
 
     @staticmethod
     def seconds(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
@@ -241,6 +269,27 @@ def _value(
     items = sa.func.json_each(of.c.metrics).table_valued("key", "value", "type")
     found = sa.select(items.c.value).where(items.c.key == metric, is_wanted(items.c.value, items.c.type))
     return found.correlate(of).scalar_subquery()
+
+
+def _json_value(
+    column: sa.Column[Any],
+    path: Sequence[str],
+    of_kind: Callable[[Any, Any], list[tuple[sa.ColumnElement[bool], sa.ColumnElement[Any]]]],
+) -> sa.ColumnElement[Any]:
+    """Return an SQL expression for a value in JSON, given cases of its value and type."""
+    if any('"' in key for key in path):  # paths cannot express it
+        return sa.null()
+    steps = "$" + "".join(f".{json.dumps(key)}" for key in path)
+    text: sa.ColumnElement[Any] = sa.type_coerce(column, sa.Text)
+    strict = text
+    for before in ":,[":
+        for name in NON_FINITE:
+            strict = sa.func.replace(strict, before + name, f"{before}null")
+
+    def read(source: Any) -> sa.ColumnElement[Any]:
+        return sa.case(*of_kind(sa.func.json_extract(source, steps), sa.func.json_type(source, steps)))
+
+    return sa.case((sa.func.json_valid(text) == 1, read(text)), (sa.func.json_valid(strict) == 1, read(strict)))
 
 
 def _on_connect(wait: float, connection: sqlite3.Connection, _record: object) -> None:

@@ -64,6 +64,8 @@ def three(trained: Record) -> Record:
         ("--label old", []),
         ("--sort-by name", [1, 2]),
         ("--sort-by name --reverse", [2, 1]),
+        ("--where lr<0.2", [1]),
+        ("--sort-by nested.depth", [1, 2]),
     ],
 )
 def test_list_filters_and_sorts(det: Det, three: Record, options: str, expected: list[int]) -> None:
@@ -106,6 +108,20 @@ def test_trials_are_listed_with_their_metrics(det: Det, three: Record) -> None:
     three.report(300, "validation", accuracy=float("nan"))
     for command in ("trials", "describe"):
         assert "NaN since 300" in det("experiment", command, 1).out
+
+
+def test_trials_are_filtered_and_sorted_by_any_value(det: Det, three: Record) -> None:
+    found = det(
+        "experiment", "trials", 1, "--where", "not lr < 0.2 and nested.depth = 2", "--sort-by", "lr", "-r", "--json"
+    )
+    assert [one["id"] for one in found.json] == [3, 2]
+    result = det("trial", "list", 1, "--where", "lr << 1")
+    assert (result.code, "position 5" in result.err) == (1, True)
+
+
+def test_an_experiment_is_moved_to_a_project(det: Det, three: Record) -> None:
+    assert det("experiment", "set", "project", 2, "vision").code == 0
+    assert [one["id"] for one in det("experiment", "list", "--where", "project = vision", "--json").json] == [2]
 
 
 def test_checkpoints_are_listed_best_first(det: Det, three: Record) -> None:

@@ -66,7 +66,7 @@ def test_options_of_output_and_filters_have_titles_of_their_own(det: Det) -> Non
             "did you mean '--limit'?",
             "usage: det experiment list ",
         ),
-        (["experiment", "list", "--sort-by", "nam"], "did you mean 'name'?", "usage: det experiment list "),
+        (["model", "list", "--sort-by", "nam"], "did you mean 'name'?", "usage: det model list "),
         (["trial", "logs", "1", "--stdtype", "other"], "choose from stdout, stderr, det", "usage: det trial logs "),
         (["checkpoint", "gc"], "expected either EXPERIMENT_ID or --orphans", "usage: det checkpoint gc "),
         (["tensorboard"], "missing EXPERIMENT_ID", "usage: det tensorboard "),

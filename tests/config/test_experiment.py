@@ -114,12 +114,10 @@ def test_one_notice_lists_all_ignored_keys() -> None:
         "integrations",
         "log_policies",
         "pbs",
-        "project",
         "retention_policy",
         "security",
         "slurm",
         "tensorboard_storage",
-        "workspace",
     ]
 
 

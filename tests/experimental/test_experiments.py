@@ -35,7 +35,10 @@ def test_an_experiment_has_the_recorded_attributes(trained: Record) -> None:
     assert (experiment.id, experiment.name, experiment.state) == (1, "digits", State.COMPLETED)
     assert experiment.config["searcher"]["metric"] == "accuracy"
     assert [one.id for one in client.list_experiments()] == [1]
-    (trial,) = experiment.list_trials()
+    assert client.list_experiments("accuracy > 0.9 or lr > 1") == []
+    assert [one.id for one in client.list_experiments("lr = 0.1", sort_by="accuracy")] == [1]
+    assert experiment.list_trials("state = ERROR") == []
+    (trial,) = experiment.list_trials("lr < 1", sort_by="lr", limit=1)
     assert (trial.id, trial.experiment_id, trial.state) == (1, 1, State.COMPLETED)
     assert experiment.wait() is ExperimentState.COMPLETED
     assert experiment.await_first_trial().id == 1

@@ -82,8 +82,8 @@ EDIT_COMMANDS = (
     Command(
         "set",
         None,
-        "change the name, description or notes of an experiment",
-        commands=[*map(_set_command, ("name", "description", "notes"))],
+        "change the name, description, notes, project or workspace of an experiment",
+        commands=[*map(_set_command, ("name", "description", "notes", "project", "workspace"))],
     ),
     Command(
         "archive",

@@ -16,8 +16,10 @@ from det_core.cli._command_table import (
     LIMIT,
     OUTPUT,
     REVERSE,
+    WHERE,
     YES,
     Command,
+    OpenChoices,
     add_commands,
     make_argument,
 )
@@ -27,6 +29,7 @@ from det_core.cli.commands._listings import (
     TRIAL_LIST_ARGUMENTS,
     list_checkpoints,
     list_trials,
+    sort_options,
 )
 from det_core.cli.commands._log_output import LOG_ARGUMENTS, print_logs
 from det_core.cli.commands._states import exit_code as code_of
@@ -59,7 +62,8 @@ def _list(args: argparse.Namespace) -> int:
             name=args.name,
             label=args.label,
             archived=None if args.all else False,
-            order=_ORDERS[args.sort_by],
+            where=args.where,
+            **sort_options(args.sort_by, _ORDERS, "id"),
             reverse=args.reverse,
             limit=args.limit,
         )
@@ -67,7 +71,7 @@ def _list(args: argparse.Namespace) -> int:
         seconds = store.running_seconds([one.id for one in shown])
     runners = {one.id: living_runner(holders.get(one.id)) for one in shown if not one.state.final}
     rows = ({**experiment_row(one), "runner": runners.get(one.id)} for one in shown)
-    narrowed = args.states or args.name is not None or args.label is not None
+    narrowed = args.where or args.states or args.name is not None or args.label is not None
     none = "No matching experiments." if narrowed else "No experiments yet. To train one: det run CONFIG"
     print_listing(args, rows, lambda: experiment_table(shown, runners, seconds) if shown else none)
     return 0
@@ -262,12 +266,14 @@ _COMMANDS = (
             make_argument("--name", metavar="TEXT", help="only experiments whose name contains TEXT", group=FILTERS),
             make_argument("--label", metavar="LABEL", help="only experiments with this label", group=FILTERS),
             state_option(),
+            WHERE,
             make_argument("--all", "-a", action="store_true", help="include archived experiments", group=FILTERS),
             make_argument(
                 "--sort-by",
-                choices=list(_ORDERS),
+                choices=OpenChoices(_ORDERS),
                 default="id",
-                help="sort order; default: id, newest first",
+                metavar="ORDER",
+                help=f"{', '.join(_ORDERS)}, or a hyperparameter or metric, least first; default: id, newest first",
                 group=OUTPUT,
             ),
             REVERSE,
@@ -276,7 +282,7 @@ _COMMANDS = (
             JSON,
         ),
         ("ls",),
-        example="--state ACTIVE --label baseline --sort-by started",
+        example="--state ACTIVE --label baseline --sort-by started\n--where 'lr < 0.01 and best >= 0.9'",
     ),
     Command(
         "describe",
@@ -291,7 +297,7 @@ _COMMANDS = (
         "list the trials of an experiment with their progress and metrics",
         (EXPERIMENT_ID, *TRIAL_LIST_ARGUMENTS),
         ("list-trials",),
-        example="3 --sort-by best --limit 10",
+        example="3 --sort-by best --limit 10\n3 --where 'lr < 0.01' --sort-by accuracy",
     ),
     Command(
         "checkpoints",

@@ -56,7 +56,9 @@ class ExperimentStore(ABC):
         name: str | None = None,
         label: str | None = None,
         archived: bool | None = None,
+        where: str = "",
         order: str = "id",
+        sort_by: str = "",
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
@@ -68,14 +70,20 @@ class ExperimentStore(ABC):
             name: include only names that contain this text, ignoring case.
             label: include only experiments with this label.
             archived: include only archived (True) or only other experiments (False).
+            where: include only experiments for which this filter holds together with one of their trials, such as
+                ``lr < 0.01 and accuracy > 0.9``. `docs/cli.md` describes the language.
             order: sort key. ``id``, ``start_time`` and ``progress`` sort the greatest first, and ``name``, ``owner``
                 and ``state`` sort alphabetically. Equal experiments are sorted newest first.
-            reverse: reverse the sort order.
+            sort_by: name of a value, as in filters, that replaces ``order``. The least value of all trials comes first,
+                and experiments without one come last.
+            reverse: reverse the sort order. With ``sort_by``, the greatest value of all trials comes first.
             limit: maximum number of experiments.
             offset: number of experiments to skip.
 
         Raises:
             ValueError: ``order`` is unknown.
+            FilterError: ``where`` is malformed. The message names the position.
+            CallTooLarge: ``where`` or ``sort_by`` takes too long.
         """
 
     @reads
@@ -87,6 +95,7 @@ class ExperimentStore(ABC):
         name: str | None = None,
         label: str | None = None,
         archived: bool | None = None,
+        where: str = "",
     ) -> int:
         """Return the number of experiments that `experiments` returns with the same arguments."""
 
@@ -114,6 +123,8 @@ class ExperimentStore(ABC):
         name: str | None = None,
         description: str | None = None,
         notes: str | None = None,
+        project: str | None = None,
+        workspace: str | None = None,
         add_labels: Sequence[str] = (),
         remove_labels: Sequence[str] = (),
         archived: bool | None = None,
@@ -121,6 +132,8 @@ class ExperimentStore(ABC):
         """Change texts and labels that users maintain. None leaves a value unchanged.
 
         Args:
+            project: name of the project, which the config has.
+            workspace: name of the workspace of the project.
             add_labels: labels to append, unless the experiment has them.
             remove_labels: labels to remove. Labels that the experiment lacks are ignored.
 

@@ -70,7 +70,9 @@ class TrialStore(ABC):
         *,
         trial_ids: Collection[int] | None = None,
         states: Sequence[State] = (),
+        where: str = "",
         order: TrialOrder = TrialOrder.ID,
+        sort_by: str = "",
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
@@ -80,11 +82,23 @@ class TrialStore(ABC):
         Args:
             trial_ids: include only those of these trials that exist in the experiment; None for all.
             states: include only these states; empty for all.
+            where: include only trials for which this filter holds, such as ``lr < 0.01 and accuracy > 0.9``.
+                `docs/cli.md` describes the language.
             order: sort key.
+            sort_by: name of a value, as in filters, that replaces ``order``. The least value comes first.
             reverse: reverse the sort order. Trials without a value stay last.
             limit: maximum number of trials.
             offset: number of trials to skip.
+
+        Raises:
+            FilterError: ``where`` is malformed. The message names the position.
+            CallTooLarge: ``where`` or ``sort_by`` takes too long.
         """
+
+    @reads
+    @abstractmethod
+    def count_trials(self, experiment_id: int, *, where: str = "") -> int:
+        """Return the number of trials of an experiment for which a filter holds, as in `trial_results`."""
 
     @writes(is_report=True)
     @abstractmethod

@@ -23,6 +23,12 @@ def page_paths(seeded: Seeded) -> dict[str, str]:
         f"/experiments/{seeded.search}/code?file=0": "class MNistTrial",
         f"/experiments/{seeded.hostile}/code": "Config as written",
         f"/experiments/{seeded.running}/confirm/kill": "det experiment kill",
+        f"/experiments/confirm?action=archive&experiments={seeded.search},{seeded.running}": "Archive 1 experiment?",
+        "/experiments/confirm?action=kill": "Nothing to kill",
+        "/experiments?where=lr+<+0.1+and+val_loss+<+9&order=lr&columns=lr,val_loss,project": "mnist asha",
+        "/experiments?where=lr+<<+3": "position 5, '<': expected a number",
+        f"/experiments/{seeded.search}?where=lr+<+1&order=accuracy&columns=accuracy": "1–8 of 8 trials",  # noqa: RUF001
+        f"/experiments/{seeded.search}?where=lr+>+1": "No trial matches this filter",
         f"/trials/{seeded.best_trial}": "Load the best one",
         f"/trials/{seeded.running_trial}": "has not ended",
         f"/trials/{seeded.hostile_trial}": "onerror=alert(1)",

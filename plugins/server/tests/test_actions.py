@@ -74,6 +74,31 @@ def test_archive_labels_and_notes(local: ServedSite) -> None:
     assert [entry.action for entry in reversed(local.store.actions())] == ["archive", "unarchive", "labels", "notes"]
 
 
+def test_actions_on_several_experiments_change_each_as_the_caller_may(team: ServedSite) -> None:
+    store = team.store
+    running, queued = _experiment(store, State.ACTIVE), _experiment(store)
+    both = {"experiments": f"{running},{queued}"}
+    page = team.log_in("ann").get(f"/experiments/confirm?action=pause&experiments={running}&experiments={queued}")
+    assert "Pause 1 experiment?" in page.text and f"Not possible in their present state: {queued} (" in page.text
+
+    answer = team.log_in("ann").post("/experiments/pause", both)
+    assert answer.status == 409 and "1 of 2 experiments were changed" in answer.text
+    assert f"nothing is running experiment {queued}" in answer.text
+    assert store.experiment(running).state is State.PAUSED
+    done = [(entry.action, entry.target) for entry in store.actions() if entry.target]
+    assert done == [("pause", f"experiment {running}")]
+
+    moved = team.log_in("ann").post("/experiments/move", {**both, "project": "vision", "workspace": "lab"})
+    assert moved.status == 303
+    assert [one.id for one in store.experiments(where="project = vision and workspace = lab")] == [queued, running]
+    assert store.experiment(running).config["name"] == "x"
+
+    assert team.log_in("vic").post("/experiments/archive", both).status == 403
+    assert team.log_in("vic").get(f"/experiments/confirm?action=archive&experiments={running}").status == 403
+    assert "Selected:" not in team.log_in("vic").get("/experiments").text
+    assert not store.experiment(running).archived
+
+
 def test_text_that_no_database_can_store_is_refused(local: ServedSite) -> None:
     experiment_id = _experiment(local.store)
     for body in (b"notes=a%00b", b"notes=%ff", b"notes", b"=&" * 200):

@@ -573,9 +573,7 @@ def test_failures_are_visible_in_all_tables(local: ServedSite) -> None:
             store.end_run(trial, run, reason=f"ValueError: bad <batch> {seed}")
             store.set_trial_state(trial, State.ERROR)
     store.set_experiment_state(experiment, State.ERROR, error="trial 1 failed")
-    (row,) = re.findall(
-        r"<tr>\s*<td class=.n. data-label=.id.>.*?</tr>", local.owner.get("/experiments").text, re.DOTALL
-    )
+    (row,) = re.findall(r"<tr>\s*<td class=.pick.>.*?</tr>", local.owner.get("/experiments").text, re.DOTALL)
     assert "trial 1 failed" in row
     assert re.search(r">3</span>\s*<span class=.note. data-live=[^>]+>2 of 3 failed<", row)
     assert re.search(r">0\.0+</span>\s*<span class=.note. data-live=[^>]+>failed trial<", row)

@@ -13,6 +13,7 @@ from det_server.actions._record_changes import Endpoint, make_endpoints
 _POSTS: Mapping[str, Endpoint] = {
     "/logout": _sessions.log_out,
     **make_endpoints("experiment", _experiments.CHANGES),
+    **_experiments.BULK_POSTS,
     **make_endpoints("trial", _experiments.TRIAL_CHANGES),
     **make_endpoints("model", _models.CHANGES),
     "/experiments/{id:int}/resume": _experiments.resume,

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from det_core.errors import DetError
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.control import request_experiment_stop, request_trial_kill
-from det_server._accounts import record_action, require_ownership, require_writer
+from det_server._accounts import make_change, record_action, require_ownership, require_writer
 from det_server._forms import read_form
+from det_server._rendering import render_error
 from det_server._runner_start import start_runner
 from det_server._site import site_of
-from det_server.actions._record_changes import Change
-from det_server.pages._store_values import require_uuid
+from det_server.actions._record_changes import Change, Endpoint
+from det_server.pages._actions import BULK_ACTIONS, MOST_SELECTED
+from det_server.pages._store_values import parse_ids, require_uuid
+
+_LONGEST_GROUP = 200
+"""Maximum number of characters of the name of a project or workspace."""
 
 
 def resume(request: Request) -> Response:
@@ -38,6 +45,36 @@ def delete_checkpoint(request: Request) -> Response:
     record_action(request, "delete", f"checkpoint {checkpoint.uuid}")
     delete_checkpoints(store, [checkpoint], by_server=True)
     return RedirectResponse(f"/trials/{checkpoint.trial_id}", 303)
+
+
+def change_many(name: str) -> Endpoint:
+    """Return an endpoint that does to several experiments what the action does to one.
+
+    Each experiment is changed by itself, with its own entry in the audit log. Those that cannot be changed are named.
+    """
+
+    def act(request: Request) -> Response:
+        require_writer(request)
+        store, failures = site_of(request).store, list[str]()
+        ids = parse_ids(read_form(request).get("experiments"), MOST_SELECTED)
+        for one in ids:
+            change = partial(_BULK_CHANGES[name], request, store, one)
+            try:
+                make_change(request, name, f"experiment {one}", change)
+            except DetError as error:
+                failures.append(str(error))
+        if failures:
+            message = f"{len(ids) - len(failures)} of {len(ids)} experiments were changed; {'; '.join(failures)}"
+            return render_error(request, 409, message, "Open the others to see their present state.")
+        return RedirectResponse("/experiments", 303)
+
+    return act
+
+
+def _move(request: Request, store: TrackingStore, experiment_id: int) -> None:
+    form = read_form(request)
+    names = {name: form.get(name)[:_LONGEST_GROUP] for name in ("project", "workspace")}
+    store.edit_experiment(experiment_id, **names)  # type: ignore[arg-type]
 
 
 def _read_labels(text: str) -> list[str]:
@@ -65,5 +102,8 @@ CHANGES: Mapping[str, Change] = {
     "notes": lambda request, store, one: store.edit_experiment(one, notes=read_form(request).get("notes")),
 }
 """Names of the actions on experiments, except resuming, mapped to what they do."""
+_BULK_CHANGES: Mapping[str, Change] = {**CHANGES, "move": _move}
+BULK_POSTS = {f"/experiments/{name}": change_many(name) for name in BULK_ACTIONS}
+"""Endpoints of the actions on several experiments, by path."""
 TRIAL_CHANGES: Mapping[str, Change] = {"kill": lambda _, store, one: request_trial_kill(store, one)}
 """Names of the actions on trials, mapped to what they do."""

@@ -10,10 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import CheckpointState, ExperimentRecord, State
+from det_core.tracking.control import lacks_runner
 from det_server._accounts import require_writer
 from det_server._refusal import RefusedError
 from det_server._rendering import clean_text, render_page
-from det_server.pages._store_values import experiment_of, require_uuid, store_of, trial_of
+from det_server.pages._store_values import experiment_of, parse_ids, require_uuid, store_of, trial_of
 
 _ACTIVE = (State.ACTIVE, State.STOPPING_CANCELED, State.QUEUED)
 _RESUMABLE = (State.PAUSED, State.CANCELED, State.ERROR)
@@ -67,6 +68,15 @@ EXPERIMENT_ACTIONS: Mapping[str, Action] = {
     ),
     "unarchive": Action("Unarchive", "The experiment appears in the list again.", "det experiment unarchive {}"),
 }
+BULK_ACTIONS: Mapping[str, Action] = {
+    **{name: EXPERIMENT_ACTIONS[name] for name in ("pause", "cancel", "kill", "archive", "unarchive")},
+    "move": Action(
+        "Move", "The experiments belong to this project. Nothing else changes.", "det experiment set project {} NAME"
+    ),
+}
+"""Actions on several experiments at once."""
+MOST_SELECTED = 100
+"""Maximum number of experiments of an action."""
 KILL_TRIAL = Action(
     "Kill",
     "The trial stops at once, without a checkpoint. Its experiment continues.",
@@ -109,6 +119,33 @@ def confirm_experiment_action(request: Request) -> Response:
     subject = f"experiment {experiment.id}"
     title = f"{EXPERIMENT_ACTIONS[name].verb} {subject}, {clean_text(experiment.name)}?"
     return _ask(request, EXPERIMENT_ACTIONS[name], subject, title, f"/experiments/{experiment.id}", name, experiment.id)
+
+
+def confirm_bulk_action(request: Request) -> Response:
+    """Ask before an action on several experiments, and name those on which it makes no sense."""
+    require_writer(request)
+    name, query = request.query_params.get("action", ""), request.query_params
+    if name not in BULK_ACTIONS:
+        raise RefusedError(404, f"no action {clean_text(name)!r:.60}; expected {', '.join(BULK_ACTIONS)}")
+    store, action = store_of(request), BULK_ACTIONS[name]
+    chosen = store.experiments_by_id(parse_ids(",".join(query.getlist("experiments")), MOST_SELECTED))
+    runners = store.lease_holders()
+    possible = [one for one in chosen if name == "move" or _is_possible(name, one, runners.get(one.id))]
+    ids = [one.id for one in possible]
+    return render_page(
+        request,
+        "bulk.html",
+        action=action,
+        name=name,
+        chosen=possible,
+        ids=",".join(map(str, ids)),
+        left_out=[one for one in chosen if one.id not in ids],
+        command=action.command.format(ids[0] if ids else "EXPERIMENT_ID"),
+    )
+
+
+def _is_possible(name: str, experiment: ExperimentRecord, runner: str | None) -> bool:
+    return name in dict(possible_actions(experiment, lacks_runner(experiment, runner)))
 
 
 def confirm_trial_kill(request: Request) -> Response:
@@ -154,6 +191,7 @@ def _ask(request: Request, action: Action, subject: str, title: str, page: str, 
 
 
 ROUTES = [
+    Route("/experiments/confirm", confirm_bulk_action),
     Route("/experiments/{id:int}/confirm/{action}", confirm_experiment_action),
     Route("/trials/{id:int}/confirm/kill", confirm_trial_kill),
     Route("/checkpoints/{uuid}/confirm/delete", confirm_checkpoint_deletion),

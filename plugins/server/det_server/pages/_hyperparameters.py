@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from det_core.interfaces.records import TrialRecord
@@ -26,21 +26,3 @@ def hyperparameter_values(trial: TrialRecord) -> dict[str, Any]:
     """Return the hyperparameters of a trial by names such as ``optimizer.lr``, with secrets masked."""
     flat = flatten_mapping(trial.hparams)
     return {name: mask_references(value) if isinstance(value, str) else value for name, value in flat.items()}
-
-
-def sort_by_hyperparameter(trials: Sequence[Any], name: str, reverse: bool) -> list[Any]:
-    """Sort objects with a ``trial`` by one of its hyperparameters, numbers before text. Trials without it come last.
-
-    Args:
-        trials: the objects.
-        name: name of the hyperparameter.
-        reverse: whether the greatest value comes first.
-    """
-    values = [(flatten_mapping(one.trial.hparams).get(name), one) for one in trials]
-    present = [pair for pair in values if pair[0] is not None]
-    present.sort(key=lambda pair: _sort_key(pair[0]), reverse=reverse)
-    return [one for _, one in present] + [one for value, one in values if value is None]
-
-
-def _sort_key(value: object) -> tuple[int, float, str]:
-    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))

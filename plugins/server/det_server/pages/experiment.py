@@ -25,7 +25,8 @@ from det_server._live_rows import experiment_values, trial_values
 from det_server._rendering import query_string, render_page
 from det_server._site import site_of
 from det_server.pages._actions import possible_actions
-from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values, sort_by_hyperparameter
+from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
+from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, read_columns, read_filtered, sort_options
 from det_server.pages._live_page import live
 from det_server.pages._series import DrawnSeries, find_series
 from det_server.pages._store_values import experiment_of, metric_of, ranked_colors, store_of
@@ -34,7 +35,8 @@ from det_server.pages.trial import reason_of_failure
 
 MOST_CURVES = 40
 """Maximum number of curves in a chart."""
-_HYPERPARAMETER = "hp."
+_MOST_READ = 1000
+"""Number of best trials whose hyperparameters are compared. Longer searches have no table of rungs."""
 _TRIALS_PER_PAGE = 100
 _ORDERS = {order.value: order for order in TrialOrder}
 _EXPORTED = ("id", "state", "steps_completed", "progress", "restarts", "start_time", "end_time", "seed")
@@ -45,25 +47,38 @@ def show_experiment(request: Request) -> Response:
     """Show an experiment with the curves of its best trials and a page of its trials."""
     experiment = experiment_of(request)
     store = site_of(request).store
-    results = store.trial_results(experiment.id, order=TrialOrder.BEST)
-    view = _view(request, experiment).within(len(results))
+    results = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_READ)
+    view = _view(request, experiment)
+    where = view.get("where")
+    total, error = read_filtered(lambda: store.count_trials(experiment.id, where=where), 0)
+    view = view.within(total)
     best = [result.trial.id for result in results[:MOST_CURVES]]
     drawn = find_series(store, best, view.get("series"), metric_of(experiment))
-    shown = _sorted(request, experiment, view, results)[view.first : view.first + view.size]
+    shown: list[TrialResult] = []
+    if total:
+        wanted = {"where": where, **sort_options(view, _ORDERS, "best"), "limit": view.size, "offset": view.first}
+        shown, error = read_filtered(lambda: store.trial_results(experiment.id, **wanted), shown)
+    chosen = chosen_columns(view)
+    values, unread = read_filtered(lambda: read_columns(store, [one.trial.id for one in shown], chosen), NO_VALUES)
+    columns = {name: _has_numbers(name, values) for name in chosen} or _shown_hyperparameters(results)
+    head = experiment_head(request, experiment)
     return render_page(
         request,
         "experiment.html",
-        **experiment_head(request, experiment),
+        **head,
         view=view,
         results=bool(results),
-        total=len(results),
-        rows=_rows(store, experiment, shown, ranked_colors(best)),
-        hyperparameters=_shown_hyperparameters(results),
-        rungs=_rungs([result.trial for result in results]),
+        total=total,
+        error=error or unread,
+        rows=_rows(store, experiment, shown, ranked_colors(best), values),
+        columns=columns,
+        prefix="" if chosen else "hp.",
+        sort_names=[*_ORDERS, *columns],
+        rungs=_rungs([result.trial for result in results]) if len(results) < _MOST_READ else [],
         length_unit=_length_unit(experiment),
         searcher=_searcher(experiment).get("name", ""),
         live_trials=list(dict.fromkeys([*best, *(result.trial.id for result in shown)])),
-        **_chart(best, drawn, len(results)),
+        **_chart(best, drawn, head["summary"].trials),
     )
 
 
@@ -104,19 +119,12 @@ def _view(request: Request, experiment: ExperimentRecord) -> ListView:
     _, smaller_is_better = searcher_metric(experiment.config)
     descending = ("batches",) if smaller_is_better else ("batches", "best")
     return ListView.from_query(
-        request.query_params, ("series",), order="best", size=_TRIALS_PER_PAGE, descending=descending
+        request.query_params, ("series", *NAMES), order="best", size=_TRIALS_PER_PAGE, descending=descending
     )
 
 
-def _sorted(
-    request: Request, experiment: ExperimentRecord, view: ListView, best: list[TrialResult]
-) -> list[TrialResult]:
-    if view.order.startswith(_HYPERPARAMETER):
-        return sort_by_hyperparameter(best, view.order.removeprefix(_HYPERPARAMETER), view.reverse)
-    order = _ORDERS.get(view.order, TrialOrder.BEST)
-    if order is TrialOrder.BEST and not view.reverse:
-        return best
-    return store_of(request).trial_results(experiment.id, order=order, reverse=view.reverse)
+def _has_numbers(name: str, values: Mapping[int, Mapping[str, object]]) -> bool:
+    return all(isinstance(one[name], float | int | None) for one in values.values())
 
 
 def _shown_hyperparameters(results: Sequence[TrialResult]) -> dict[str, bool]:
@@ -130,7 +138,11 @@ def _shown_hyperparameters(results: Sequence[TrialResult]) -> dict[str, bool]:
 
 
 def _rows(
-    store: ServerStore, experiment: ExperimentRecord, results: Sequence[TrialResult], colors: dict[int, int]
+    store: ServerStore,
+    experiment: ExperimentRecord,
+    results: Sequence[TrialResult],
+    colors: Mapping[int, int],
+    values: Mapping[int, Mapping[str, object]],
 ) -> list[dict[str, Any]]:
     live_values = trial_values(store, results)
     return [
@@ -140,7 +152,7 @@ def _rows(
             "note": _note(store, trial, experiment),
             "live": live_values[trial.id],
             "color": colors.get(trial.id),
-            "hyperparameters": hyperparameter_values(trial),
+            "values": {**hyperparameter_values(trial), **values.get(trial.id, {})},
         }
         for trial in (result.trial for result in results)
     ]

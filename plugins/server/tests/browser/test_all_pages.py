@@ -67,7 +67,7 @@ def test_pages_work_without_scripts(windows: Windows, seeded: Seeded) -> None:
         page = visit.page
         page.goto(f"{visit.base}/experiments")
         page.get_by_label("Name").fill("wikitext")
-        page.get_by_role("button", name="Filter").click()
+        page.get_by_role("button", name="Show").click()
         page.get_by_role("link", name="transformer on wikitext").click()
         page.get_by_role("link", name="Kill").click()
         assert page.get_by_role("heading", level=1).inner_text().startswith("Kill experiment")

@@ -1,0 +1,67 @@
+"""Values by which a list is filtered and sorted, and which are its columns, as its URL names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from det_core.errors import CallTooLarge, FilterError, UnwritableText
+from det_core.text import mask_references
+from det_server.pages._view import ListView
+
+if TYPE_CHECKING:
+    from det_core.interfaces.server_store import ServerStore
+
+NAMES = ("where", "columns")
+"""Names of values of the URL."""
+_MOST_COLUMNS = 20
+_LONGEST_NAME = 100
+
+ColumnValues = Mapping[int, Mapping[str, float | str | None]]
+"""Values by id of the trial and name of the column."""
+NO_VALUES: ColumnValues = {}
+
+_Order = TypeVar("_Order")
+_Read = TypeVar("_Read")
+
+
+def sort_options(view: ListView, orders: Mapping[str, _Order], default: str) -> dict[str, Any]:
+    """Return the arguments of a list of the tracking store that sort it as a view says.
+
+    Args:
+        view: the view.
+        orders: orders that the store has, by sort key. Other keys are names of values.
+        default: sort key of the order that another value replaces.
+    """
+    sort_by = "" if view.order in orders else view.order[:_LONGEST_NAME]
+    return {"order": orders.get(view.order, orders[default]), "sort_by": sort_by, "reverse": view.reverse}
+
+
+def read_filtered(read: Callable[[], _Read], otherwise: _Read) -> tuple[_Read, str]:
+    """Return a list, or an empty one and what is wrong with its filter or sort key.
+
+    Args:
+        read: function that reads the list.
+        otherwise: the empty one.
+    """
+    try:
+        return read(), ""
+    except (FilterError, UnwritableText, CallTooLarge) as error:
+        return otherwise, str(error)
+
+
+def chosen_columns(view: ListView) -> list[str]:
+    """Return the names of the columns that the URL of a list names, at most `_MOST_COLUMNS`."""
+    names = (name.strip().strip("`")[:_LONGEST_NAME] for name in view.get("columns").split(","))
+    return list(dict.fromkeys(filter(None, names)))[:_MOST_COLUMNS]
+
+
+def read_columns(store: ServerStore, trial_ids: Collection[int], names: Sequence[str]) -> ColumnValues:
+    """Return values of trials by the names of their columns, without secrets."""
+    return {
+        trial_id: {
+            name: mask_references(value) if isinstance(value, str) else value
+            for name, value in zip(names, values, strict=True)
+        }
+        for trial_id, values in (store.values_of_trials(trial_ids, names) if names else {}).items()
+    }
