@@ -46,7 +46,7 @@ _JSON_SCALARS = (type(None), bool, int)
 """Types of values that JSON represents unchanged."""
 _LEAST = 24
 """Width in characters below which the last column of a table is not folded."""
-_LONGEST_KEYS = 4 << 20
+LONGEST_KEYS = 4 << 20
 """Maximum number of characters of the keys of a flattened mapping together, as many as a report of metrics has."""
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept full-width characters, too)
 """First characters of text that a spreadsheet interprets as a formula."""
@@ -72,16 +72,16 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
         values: the nested mappings.
 
     Raises:
-        CallTooLarge: the keys have more than `_LONGEST_KEYS` characters together, because those of outer mappings are
+        CallTooLarge: the keys have more than `LONGEST_KEYS` characters together, because those of outer mappings are
             repeated.
     """
     found: dict[str, Any] = {}
     characters = 0
     for key, value in _iter_leaves(values):
         characters += len(key)
-        if characters > _LONGEST_KEYS:
+        if characters > LONGEST_KEYS:
             raise CallTooLarge(
-                f"names of nested values such as {key[:40]!r}… have more than {_LONGEST_KEYS >> 20} MiB together; "
+                f"names of nested values such as {key[:40]!r}… have more than {LONGEST_KEYS >> 20} MiB together; "
                 "shorten the outer ones"
             )
         found[key] = json.dumps(value) if isinstance(value, list) else value

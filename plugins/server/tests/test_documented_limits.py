@@ -89,8 +89,11 @@ LIMITS = {
         accounts._TOKENS_PER_PAGE,
     ],
     "hyperparameters in a comparison": [compare._MOST_HYPERPARAMETERS],
-    "hyperparameters in a table of trials": [_hyperparameters.MOST_COLUMNS, _hyperparameters._LONGEST_NAME],
-    "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [text._LONGEST_KEYS / MIB],
+    "hyperparameters in a table of trials or in a picture": [
+        _hyperparameters.MOST_COLUMNS,
+        _hyperparameters._LONGEST_NAME,
+    ],
+    "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [text.LONGEST_KEYS / MIB],
     "hosts and GPUs in a chart": [utilization._MOST_CURVES],
     "charts of the use of CPU, memory and GPUs": [utilization._MOST_CHARTS, utilization._LONGEST_NAME],
     "runs that the page of a trial shows": [trial._MOST_RUNS, SHOWN_OF_REASONS],

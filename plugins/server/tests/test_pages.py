@@ -799,6 +799,9 @@ def test_tables_show_the_beginnings_of_hyperparameters(local: ServedSite) -> Non
         assert page.status == 200
         assert "&amp;" * 50 in page.text
         assert len(page.body) < 100_000, path
+    data = local.owner.get(f"/data/experiments/{experiment}/trials")
+    assert data.json["names"] == ["lr", "text"]
+    assert len(data.body) < 10_000
 
 
 def test_any_config_can_have_a_search(local: ServedSite) -> None:

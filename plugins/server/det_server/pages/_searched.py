@@ -15,6 +15,8 @@ from det_server.pages._store_values import metric_of, store_of
 
 MOST_TRIALS = 2000
 """Maximum number of trials of a search that are read, the best ones."""
+_LONGEST_TEXT = 200
+"""Maximum number of characters of a hyperparameter that is no number."""
 _MOST_NAMED = 40
 """Number of trials in which metrics are looked for, the best ones."""
 
@@ -77,5 +79,5 @@ def _is_searched(experiment: ExperimentRecord, drawn: DrawnSeries) -> bool:
 
 def _plain(value: object) -> float | str | None:
     if isinstance(value, bool) or not isinstance(value, int | float | None):
-        return str(value)
+        return str(value)[:_LONGEST_TEXT]
     return value if value is None or abs(value) < float("inf") else None
