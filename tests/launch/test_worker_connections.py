@@ -236,7 +236,7 @@ def test_workers_write_to_the_store_themselves_once_their_runner_is_gone(
         if when == "before its execution":
             connections[0].disconnect()
             return b""
-        answer = answer_call(record, method, body)
+        answer = answer_call(record, method, body, caller=Caller(user="ada", run=run))
         if when == "after its execution":
             connections[0].disconnect()
         return answer
@@ -265,7 +265,7 @@ def test_a_runner_that_hangs_executes_no_call_that_its_worker_has_executed(
 
     def call(method: str, body: bytes) -> bytes:
         released.wait(60)
-        answers.append(answer_call(record, method, body))
+        answers.append(answer_call(record, method, body, caller=Caller(user="ada", run=run)))
         return answers[0]
 
     connections = listen(call)

@@ -58,7 +58,8 @@ def _own_id(caller: Caller | None, call_id: str) -> str:
     lane, _, number = call_id.rpartition("-")
     if caller is None or not lane:
         return call_id
-    digest = hashlib.sha256(f"{caller.user}~{caller.run}~{lane}".encode(errors="replace")).hexdigest()
+    owner = ("run", str(caller.run)) if caller.run else ("user", caller.user)  # experiments may change their owner
+    digest = hashlib.sha256(repr((owner, lane)).encode(errors="replace")).hexdigest()
     return f"{digest}-{number}"
 
 
