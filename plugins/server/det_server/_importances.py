@@ -109,7 +109,7 @@ class Importances:
                 digest, (_, text) = next(iter(self._waiting.items()))
             try:
                 result: Importance | Pending = Importance(**json.loads(self._run(text)))
-            except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:
+            except (OSError, ValueError, TypeError, RuntimeError, subprocess.SubprocessError) as error:
                 _log.warning("the importance of hyperparameters could not be computed: %s", error)
                 result = Pending.FAILED
             with self._lock:
