@@ -29,7 +29,7 @@ BUDGETS = {
     "tests/cli": 75,
     "tests/comm": 12,
     "tests/runner": 120,
-    "tests/tracking": 50,
+    "tests/tracking": 60,
     "plugins/testing/tests": 75,
     "plugins/cluster/tests": 26,
     "plugins/torch/tests": 80,

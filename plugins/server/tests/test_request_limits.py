@@ -198,6 +198,7 @@ def test_calls_that_read_for_long_leave_threads_and_the_database_to_others(
 ) -> None:
     store, ann, vic = served_team.site.store, served_team.log_in("ann"), served_team.program("vic")
     root, vic_page = served_team.program("root"), served_team.log_in("vic")
+    store.create_experiment(config={"name": "shown in the list"})
     ended, reading = threading.Event(), list[object]()
 
     def read_for_long() -> dict[int, str]:
