@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
+from tests.core_fixtures import det_home  # noqa: F401
+from tests.engine_fixtures import store  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -52,18 +52,3 @@ def real(cluster: Cluster) -> RealCluster:
     if not isinstance(cluster, RealCluster):
         pytest.skip("DET_TEST_KUBECONFIG is not set")
     return cluster
-
-
-@pytest.fixture(autouse=True)
-def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set DET_HOME to a new path, and return it."""
-    home = tmp_path / "det-home"
-    monkeypatch.setenv("DET_HOME", str(home))
-    return home
-
-
-@pytest.fixture
-def store(det_home: Path) -> Iterator[TrackingStore]:
-    """Return a new tracking store."""
-    with open_store() as store:
-        yield store

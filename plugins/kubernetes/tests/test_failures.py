@@ -12,27 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from det_testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor
+from det_testing.disturbed_experiment import DisturbedExperiment, find_ancestor
 from experiments import make_experiment, run_end, wait_until_it_trains
 from fake_cluster import FakeCluster
 from real_cluster import RealCluster
 
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from tests.engine_fixtures import KILLS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
 Cluster = FakeCluster | RealCluster
 MakeExperiment = Callable[..., DisturbedExperiment]
-KILLS = [
-    pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
-    pytest.param(*PARTS["shell"], 1, id="shell", marks=pytest.mark.soak),
-    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
-    pytest.param(*PARTS["agent"], 0, id="agent", marks=pytest.mark.soak),
-]
-"""Parts of the command lines of processes above a worker, the number of such processes that are below, and the number
-of restarts that the death counts as. Otherwise, it counts as an interruption."""
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from det_testing.requirements import skip_or_fail_in_ci
 
-from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
+from tests.core_fixtures import det_home  # noqa: F401
+from tests.engine_fixtures import store  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -32,18 +32,3 @@ def cluster(network: None) -> Iterator[RunningCluster]:
     with pytest.MonkeyPatch.context() as patch, ray_cluster({"CPU": 1}, {"CPU": 1}) as running:
         patch.setenv("RAY_ADDRESS", running.address)
         yield running
-
-
-@pytest.fixture(autouse=True)
-def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set DET_HOME to a new path, and return it."""
-    home = tmp_path / "det-home"
-    monkeypatch.setenv("DET_HOME", str(home))
-    return home
-
-
-@pytest.fixture
-def store(det_home: Path) -> Iterator[TrackingStore]:
-    """Return a new tracking store."""
-    with open_store() as store:
-        yield store

@@ -14,28 +14,20 @@ import pytest
 from cluster import RunningCluster, hidden_directory, ray_cluster, raylet_of, wait_for
 from det_ray._config import RayConfig
 from det_ray._launcher import RayLauncher
-from det_testing.disturbed_experiment import PARTS, DisturbedExperiment, find_ancestor, is_alive
+from det_testing.disturbed_experiment import DisturbedExperiment, find_ancestor, is_alive
 from processes import find_drivers, left_behind
 
 from det_core.interfaces.launcher import Cause, LaunchRequest
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
+from tests.engine_fixtures import KILLS as ENGINE_KILLS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
 PROMISED = 10.0
 """Seconds within which all processes of a trial end when its runner is gone."""
 SLACK = 20.0
-KILLS = [
-    pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
-    pytest.param(*PARTS["shell"], 1, id="shell", marks=pytest.mark.soak),
-    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
-    pytest.param(*PARTS["agent"], 0, id="agent", marks=pytest.mark.soak),
-    pytest.param("ray::NodeActor", 0, 0, id="actor"),
-]
-"""Parts of the command lines of processes above a worker, the number of such processes that are below, and the number
-of restarts that the death counts as. Otherwise, it counts as an interruption."""
+KILLS = [*ENGINE_KILLS, pytest.param("ray::NodeActor", 0, 0, id="actor")]
 _COUNT_GROUPS = """
 import ray
 ray.init(address="auto", namespace="det", logging_level="ERROR")

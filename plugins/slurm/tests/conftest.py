@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from det_testing.requirements import skip_or_fail_in_ci
 
-from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
+from tests.core_fixtures import det_home  # noqa: F401
+from tests.engine_fixtures import store  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PATH"] = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -34,18 +34,3 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     """Return the cluster, and wait after the test until nothing is left in it."""
     yield shared_cluster
     shared_cluster.wait_idle()
-
-
-@pytest.fixture(autouse=True)
-def det_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set DET_HOME to a new path, and return it."""
-    home = tmp_path / "det-home"
-    monkeypatch.setenv("DET_HOME", str(home))
-    return home
-
-
-@pytest.fixture
-def store(det_home: Path) -> Iterator[TrackingStore]:
-    """Return a new tracking store."""
-    with open_store() as store:
-        yield store
