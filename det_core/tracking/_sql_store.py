@@ -10,6 +10,7 @@ from sqlalchemy import select
 from det_core.interfaces.server_store import ServerStore
 from det_core.tracking._accounts import AccountsMixin
 from det_core.tracking._answered_calls import execute_call
+from det_core.tracking._audit_log import AuditLogMixin
 from det_core.tracking._change_feed import ChangesMixin
 from det_core.tracking._checkpoints import CheckpointsMixin
 from det_core.tracking._curves import CurvesMixin
@@ -52,6 +53,7 @@ class SqlTrackingStore(
     LogsMixin,
     ChangesMixin,
     AccountsMixin,
+    AuditLogMixin,
     WebhooksMixin,
     ServerStore,
 ):
