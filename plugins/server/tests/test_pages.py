@@ -126,6 +126,7 @@ def test_all_data_of_pages_is_answered(seeded: tuple[Seeded, Client]) -> None:
     assert first.all("figure")
 
 
+@pytest.mark.integration
 def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line has up to 128 KiB, and a response of 2000 would keep all others waiting while it is encoded."""
     store, encoded, dumps = local.store, list[int](), json.dumps
