@@ -16,8 +16,8 @@ from det_core.tracking._checkpoints import CheckpointsMixin
 from det_core.tracking._curves import CurvesMixin
 from det_core.tracking._divergences import DivergencesMixin
 from det_core.tracking._experiment_deletion import ExperimentDeletionMixin
+from det_core.tracking._experiment_groups import ExperimentGroupsMixin
 from det_core.tracking._experiment_summaries import ExperimentSummariesMixin
-from det_core.tracking._experiments import ExperimentsMixin
 from det_core.tracking._logs import LogsMixin
 from det_core.tracking._metric_names import MetricNamesMixin
 from det_core.tracking._metrics import MetricsMixin
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class SqlTrackingStore(
-    ExperimentsMixin,
+    ExperimentGroupsMixin,
     ExperimentDeletionMixin,
     ExperimentSummariesMixin,
     TrialsMixin,
