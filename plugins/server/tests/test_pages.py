@@ -9,7 +9,6 @@ import json
 import math
 import re
 import tarfile
-import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -35,7 +34,7 @@ from det_core.tracking import open_store
 
 from .seeded_pages import page_paths
 from .seeded_store import HOSTILE, Seeded, seed_store
-from .serving import Client, ServedSite, local_access, site_without_server
+from .serving import Client, ServedSite, call_with_peak_memory, local_access, site_without_server
 
 
 @pytest.fixture(scope="module")
@@ -170,12 +169,8 @@ def test_pages_of_models_do_not_read_what_they_do_not_show(
         store.create_model(f"m{number}", description=long, notes=long, metadata={"a": long[100:]})
         store.add_model_version("m0", "c", comment=long, notes=long, metadata={"a": long[100:]})
     owner = local.owner
-    tracemalloc.start()
-    try:
-        assert owner.get(path).status == 200
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    answer, peak = call_with_peak_memory(owner.get, path)
+    assert answer.status == 200
     assert peak < 10 << 20
 
 
@@ -194,12 +189,7 @@ def test_large_records_of_a_trial_leave_its_pages_small(local: ServedSite) -> No
     one = replace(sample, metrics={"host0": {"cpu_util_simple": 1.0}})
     store.report_system_metrics([sample, *[one] * 2000])
     owner = local.owner
-    tracemalloc.start()
-    try:
-        page = owner.get(f"/trials/{trial}")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    page, peak = call_with_peak_memory(owner.get, f"/trials/{trial}")
     assert page.text.count(f">{format_size(2**20)}<") == 20
     assert peak < 16 << 20
     series = owner.get(f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple&after=1").json["series"]
@@ -221,12 +211,7 @@ def test_long_texts_of_runs_and_samples_leave_the_page_of_a_trial_small(local: S
     store.report_system_metrics([SystemMetrics(trial_id=trial, run_id=20, group="cpu", metrics=usage, time=time)])
     owner = local.owner
     for path in (f"/trials/{trial}", "/experiments/1"):
-        tracemalloc.start()
-        try:
-            page = owner.get(path)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        page, peak = call_with_peak_memory(owner.get, path)
         assert "reason 20 &amp;" in page.text
         assert len(page.body) < 1 << 20
         assert peak < 8 << 20
@@ -529,12 +514,7 @@ def test_an_archive_takes_bounded_memory_whatever_its_headers_say(monkeypatch: p
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 64 << 20
     archive = gzip.compress(header.tobuf() + bytes(header.size), 1)
-    tracemalloc.start()
-    try:
-        files, text = code._read_archive(archive, 0)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    (files, text), peak = call_with_peak_memory(code._read_archive, archive, 0)
     assert (files, "damaged" in text) == ([], True)
     assert peak < 8 << 20, f"{peak >> 20} MiB"
 
@@ -819,13 +799,10 @@ def test_nested_hyperparameters_cannot_fill_the_memory(local: ServedSite) -> Non
     experiment = local.store.create_experiment(config={"name": "nested"}, owner="ada").id
     values = {"n" * 100_000: {str(number): number for number in range(1000)}}
     trial = local.store.create_trial(experiment, hparams=values, seed=0).id
-    tracemalloc.start()
-    try:
-        for path in (f"/trials/{trial}", f"/experiments/{experiment}", f"/compare?trials={trial}"):
-            assert "shorten the outer ones" in local.owner.get(path).text, path
-        assert tracemalloc.get_traced_memory()[1] < 32 << 20
-    finally:
-        tracemalloc.stop()
+    for path in (f"/trials/{trial}", f"/experiments/{experiment}", f"/compare?trials={trial}"):
+        page, peak = call_with_peak_memory(local.owner.get, path)
+        assert "shorten the outer ones" in page.text, path
+        assert peak < 32 << 20
     assert local.owner.get("/experiments").status == 200
 
 
