@@ -248,8 +248,9 @@ class ExperimentsMixin(StoreMixin):
         with self._database.read() as connection:
             return holder_of(connection, experiment_id, self._database.clock)
 
-    def lease_holders(self) -> dict[int, str]:
-        query = select(_c.id, _c.lease_holder).where(_c.lease_expires > self._database.clock)
+    def lease_holders(self, experiment_ids: Collection[int] | None = None) -> dict[int, str]:
+        wanted = true() if experiment_ids is None else _c.id.in_(id_list(None, list(experiment_ids)))
+        query = select(_c.id, _c.lease_holder).where(wanted, _c.lease_expires > self._database.clock)
         with self._database.read() as connection:
             return {row.id: row.lease_holder for row in connection.execute(query)}
 

@@ -66,8 +66,8 @@ def _list(args: argparse.Namespace) -> int:
             reverse=args.reverse,
             limit=args.limit,
         )
-        holders = store.lease_holders()
-        seconds = store.running_seconds([one.id for one in shown])
+        ids = [one.id for one in shown]
+        holders, seconds = store.lease_holders(ids), store.running_seconds(ids)
     runners = {one.id: living_runner(holders.get(one.id)) for one in shown if not one.state.final}
     rows = ({**experiment_row(one), "runner": runners.get(one.id)} for one in shown)
     narrowed = args.where or args.states or args.name is not None or args.label is not None

@@ -253,8 +253,12 @@ class ExperimentStore(ABC):
 
     @reads
     @abstractmethod
-    def lease_holders(self) -> dict[int, str]:
-        """Return the holders of all leases that have not expired, by experiment id."""
+    def lease_holders(self, experiment_ids: Collection[int] | None = None) -> dict[int, str]:
+        """Return the holders of leases that have not expired, by experiment id.
+
+        Args:
+            experiment_ids: the experiments, or None for all.
+        """
 
     @writes(is_report=True)
     @abstractmethod

@@ -425,6 +425,10 @@ def test_experiments_are_shown_in_groups_with_their_counts(seeded: tuple[Seeded,
         "?group=owner&amp;columns=owner#group-grace"
     ]
     assert "different values" in client.get("/experiments?group=lr").text
+    assert "state: failed <" in client.get("/experiments?group=state").text
+    cells = Page(client.get("/experiments?columns=lr,owner,optimizer.name").text).all("td")
+    classes = {one["data-label"]: one.get("class") for one in cells if one.get("data-label")}
+    assert (classes["lr"], classes["owner"], classes["optimizer.name"]) == ("n", None, None)
     assert "did you mean" in client.get("/experiments?group=ownr").text
 
 

@@ -130,7 +130,7 @@ def confirm_bulk_action(request: Request) -> Response:
         raise RefusedError(404, f"no action {clean_text(name)!r:.60}; expected {', '.join(BULK_ACTIONS)}")
     store, action = store_of(request), BULK_ACTIONS[name]
     chosen = store.experiments_by_id(parse_ids(",".join(query.getlist("experiments")), MOST_SELECTED))
-    runners = store.lease_holders()
+    runners = store.lease_holders([one.id for one in chosen])
     possible = [one for one in chosen if name == "move" or _is_possible(name, one, runners.get(one.id))]
     ids = [one.id for one in possible]
     return render_page(

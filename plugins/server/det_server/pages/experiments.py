@@ -86,6 +86,7 @@ def show_experiments(request: Request) -> Response:
         total=0 if error else total,
         error=error,
         columns=columns,
+        numbers=[name for name in columns if name not in _OF_EXPERIMENT and _has_numbers(name, rows.values())],
         sort_names=_SORT_KEYS,
         group_names=_GROUP_NAMES,
         most_linked=_MOST_LINKED,
@@ -93,6 +94,10 @@ def show_experiments(request: Request) -> Response:
         states=_STATES,
         command=_command(view),
     )
+
+
+def _has_numbers(name: str, rows: Iterable[Mapping[str, Any]]) -> bool:
+    return all(isinstance(one["values"].get(name), float | int | None) for one in rows)
 
 
 def export_experiments(request: Request) -> Response:
@@ -171,9 +176,16 @@ def _places(groups: Iterable[ExperimentGroup], view: ListView) -> Iterator[dict[
     """Yield the name, the number of experiments and the first page of each group."""
     before = 0
     for group in groups:
-        value = "different values" if group.is_mixed else "none" if group.value is None else format_number(group.value)
-        yield {"name": value, "count": group.count, "page": before // view.size + 1}
+        yield {"name": _name_of(group, view.get("group")), "count": group.count, "page": before // view.size + 1}
         before += group.count
+
+
+def _name_of(group: ExperimentGroup, group_by: str) -> str:
+    if group.is_mixed:
+        return "different values"
+    if group.value is None:
+        return "none"
+    return state_word(State[str(group.value)]) if group_by == "state" else format_number(group.value)
 
 
 def _rows(
