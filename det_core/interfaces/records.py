@@ -326,6 +326,16 @@ class Run:
     """Time at which its processes ended, or None before."""
     end_reason: str = ""
     """Reason for which its processes ended before their work was done, in one line."""
+    exit_code: int | None = None
+    """Exit code of its processes, negative for a signal. None before the end, and if the runner did not see it."""
+    cause: str = ""
+    """What the launcher said about its end, such as ``node lost``. Empty if its processes ended by themselves."""
+    start_step: int | None = None
+    """Number of batches of the checkpoint that it started from. None for runs that det-core 0.1 recorded."""
+    slots: int | None = None
+    """Number of its slots. None before the end, and if the runner did not see it."""
+    placement: str = ""
+    """Nodes and job of its launch, as in `TrialRecord.placement`. Empty on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)

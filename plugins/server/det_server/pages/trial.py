@@ -14,9 +14,6 @@ from det_core.interfaces.records import (
     SHOWN_CHECKPOINT_STATES,
     CheckpointState,
     LogLine,
-    Run,
-    State,
-    TrialRecord,
     current_placement,
 )
 from det_core.interfaces.tracking import TrackingStore
@@ -25,11 +22,12 @@ from det_server._ansi_text import LONGEST_SHOWN_LINE, colored_segments
 from det_server._csv_export import csv_response
 from det_server._json_response import JsonResponse
 from det_server._live_rows import results_of_trials, trial_values
-from det_server._rendering import format_duration, query_string, render_page
+from det_server._rendering import query_string, render_page
 from det_server._site import site_of
 from det_server.pages._actions import KILL_TRIAL
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._live_page import live
+from det_server.pages._runs import last_failure, run_rows, total_costs
 from det_server.pages._series import series_keys, sorted_groups
 from det_server.pages._store_values import metric_of, parse_number, store_of, trial_of
 from det_server.pages.utilization import utilization_charts
@@ -55,6 +53,8 @@ def show_trial(request: Request) -> Response:
     )
     names = sorted_groups(store.metric_names([trial.id]))
     runs = site_of(request).store.latest_runs(trial.id, limit=_MOST_RUNS)
+    has_runner = store.lease_holder(experiment.id) is not None
+    rows = run_rows(trial, experiment, runs)
     lines, more_lines = _read_lines(store, trial.id, _FIRST_LINES, newest=True)
     return render_page(
         request,
@@ -71,12 +71,13 @@ def show_trial(request: Request) -> Response:
         registered=store.registered_checkpoints(experiment.id),
         completed=CheckpointState.COMPLETED,
         completed_checkpoints=store.experiment_summaries([experiment.id])[experiment.id].checkpoints,
-        runs=[(run, _end_of_run(run, trial), _took(run)) for run in reversed(runs)],
-        failure=reason_of_failure(trial, runs),
+        runs=rows[::-1],
+        costs=total_costs(rows),
+        failure=last_failure(trial, experiment, runs, has_runner=has_runner),
         lines=lines,
         more_lines=more_lines,
         usage=utilization_charts(store, trial.id),
-        kill=KILL_TRIAL if not trial.state.final and store.lease_holder(experiment.id) else None,
+        kill=KILL_TRIAL if not trial.state.final and has_runner else None,
     )
 
 
@@ -154,35 +155,6 @@ def _charts(trial_id: int, names: Mapping[str, Sequence[str]]) -> dict[str, list
         ]
         for group, metrics in names.items()
     }
-
-
-def reason_of_failure(trial: TrialRecord, runs: Sequence[Run]) -> str:
-    """Return why a trial failed, or "" if it did not or the reason is unknown.
-
-    Args:
-        trial: the trial.
-        runs: its runs in order.
-    """
-    if trial.state is not State.ERROR or not runs or not (runs[-1].end_reason or runs[-1].early_exit):
-        return ""
-    return _end_of_run(runs[-1], trial)
-
-
-def _end_of_run(run: Run, trial: TrialRecord) -> str:
-    """Return why a run ended, in words."""
-    if run.run_id == trial.run_id and run.end_time is None and not trial.state.final:
-        return "has not ended"
-    if run.early_exit:
-        return run.early_exit.removeprefix("EXITED_REASON_").replace("_", " ").lower()
-    if run.end_reason:
-        return run.end_reason
-    return "stopped before its work was done, to continue later" if run.preemption_acknowledged else "done"
-
-
-def _took(run: Run) -> str:
-    if not (run.start_time and run.end_time):
-        return "–"  # noqa: RUF001
-    return format_duration((run.end_time - run.start_time).total_seconds(), is_over=True)
 
 
 ROUTES = [
