@@ -26,6 +26,7 @@ __all__ = [
     "LONGEST_LABEL",
     "LONGEST_LINE",
     "LONGEST_SEARCH",
+    "LOG_LEVELS",
     "LogLine",
     "MAX_LABELS",
     "MAX_STEPS",
@@ -69,6 +70,8 @@ LARGEST_SAMPLE = 64 << 10
 """Maximum number of characters of a sample of system metrics as JSON. That of a host with 16 GPUs has 3,000."""
 LONGEST_LINE = 128 << 10
 """Maximum number of characters of a line of a log. The end of a longer one is left out."""
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""Levels of log lines, in ascending order."""
 LONGEST_SEARCH = 200
 """Maximum number of characters of a text to look for in names and descriptions."""
 SEARCHED = 10_000
@@ -486,6 +489,8 @@ class LogLine:
     """Time at which it was received."""
     id: int = 0
     """Id assigned by the store, ascending."""
+    level: str = "INFO"
+    """One of `LOG_LEVELS`, which the line names or follows from it. Lines that det-core 0.1 recorded have INFO."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from html import unescape
 from typing import Any
 
 import pytest
+from det_server.pages import logs
 
-from det_core.interfaces.records import MetricsReport, State
+from det_core.interfaces.records import LogLine, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import log_reading
 
 from .serving import ServedSite
 
@@ -126,3 +129,79 @@ def test_the_runs_have_their_costs_and_a_total(local: ServedSite, trial: int) ->
         f"1 T T 0 s 2 H 45 {FAILED['reason']} n1, n2 (Slurm job 4711)",
         "total of 3 runs 0 s H 75",
     ]
+
+
+WORDS = {"stdout": "loss 1 of", "stderr": "loss is NaN in", "det": "run starts at"}
+
+
+@pytest.fixture
+def logged(local: ServedSite, trial: int) -> int:
+    """A trial with 30 lines: five of rank 0 on stdout and five of rank 1 on stderr, then one of det, and so on."""
+    start = datetime(2026, 5, 4, 3, 2, 1, tzinfo=timezone.utc)
+    kinds = [(0, "stdout", "INFO")] * 5 + [(1, "stderr", "WARNING")] * 4 + [(0, "det", "INFO")]
+    lines = [
+        LogLine(
+            trial_id=trial,
+            run_id=1,
+            rank=rank,
+            stdtype=stdtype,
+            level=level,
+            log=f"{WORDS[stdtype]} {number}",
+            time=start + timedelta(seconds=number),
+        )
+        for number, (rank, stdtype, level) in enumerate(kinds * 3)
+    ]
+    local.store.add_logs(lines)
+    return trial
+
+
+FILTERS = [
+    ("rank=1", 12),
+    ("rank=0,1", 27),
+    ("stdtype=det", 3),
+    ("level=WARNING", 12),
+    ("search=LOSS+is", 12),
+    ("rank=1&search=in+28", 1),
+    ("rank=x&stdtype=y&level=z", 30),
+    ("search=nothing", 0),
+]
+
+
+@pytest.mark.parametrize(("query", "number"), FILTERS)
+def test_logs_are_filtered_by_the_url(local: ServedSite, logged: int, query: str, number: int) -> None:
+    data, page = (local.owner.get(f"{path}/{logged}?{query}") for path in ("/data/logs", "/trials"))
+    assert len(data.json["lines"]) == page.text.count("<li data-id=") == number
+    saved = local.owner.get(f"/trials/{logged}/logs.txt?{query}")
+    assert len(saved.text.splitlines()) == number
+    assert saved.headers["content-type"] == "text/plain; charset=utf-8"
+    assert ('class="no-lines"><p class="note">No line matches this filter' in page.text) == (number == 0)
+
+
+def test_lines_have_their_time_source_and_level(local: ServedSite, logged: int) -> None:
+    first, *_, last = local.owner.get(f"/data/logs/{logged}").json["lines"]
+    assert (first["time"], first["source"], first["level"]) == ("2026-05-04T03:02:01+00:00", "0", "")
+    assert first["text"] == [["", "loss 1 of 0"]]
+    assert (last["source"], last["level"]) == ("det", "")
+    page = local.owner.get(f"/trials/{logged}").text
+    assert 'data-at="03:02:06" data-source="1 err" data-level="WARNING">loss is NaN in 5</li>' in page
+
+
+@pytest.mark.parametrize("limit", [1, 4, 100])
+def test_filtered_lines_continue_in_both_directions(local: ServedSite, logged: int, limit: int) -> None:
+    for name, start in (("after", 0), ("before", 0)):
+        found, more, edge = list[int](), True, start
+        while more:
+            part = local.owner.get(f"/data/logs/{logged}?rank=1&limit={limit}&{name}={edge}").json
+            ids, more, edge = [one["id"] for one in part["lines"]], part["more"], part[name]
+            found = found + ids if name == "after" else ids + found
+        assert found == [id_ for id_ in range(1, 31) if (id_ - 1) % 10 in range(5, 9)]
+
+
+def test_a_response_ends_in_time_and_says_up_to_where_it_has_looked(
+    local: ServedSite, logged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reading, "_WINDOW", 10)
+    monkeypatch.setattr(logs, "_MOST_SECONDS", 0.0)
+    path = f"/data/logs/{logged}?search=nothing"
+    assert local.owner.get(f"{path}&after=0").json == {"lines": [], "more": True, "after": 10, "before": 1}
+    assert local.owner.get(f"{path}&before=0").json == {"lines": [], "more": True, "after": 30, "before": 21}
