@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -27,6 +28,7 @@ __all__ = [
     "format_size",
     "format_table",
     "mask_references",
+    "split_failure",
     "to_json_compatible",
     "varying_hyperparameters",
 ]
@@ -42,6 +44,8 @@ STATE_COLORS = {
 """Colours of rich for the names of states."""
 _MOST_DRAWN = 1000
 """Number of rows from which tables have no colours, because drawing takes longer than reading them from the store."""
+_RANK = re.compile(r"rank (\d+): ")
+"""Rank at the beginning of the reason of a failure."""
 _JSON_SCALARS = (type(None), bool, int)
 """Types of values that JSON represents unchanged."""
 _LEAST = 24
@@ -235,6 +239,26 @@ def format_size(count: int) -> str:
 def format_count(number: int, one: str, many: str | None = None) -> str:
     """Format a number with its noun, such as ``1 trial`` or ``3 trials``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def split_failure(reason: str) -> dict[str, str]:
+    """Return the parts of the reason for which the workers of a run failed: ``error``, and those that are known.
+
+    The others are ``rank``, ``batch`` (number of the batch, from 0) and ``line`` (such as ``model_def.py:12``).
+
+    Args:
+        reason: reason as in `Run.end_reason`.
+    """
+    from det_core.core.failure_notes import PLACE  # most commands show no failure
+
+    parts: dict[str, str] = {}
+    if place := PLACE.search(reason):
+        reason = reason[: place.start()]
+        parts |= {"batch": place["batch"], "line": f"{place['file']}:{place['line']}"}
+    if rank := _RANK.match(reason):
+        reason = reason[rank.end() :]
+        parts["rank"] = rank[1]
+    return {"error": reason, **parts}
 
 
 def format_log_line(line: LogLine) -> str:

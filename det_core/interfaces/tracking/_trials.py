@@ -157,11 +157,24 @@ class TrialStore(ABC):
 
     @writes(is_report=True)
     @abstractmethod
-    def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:
+    def end_run(
+        self,
+        trial_id: int,
+        run_id: int,
+        *,
+        reason: str = "",
+        exit_code: int | None = None,
+        cause: str = "",
+        slots: int | None = None,
+        lease: str = "",
+    ) -> None:
         """Record the end of a run's processes, and clear its placement. A run that has ended keeps its end time.
 
         Args:
             reason: why they ended before their work was done, in one line.
+            exit_code: their exit code, negative for a signal. None if it is unknown.
+            cause: what the launcher says about the end. Empty if they ended by themselves.
+            slots: number of their slots. None if it is unknown.
         """
 
     @writes(Reach.RUN, is_report=True)

@@ -22,7 +22,7 @@ from det_server import (
     _threads,
 )
 from det_server.api import _checkpoint_files, _deletions
-from det_server.pages import _hyperparameters, _series, accounts, compare, curves, models, trial, utilization
+from det_server.pages import _hyperparameters, _series, accounts, compare, curves, logs, models, trial, utilization
 
 from det_core import text
 from det_core.interfaces.account_records import MAX_TOKENS
@@ -78,9 +78,9 @@ LIMITS = {
     ],
     "metrics that a page shows": [_series.MAX_METRICS, _series.MAX_CHARACTERS / KIB],
     "lines of logs that a page gets at once": [
-        trial._MOST_LINES,
+        logs.MOST_LINES,
         _ansi_text.LONGEST_SHOWN_LINE,
-        trial._MOST_CHARACTERS / MIB,
+        logs.MOST_CHARACTERS / MIB,
     ],
     "points of a curve that a page gets": [curves._MOST_POINTS],
     "models, versions of a model, tokens that a page lists": [

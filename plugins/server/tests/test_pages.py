@@ -608,7 +608,7 @@ def test_failures_are_visible_in_all_tables(local: ServedSite) -> None:
     assert "by trial 1, which failed" in page
     assert "3, 2 failed" in page
     assert "ValueError: bad &lt;batch&gt; 1" in page
-    assert "<strong>Failed.</strong> ValueError: bad &lt;batch&gt; 0" in local.owner.get("/trials/1").text
+    assert "ValueError: bad &lt;batch&gt; 0" in local.owner.get("/trials/1").text
 
 
 def test_all_tables_and_charts_say_since_when_a_metric_is_no_number(local: ServedSite) -> None:

@@ -32,10 +32,10 @@ from det_server.pages._actions import possible_actions
 from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
 from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, read_columns, read_filtered
 from det_server.pages._live_page import live
+from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
 from det_server.pages._store_values import experiment_of, metric_of, ranked_colors, store_of
 from det_server.pages._view import ListView
-from det_server.pages.trial import reason_of_failure
 
 MOST_CURVES = 40
 """Maximum number of curves in a chart."""
