@@ -19,6 +19,7 @@ from det_core.tracking._experiment_summaries import ExperimentSummariesMixin
 from det_core.tracking._experiments import ExperimentsMixin
 from det_core.tracking._logs import LogsMixin
 from det_core.tracking._metric_names import MetricNamesMixin
+from det_core.tracking._metric_values import MetricValuesMixin
 from det_core.tracking._metrics import MetricsMixin
 from det_core.tracking._model_registry import ModelRegistryMixin
 from det_core.tracking._schema import schema, upgrade_tables
@@ -44,6 +45,7 @@ class SqlTrackingStore(
     SearchEventsMixin,
     MetricsMixin,
     MetricNamesMixin,
+    MetricValuesMixin,
     ScoresMixin,
     CurvesMixin,
     DivergencesMixin,

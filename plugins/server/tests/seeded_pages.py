@@ -33,7 +33,7 @@ def page_paths(seeded: Seeded) -> dict[str, str]:
         f"/trials/{seeded.running_trial}": "has not ended",
         f"/trials/{seeded.hostile_trial}": "onerror=alert(1)",
         f"/trials/{seeded.running_trial}/confirm/kill": "det trial kill",
-        f"/compare?trials={seeded.best_trial},{seeded.hostile_trial},{seeded.running_trial}": "Differences",
+        f"/compare?trials={seeded.best_trial},{seeded.hostile_trial},{seeded.running_trial}": "Hyperparameters",
         "/compare": "type their numbers above",
         "/models": "Classifier of handwritten digits",
         f"/models/{seeded.model}": "Load the newest one",

@@ -22,7 +22,7 @@ from det_server import (
     _threads,
 )
 from det_server.api import _checkpoint_files, _deletions
-from det_server.pages import _hyperparameters, _series, accounts, compare, curves, models, trial, utilization
+from det_server.pages import _comparison, _hyperparameters, _series, accounts, curves, models, trial, utilization
 
 from det_core import text
 from det_core.interfaces.account_records import MAX_TOKENS
@@ -88,7 +88,9 @@ LIMITS = {
         models._MOST_VERSIONS,
         accounts._TOKENS_PER_PAGE,
     ],
-    "hyperparameters in a comparison": [compare._MOST_HYPERPARAMETERS],
+    "trials in a comparison": [_comparison.MOST_TRIALS],
+    "metrics in a comparison": [_comparison.MOST_METRICS],
+    "hyperparameters, and keys of configs, in a comparison": [_comparison.MOST_ROWS],
     "hyperparameters in a table of trials or in a picture": [
         _hyperparameters.MOST_COLUMNS,
         _hyperparameters._LONGEST_NAME,
