@@ -34,6 +34,8 @@ def page_paths(seeded: Seeded) -> dict[str, str]:
         f"/trials/{seeded.hostile_trial}": "onerror=alert(1)",
         f"/trials/{seeded.running_trial}/confirm/kill": "det trial kill",
         f"/compare?trials={seeded.best_trial},{seeded.hostile_trial},{seeded.running_trial}": "Hyperparameters",
+        f"/compare/code?experiments={seeded.search},{seeded.hostile}": "The code is the same",
+        f"/compare?experiments={seeded.search},{seeded.failed},{seeded.hostile}&best=3&step=400": "or the last before",
         "/compare": "type their numbers above",
         "/models": "Classifier of handwritten digits",
         f"/models/{seeded.model}": "Load the newest one",

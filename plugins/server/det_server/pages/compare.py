@@ -14,6 +14,7 @@ from det_server._site import site_of
 from det_server.pages._comparison import MOST_TRIALS, Choice, Comparison, read_comparison
 from det_server.pages._live_page import live
 from det_server.pages._store_values import metric_of, parse_ids, parse_number, ranked_colors
+from det_server.pages.code import MOST_CODES
 
 _MOST_NAMED = 1000
 _LONGEST_NAME = 200
@@ -54,6 +55,7 @@ def page_values(comparison: Comparison, choice: Choice) -> dict[str, Any]:
         "ids": names["trials"],
         "without": {one: ",".join(str(other) for other in ids if other != one) for one in ids},
         "choice": choice,
+        "most_codes": MOST_CODES,
         "state": {"series": choice.series, "names": choice.names, "step": choice.step},
         "colors": ranked_colors(ids),
         "searched": {one.id: metric_of(one) for one in comparison.experiments.values()},
