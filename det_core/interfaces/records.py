@@ -305,6 +305,20 @@ class Validation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricValues:
+    """Values of a metric of a trial."""
+
+    latest: float
+    """Newest value, which may be NaN or infinite."""
+    steps_completed: int
+    """Number of batches trained at that value."""
+    least: float | None
+    """Least finite value, or None if there is none."""
+    greatest: float | None
+    """Greatest finite value, or None if there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExperimentSummary:
     """Numbers about an experiment that lists show next to its record."""
 

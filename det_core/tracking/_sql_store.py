@@ -20,6 +20,7 @@ from det_core.tracking._experiment_groups import ExperimentGroupsMixin
 from det_core.tracking._experiment_summaries import ExperimentSummariesMixin
 from det_core.tracking._logs import LogsMixin
 from det_core.tracking._metric_names import MetricNamesMixin
+from det_core.tracking._metric_values import MetricValuesMixin
 from det_core.tracking._metrics import MetricsMixin
 from det_core.tracking._model_registry import ModelRegistryMixin
 from det_core.tracking._schema import schema, upgrade_tables
@@ -45,6 +46,7 @@ class SqlTrackingStore(
     SearchEventsMixin,
     MetricsMixin,
     MetricNamesMixin,
+    MetricValuesMixin,
     ScoresMixin,
     CurvesMixin,
     DivergencesMixin,
