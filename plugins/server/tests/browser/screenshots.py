@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
@@ -24,6 +24,21 @@ EXAMPLES = ROOT / "examples" / "digits_pytorch"
 DET = [sys.executable, "-m", "det_core.cli"]
 PICTURES = {
     "experiments": ("/experiments", 1280, 420, "light", ""),
+    "groups": (
+        "/experiments?columns=lr,hidden,accuracy,trials,took&order=accuracy&reverse=1&group=project",
+        1280,
+        600,
+        "light",
+        "",
+    ),
+    "filtered": (
+        "/experiments/{search}?where=lr+%3C+0.1+and+accuracy+%3E+0.9&columns=lr,hidden,accuracy#trials",
+        1280,
+        420,
+        "light",
+        "",
+    ),
+    "bulk": ("/experiments/confirm?action=archive&experiments={all}", 1280, 380, "dark", ""),
     "experiment": ("/experiments/{search}?axis=epoch&log=1", 1280, 900, "light", "#curves .u-over"),
     "search": ("/experiments/{search}/search", 1280, 920, "light", ""),
     "importance": ("/experiments/{search}/search?across=lr&up=hidden", 1280, 960, "light", "#importance td"),
@@ -46,13 +61,14 @@ SEARCH = [
 def train() -> None:
     """Run the experiments that the pictures show."""
     profiled = ["--config", "profiling.enabled=true"]
-    runs = [
-        [str(EXAMPLES / "const.yaml"), *profiled],
-        [str(EXAMPLES / "adaptive.yaml"), *profiled, *SEARCH],
-        [str(EXAMPLES / "const.yaml"), *WRONG],
-    ]
-    for arguments in runs:
-        subprocess.run([*DET, "run", *arguments], check=False, timeout=1800)
+    runs = {
+        "baseline": [str(EXAMPLES / "const.yaml"), *profiled],
+        "search": [str(EXAMPLES / "adaptive.yaml"), *profiled, *SEARCH],
+        "drafts": [str(EXAMPLES / "const.yaml"), *WRONG],
+    }
+    for project in ("baseline", "search", "drafts", "drafts", "baseline"):
+        named = ["--config", f"project={project}", "--config", "workspace=digits"]
+        subprocess.run([*DET, "run", *runs[project], *named], check=False, timeout=1800)
 
 
 @contextlib.contextmanager
@@ -69,7 +85,7 @@ def server() -> Iterator[str]:
         process.wait(30)
 
 
-def take(browser: Browser, link: str, ids: dict[str, int], directory: Path) -> None:
+def take(browser: Browser, link: str, ids: Mapping[str, object], directory: Path) -> None:
     """Take all pictures."""
     base = link.partition("/?")[0]
     for name, (path, width, height, scheme, cursor) in PICTURES.items():
@@ -99,6 +115,7 @@ def main() -> None:
 
         with open_store() as store:
             search = max(store.experiments(), key=lambda one: store.experiment_summaries([one.id])[one.id].trials).id
+            every = ",".join(str(one.id) for one in store.experiments())
             best = store.trial_results(search, order=TrialOrder.BEST, limit=1)[0].trial.id
         link = stack.enter_context(server())
         playwright = stack.enter_context(sync_playwright())
@@ -106,7 +123,7 @@ def main() -> None:
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         stack.callback(browser.close)
-        take(browser, link, {"search": search, "best": best}, directory)
+        take(browser, link, {"search": search, "best": best, "all": every}, directory)
 
 
 if __name__ == "__main__":
