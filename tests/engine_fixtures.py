@@ -14,8 +14,8 @@ from det_core.tracking import open_store
 KILLS = [
     pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
     pytest.param(*PARTS["shell"], 1, id="shell", marks=pytest.mark.soak),
-    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
+    pytest.param(*PARTS["inner guard"], 1, id="inner guard", marks=pytest.mark.soak),
+    pytest.param(*PARTS["outer guard"], 1, id="outer guard", marks=pytest.mark.soak),
     pytest.param(*PARTS["agent"], 0, id="agent", marks=pytest.mark.soak),
 ]
 """Parts of the command lines of processes above a worker, the number of such processes that are below, and the number

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from det_core.errors import LaunchError
-from det_core.launch._reaped_command import GuardedCommand
+from det_core.launch._guarded_command import GuardedCommand
 
 LENGTH = struct.Struct("!I")
 """Size of a request in bytes. It is sent before the request, with the descriptors of the standard streams, of the

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from det_core.launch import _fork_requests, _reaper
+from det_core.launch import _fork_requests, _guard
 from det_core.launch._fork_requests import ENDED, LENGTH, STARTED
 from det_core.plugins import plugin_registry
 
@@ -55,7 +55,7 @@ def main(owner: int, printed: int, modules: Sequence[str]) -> None:
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # the directory of this process is not that of any user
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    for number in _reaper.default_signals():
+    for number in _guard.default_signals():
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     with socket.socket(fileno=owner) as agent:
         problem = _prepare(modules)
@@ -84,11 +84,11 @@ def _run_request(connection: int, environment: Mapping[str, str], output: bytes)
         environment: environment variables of this process before it imported the modules.
         output: what their import has printed.
     """
-    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in _reaper.GUARDED_SIGNALS}
+    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in _guard.GUARDED_SIGNALS}
     request, inherited = _receive(connection)
     leads_session, starts_others = request["leads_session"], request["starts_others"]
-    _set_command_line([sys.executable, _reaper.__file__, str(connection), sys.executable, "-m", *request["argv"]])
-    code = _reaper.guard_process(connection, request["grace"], partial(_fork_process, connection, leads_session))
+    _set_command_line([sys.executable, _guard.__file__, str(connection), sys.executable, "-m", *request["argv"]])
+    code = _guard.guard_process(connection, request["grace"], partial(_fork_process, connection, leads_session))
     if code is not None:
         for descriptor in inherited:  # such as the lock of a slot, which is free once the end is known
             os.close(descriptor)

@@ -16,7 +16,7 @@ from det_core.errors import LaunchError
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.backend import Backend, NodePlacement
 from det_core.launch import backends
-from det_core.launch._reaped_command import GuardedCommand
+from det_core.launch._guarded_command import GuardedCommand
 from det_core.launch.output_lines import RANK_TEMPLATE
 from det_core.launch.worker_environment import reserve_free_ports, thread_limit_variables
 from det_core.launch.worker_processes import start_launcher

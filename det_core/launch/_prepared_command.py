@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from det_core.errors import DetError, LaunchError
 from det_core.launch._framework_lookup import find_framework
-from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
-from det_core.launch._reaper import ENGINE_VARIABLE
+from det_core.launch._guard import ENGINE_VARIABLE
+from det_core.launch._guarded_command import GuardedCommand, SpawnedCommand
 from det_core.launch.prepared_process import PreparedProcess, prepared_processes
 from det_core.plugins import plugin_registry
 from det_core.specs import BackendSpec
@@ -165,7 +165,7 @@ class PreparedCommand:
             except LaunchError as error:
                 problem = str(error)
         self._explain(f"the worker starts as a new process, because {problem}")
-        return ReapedCommand([sys.executable, "-m", *self._argv], self._env, **keep)
+        return SpawnedCommand([sys.executable, "-m", *self._argv], self._env, **keep)
 
 
 def _module_names(code: Path) -> set[str]:

@@ -19,7 +19,7 @@ import det_core
 from det_core.errors import LaunchError
 from det_core.launch._fork_requests import ForkedCommand, request_fork, set_time_limit
 from det_core.launch._fork_server import MOST_PRINTED
-from det_core.launch._reaper import GRACE
+from det_core.launch._guard import GRACE
 
 _READY_SECONDS = 300.0
 """Seconds that the import of the modules may take."""

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from det_core.errors import LaunchError
 from det_core.launch import _fork_requests
 from det_core.launch._fork_requests import ForkedCommand
-from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
+from det_core.launch._guarded_command import GuardedCommand, SpawnedCommand
 
 __all__ = ["ForkedWorker", "Worker", "start_worker"]
 
@@ -107,7 +107,7 @@ def start_launcher(argv: Sequence[str], env: Mapping[str, str]) -> GuardedComman
         OSError: it could not be started.
     """
     # The starter of this process may wait for the end of all processes that inherit its lock.
-    return _fork(argv, env, [1, 2], starts_others=True) or ReapedCommand(argv, env, inherit=None)
+    return _fork(argv, env, [1, 2], starts_others=True) or SpawnedCommand(argv, env, inherit=None)
 
 
 def _fork(argv: Sequence[str], env: Mapping[str, str], outputs: Sequence[int], **flags: bool) -> ForkedCommand | None:

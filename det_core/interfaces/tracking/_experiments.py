@@ -82,7 +82,8 @@ class ExperimentStore(ABC):
 
         Raises:
             ValueError: ``order`` is unknown.
-            FilterError: ``where`` is malformed. The message names the position.
+            FilterError: ``where`` is malformed, or no trial has ``sort_by``. The message names the position, or
+                values that exist.
             CallTooLarge: ``where`` or ``sort_by`` takes too long.
         """
 

@@ -13,8 +13,8 @@ import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from html import unescape
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -28,6 +28,7 @@ from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import LogLine, MetricsReport, State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
+from det_core.interfaces.server_store import RungCount
 from det_core.launch import context_archive
 from det_core.text import format_size
 from det_core.tracking import open_store
@@ -397,6 +398,50 @@ def test_lists_are_filtered_and_links_keep_the_filters(seeded: tuple[Seeded, Cli
     assert export[1] == "resnet fine-tuning"
 
 
+def test_a_sort_key_that_nothing_has_is_named_with_those_that_exist(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    of_search = f"/experiments/{ids.search}"
+    for path, export in (("/experiments", "/experiments.csv"), (of_search, f"{of_search}/trials.csv")):
+        answer = client.get(f"{path}?order=val_los")
+        assert "no trial has &#39;val_los&#39;; expected one of best, latest, " in answer.text
+        assert "did you mean &#39;val_loss&#39;?" in answer.text
+        assert client.get(f"{export}?order=val_los").status == 409
+
+
+def test_an_export_has_the_rows_and_columns_of_its_list(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+
+    def table(path: str, query: str) -> list[dict[str, str]]:
+        page = Page(client.get(f"{path}?{query}&page=2").text)
+        (link,) = [one["href"] for one in page.all("a") if ".csv" in (one.get("href") or "")]
+        return list(csv.DictReader(io.StringIO(client.get(link).text)))
+
+    trials = table(f"/experiments/{ids.search}", "where=lr+<+0.01&order=lr&reverse=1&columns=lr,optimizer.name")
+    rates = [float(one["lr"]) for one in trials]
+    assert rates == sorted(rates, reverse=True) and len(rates) > 0 and max(rates) < 0.01
+    assert list(trials[0])[-5:] == ["best", "best_at", "latest", "lr", "optimizer.name"]
+    (every,) = {tuple(one)[-4:] for one in table(f"/experiments/{ids.search}", "where=lr+>+0.01")}
+    assert every == tuple(f"hyperparameter {name}" for name in ("lr", "width", "dropout", "optimizer.name"))
+    found = table("/experiments", "order=name&columns=curve,owner,val_loss,took&archived=all")
+    assert list(found[0]) == ["id", "name", "state", "progress", "best", "owner", "val_loss", "took"]
+    assert [one["name"] for one in found] == sorted(one["name"] for one in found)
+    (search,) = [one for one in found if one["id"] == str(ids.search)]
+    assert float(search["val_loss"]) > 0 and search["owner"] == "ada"
+
+
+def test_experiments_are_shown_in_groups_with_their_counts(seeded: tuple[Seeded, Client]) -> None:
+    _, client = seeded
+    page = client.get("/experiments?group=owner&columns=owner").text
+    groups = re.findall(r"<summary>([^<]*) <span class=\"note\">([^<]*)<", page)
+    named = [(unescape(name).removeprefix("owner: "), count) for name, count in groups]
+    assert named == [(HOSTILE, "1 experiment"), ("ada", "3 experiments"), ("grace", "2 experiments")]
+    assert re.findall(r'href="(\?group=owner[^"]*#group-grace)"', page) == [
+        "?group=owner&amp;columns=owner#group-grace"
+    ]
+    assert "different values" in client.get("/experiments?group=lr").text
+    assert "did you mean" in client.get("/experiments?group=ownr").text
+
+
 def test_trials_are_sorted_by_hyperparameters(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
     table = list(csv.DictReader(io.StringIO(client.get(f"/experiments/{ids.search}/trials.csv").text)))
@@ -494,12 +539,9 @@ def test_an_archive_takes_bounded_memory_whatever_its_headers_say(monkeypatch: p
 
 
 def test_rungs_are_the_lengths_of_a_search() -> None:
-    def trial(length: int | None, state: State = State.COMPLETED, ordered: int | None = None) -> Any:
-        return SimpleNamespace(searcher_length=length, state=state, ordered=ordered)
-
-    assert _rungs([]) == _rungs([trial(100), trial(None), trial(100)]) == []
-    trials = [trial(100), trial(400), trial(400, State.ERROR), trial(100, State.ACTIVE, 100), trial(None)]
-    assert _rungs(trials) == [
+    assert _rungs([]) == []
+    counts = [RungCount(length=100, trials=2, reached=1), RungCount(length=400, trials=2, reached=1)]
+    assert _rungs(counts) == [
         {"length": 100, "asked": 4, "reached": 3},
         {"length": 400, "asked": 2, "reached": 1},
     ]

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.integration
 KILLS = [
     pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
     pytest.param(*PARTS["shell"], 1, id="shell", marks=pytest.mark.soak),
-    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
+    pytest.param(*PARTS["inner guard"], 1, id="inner guard", marks=pytest.mark.soak),
+    pytest.param(*PARTS["outer guard"], 1, id="outer guard", marks=pytest.mark.soak),
     pytest.param(*PARTS["agent"], 0, id="agent"),
     pytest.param("slurmstepd", 0, 0, id="slurmstepd", marks=pytest.mark.soak),
 ]
