@@ -11,6 +11,7 @@ from det_server import (
     _credentials,
     _csv_export,
     _download_log,
+    _event_files,
     _forms,
     _http_server,
     _importances,
@@ -22,7 +23,18 @@ from det_server import (
     _threads,
 )
 from det_server.api import _checkpoint_files, _deletions
-from det_server.pages import _hyperparameters, _series, accounts, compare, curves, logs, models, trial, utilization
+from det_server.pages import (
+    _hyperparameters,
+    _series,
+    accounts,
+    compare,
+    curves,
+    logs,
+    media,
+    models,
+    trial,
+    utilization,
+)
 
 from det_core import text
 from det_core.interfaces.account_records import MAX_TOKENS
@@ -81,6 +93,15 @@ LIMITS = {
         logs.MOST_LINES,
         _ansi_text.LONGEST_SHOWN_LINE,
         logs.MOST_CHARACTERS / MIB,
+        logs._MOST_SECONDS,
+    ],
+    "what a page reads of the TensorBoard files of a trial": [
+        media._MOST_FILES,
+        _event_files.MOST_BYTES / MIB,
+        _event_files.LARGEST_RECORD / MIB,
+        _event_files.MOST_SECONDS,
+        _event_files.MOST_TAGS,
+        _event_files.MOST_ITEMS,
     ],
     "points of a curve that a page gets": [curves._MOST_POINTS],
     "models, versions of a model, tokens that a page lists": [
@@ -102,7 +123,7 @@ LIMITS = {
     "pages with live updates": [_live_changes.MAX_STREAMS, _live_changes.MAX_STREAMS_PER_PERSON],
     "files of checkpoints that are sent": [_checkpoint_files.MAX_DOWNLOADS, _checkpoint_files.MAX_DOWNLOADS_PER_PERSON],
     "computations of the importance of hyperparameters": [_importances.MAX_ASKED, 1, 1, _importances.SECONDS],
-    "tables that are sent as CSV": [_csv_export.MAX_EXPORTS, _csv_export.MAX_EXPORTS_PER_PERSON],
+    "tables that are sent as CSV, and logs as text": [_csv_export.MAX_EXPORTS, _csv_export.MAX_EXPORTS_PER_PERSON],
     "sessions of a person": [MAX_TOKENS],
     "tokens of a person, without those of runs": [MAX_TOKENS],
     "deletions under way": [_deletions.MAX_DELETIONS_PER_PERSON],
