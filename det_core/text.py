@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.errors import CallTooLarge
 from det_core.extras import has_extra
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
-from det_core.json_values import name_non_finite
+from det_core.json_values import iter_leaves, name_non_finite
 from det_core.tracking.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "format_size",
     "format_table",
     "mask_references",
+    "split_failure",
     "to_json_compatible",
     "varying_hyperparameters",
 ]
@@ -42,6 +44,8 @@ STATE_COLORS = {
 """Colours of rich for the names of states."""
 _MOST_DRAWN = 1000
 """Number of rows from which tables have no colours, because drawing takes longer than reading them from the store."""
+_RANK = re.compile(r"rank (\d+): ")
+"""Rank at the beginning of the reason of a failure."""
 _JSON_SCALARS = (type(None), bool, int)
 """Types of values that JSON represents unchanged."""
 _LEAST = 24
@@ -77,7 +81,7 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     characters = 0
-    for key, value in _iter_leaves(values):
+    for key, value in iter_leaves(values):
         characters += len(key)
         if characters > LONGEST_KEYS:
             raise CallTooLarge(
@@ -86,14 +90,6 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
             )
         found[key] = json.dumps(value) if isinstance(value, list) else value
     return found
-
-
-def _iter_leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _iter_leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:
@@ -243,6 +239,26 @@ def format_size(count: int) -> str:
 def format_count(number: int, one: str, many: str | None = None) -> str:
     """Format a number with its noun, such as ``1 trial`` or ``3 trials``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def split_failure(reason: str) -> dict[str, str]:
+    """Return the parts of the reason for which the workers of a run failed: ``error``, and those that are known.
+
+    The others are ``rank``, ``batch`` (number of the batch, from 0) and ``line`` (such as ``model_def.py:12``).
+
+    Args:
+        reason: reason as in `Run.end_reason`.
+    """
+    from det_core.core.failure_notes import PLACE  # most commands show no failure
+
+    parts: dict[str, str] = {}
+    if place := PLACE.search(reason):
+        reason = reason[: place.start()]
+        parts |= {"batch": place["batch"], "line": f"{place['file']}:{place['line']}"}
+    if rank := _RANK.match(reason):
+        reason = reason[rank.end() :]
+        parts["rank"] = rank[1]
+    return {"error": reason, **parts}
 
 
 def format_log_line(line: LogLine) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "Changes",
     "CheckpointRecord",
     "CheckpointState",
+    "EXPERIMENT_ORDERS",
     "ExperimentRecord",
     "ExperimentSummary",
     "LARGEST_SAMPLE",
@@ -26,6 +27,7 @@ __all__ = [
     "LONGEST_LABEL",
     "LONGEST_LINE",
     "LONGEST_SEARCH",
+    "LOG_LEVELS",
     "LogLine",
     "MAX_LABELS",
     "MAX_STEPS",
@@ -40,6 +42,7 @@ __all__ = [
     "SearcherOperationRecord",
     "State",
     "SystemMetrics",
+    "TRIAL_ORDERS",
     "TrialOrder",
     "TrialRecord",
     "TrialResult",
@@ -48,6 +51,7 @@ __all__ = [
     "current_placement",
     "is_stopped_early",
     "searcher_metric",
+    "sort_options",
 ]
 
 MAX_STEPS = 2**63 - 1
@@ -69,6 +73,8 @@ LARGEST_SAMPLE = 64 << 10
 """Maximum number of characters of a sample of system metrics as JSON. That of a host with 16 GPUs has 3,000."""
 LONGEST_LINE = 128 << 10
 """Maximum number of characters of a line of a log. The end of a longer one is left out."""
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""Levels of log lines, in ascending order."""
 LONGEST_SEARCH = 200
 """Maximum number of characters of a text to look for in names and descriptions."""
 SEARCHED = 10_000
@@ -264,6 +270,30 @@ class TrialOrder(str, Enum):
     """Most batches trained first."""
 
 
+TRIAL_ORDERS: Mapping[str, TrialOrder] = {order.value: order for order in TrialOrder}
+"""Orders of `TrackingStore.trial_results`, by the sort key of a list."""
+EXPERIMENT_ORDERS: Mapping[str, str] = {
+    "id": "id",
+    "name": "name",
+    "state": "state",
+    "progress": "progress",
+    "started": "start_time",
+    "owner": "owner",
+}
+"""Orders of `TrackingStore.experiments`, by the sort key of a list."""
+
+
+def sort_options(key: str, orders: Mapping[str, Any], default: str = "id") -> dict[str, Any]:
+    """Return the arguments of a list of the tracking store that sort it by a key.
+
+    Args:
+        key: the sort key. One that is in no order is the name of a value.
+        orders: `TRIAL_ORDERS` or `EXPERIMENT_ORDERS`.
+        default: sort key of the order that a value replaces.
+    """
+    return {"order": orders.get(key, orders[default]), "sort_by": "" if key in orders else key}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Validation:
     """A finite value of the searcher's metric."""
@@ -340,6 +370,16 @@ class Run:
     """Time at which its processes ended, or None before."""
     end_reason: str = ""
     """Reason for which its processes ended before their work was done, in one line."""
+    exit_code: int | None = None
+    """Exit code of its processes, negative for a signal. None before the end, and if the runner did not see it."""
+    cause: str = ""
+    """What the launcher said about its end, such as ``node lost``. Empty if its processes ended by themselves."""
+    start_step: int | None = None
+    """Number of batches of the checkpoint that it started from. None for runs that det-core 0.1 recorded."""
+    slots: int | None = None
+    """Number of its slots. None before the end, and if the runner did not see it."""
+    placement: str = ""
+    """Nodes and job of its launch, as in `TrialRecord.placement`. Empty on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -490,6 +530,8 @@ class LogLine:
     """Time at which it was received."""
     id: int = 0
     """Id assigned by the store, ascending."""
+    level: str = "INFO"
+    """One of `LOG_LEVELS`, which the line names or follows from it. Lines that det-core 0.1 recorded have INFO."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from typing_extensions import Self
@@ -11,6 +12,7 @@ from typing_extensions import Self
 from det_core.core.failure_notes import choose_cause
 from det_core.interfaces.records import LogLine, Run
 from det_core.interfaces.tracking import TrackingStore
+from det_core.runner._log_levels import level_of_line
 
 _EVERY = 0.5
 """Seconds between two writes to the tracking store."""
@@ -82,6 +84,8 @@ class LogWriter:
         line = make_log_line(self._run, rank, stdtype, text)
         with self._changed:
             if stdtype == "stderr":
+                if rank in self._in_traceback:
+                    line = replace(line, level="ERROR")
                 self._note_error(rank, text)
             self._changed.wait_for(lambda: self._has_room or self._is_over)
             if not self._is_over:
@@ -143,4 +147,5 @@ def make_log_line(run: Run, rank: int | None, stdtype: str, text: str) -> LogLin
         stdtype=stdtype,
         log=text,
         time=datetime.now(timezone.utc),
+        level=level_of_line(text),
     )

@@ -86,11 +86,13 @@ class _RunEnd:
         kind: how it ended.
         reason: why, in one line. Empty if its work was done.
         cause: what the launcher says about its end.
+        code: exit code of its processes, or None if there were none.
     """
 
     kind: End
     reason: str
     cause: Cause = Cause.WORKERS
+    code: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +177,7 @@ class TrialRunner:
         if kind not in OWN_ENDS or (kind is End.COMPLETED and not (operation and operation.completed)):
             return None
         history.run = run
-        self.store.end_run(trial.id, run.run_id, lease=self.lease)
+        self._end_run(history, _RunEnd(kind, "", code=0))
         return _RunEnd(kind, "")
 
     def _result(
@@ -236,8 +238,19 @@ class TrialRunner:
         if run:
             if end.kind in NOT_LAUNCHED:
                 self._log(trial, run, f"run {run.run_id} of trial {trial.id} could not be started: {end.reason}")
-            self.store.end_run(trial.id, run.run_id, reason=end.reason, lease=self.lease)
+            self._end_run(history, end)
         return end
+
+    def _end_run(self, history: TrialHistory, end: _RunEnd) -> None:
+        self.store.end_run(
+            history.run.trial_id,
+            history.run.run_id,
+            reason=end.reason,
+            exit_code=end.code,
+            cause="" if end.cause is Cause.WORKERS else end.cause.value,
+            slots=history.slots.count if end.code is not None else 0,
+            lease=self.lease,
+        )
 
     def _launch(
         self, trial: TrialRecord, history: TrialHistory, start: StartingPoint, requested: Callable[[], State | None]
@@ -260,7 +273,7 @@ class TrialRunner:
             make_request = partial(self._make_request, trial, history, start, log)
             ended = self._launch_until_started(trial, make_request, history, logs, requested)
             if ended.cause is Cause.NOT_STARTED:
-                return _RunEnd(End.NOT_STARTED, ended.message)
+                return _RunEnd(End.NOT_STARTED, ended.message, ended.cause)
             how = f"was terminated by signal {-ended.code}" if ended.code < 0 else f"exited with code {ended.code}"
             cause = "" if ended.cause is Cause.WORKERS else ": ".join(filter(None, (ended.cause.value, ended.message)))
             logs.add(None, "det", f"{name} {how} ({cause})" if cause else f"{name} {how}")
@@ -378,7 +391,7 @@ class TrialRunner:
         run = self.store.run(history.run.trial_id, history.run.run_id)
         kind = classify_exit(ended, run, reason=reason, is_command=is_command(self.config.entrypoint))
         if kind in OWN_ENDS:
-            return _RunEnd(kind, reason if ended.code else "")
+            return _RunEnd(kind, reason if ended.code else "", ended.cause, ended.code)
         history.end_run()
         if kind in FAILURES and self._was_damaged(start):
             kind = End.DAMAGED
@@ -386,7 +399,7 @@ class TrialRunner:
             kind = End.FAILED if self.config.restart_repeated_failures else End.REPEATED
         elif kind is End.NO_PROGRAM:
             reason = self._explain_missing_program(ended.code, reason)
-        return _RunEnd(kind, reason, ended.cause)
+        return _RunEnd(kind, reason, ended.cause, ended.code)
 
     def _starting_point(self, trial: TrialRecord) -> StartingPoint:
         return choose_starting_point(

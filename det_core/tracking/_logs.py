@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import ColumnElement, Row, func, select
 
-from det_core.interfaces.records import LONGEST_LINE, LogLine
+from det_core.interfaces.records import LOG_LEVELS, LONGEST_LINE, LogLine
 from det_core.tracking._column_types import make_writable
-from det_core.tracking._rows import StoreMixin, get_experiment, get_trial, lock_trial, record_columns
+from det_core.tracking._rows import (
+    StoreMixin,
+    contains_text,
+    get_experiment,
+    get_trial,
+    id_list,
+    lock_trial,
+    record_columns,
+)
 from det_core.tracking._schema import logs, trials
 from det_core.tracking.reading_limits import count_read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
 
 
 _OVERHEAD = 300
@@ -44,15 +54,23 @@ class LogsMixin(StoreMixin):
         before: int | None = None,
         limit: int | None = None,
         newest: bool = False,
+        ranks: Collection[int] = (),
+        stdtype: str = "",
+        level: str = "",
+        search: str = "",
+        earliest: datetime | None = None,
+        latest: datetime | None = None,
     ) -> list[LogLine]:
         wanted = select(*record_columns(logs, LogLine)).where(logs.c.trial_id == trial_id, logs.c.id > after)
         if before is not None:
             wanted = wanted.where(logs.c.id < before)
+        chosen = _conditions(ranks, stdtype, level, search, earliest, latest)
         with self._database.read() as connection:
             get_trial(connection, trial_id)
             order = logs.c.id.desc() if newest else logs.c.id
-            query = wanted.order_by(order).limit(limit).execution_options(yield_per=_ROWS)
-            with connection.execute(query) as rows:
+            query = wanted.where(*chosen).order_by(order).limit(limit).execution_options(yield_per=_ROWS)
+            limited = self._database.limit_time(connection) if chosen else nullcontext()
+            with limited, connection.execute(query) as rows:
                 lines = list(map(_line, rows))
         return lines[::-1] if newest else lines
 
@@ -62,6 +80,33 @@ class LogsMixin(StoreMixin):
         with self._database.read() as connection:
             get_experiment(connection, experiment_id)
             return {trial_id: line or 0 for trial_id, line in connection.execute(query)}
+
+
+def _conditions(
+    ranks: Collection[int],
+    stdtype: str,
+    level: str,
+    search: str,
+    earliest: datetime | None,
+    latest: datetime | None,
+) -> list[ColumnElement[bool]]:
+    """Return the conditions of a filter. The arguments are those of `logs`."""
+    conditions: list[ColumnElement[bool]] = []
+    if ranks:
+        conditions += [logs.c.rank.in_(id_list(None, list(ranks))), logs.c.stdtype != "det"]
+    if stdtype:
+        conditions.append(logs.c.stdtype == stdtype)
+    if level:
+        if level not in LOG_LEVELS:
+            raise ValueError(f"unknown level {level!r:.50}; expected one of {', '.join(LOG_LEVELS)}")
+        conditions.append(logs.c.level.in_(LOG_LEVELS[LOG_LEVELS.index(level) :]))
+    if search:
+        conditions.append(contains_text(logs.c.log, search))
+    if earliest:
+        conditions.append(logs.c.time > earliest)
+    if latest:
+        conditions.append(logs.c.time < latest)
+    return conditions
 
 
 def _line(row: Row[Any]) -> LogLine:

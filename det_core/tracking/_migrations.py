@@ -292,6 +292,17 @@ def _webhooks_and_counts(connection: Connection) -> None:
         connection.execute(text(statement))
 
 
+def _ends_and_costs_of_runs(connection: Connection) -> None:
+    for column in (
+        "exit_code BIGINT",
+        "cause TEXT NOT NULL DEFAULT ''",
+        "start_step BIGINT",
+        "slots BIGINT",
+        "placement TEXT NOT NULL DEFAULT ''",
+    ):
+        connection.execute(text(f"ALTER TABLE runs ADD COLUMN {column}"))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
@@ -303,6 +314,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _sizes_ends_of_runs_and_accounts,
     _parents_of_tokens,
     _webhooks_and_counts,
+    _ends_and_costs_of_runs,
 ]
 """Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
 

@@ -170,6 +170,11 @@ runs = sa.Table(
     sa.Column("start_time", UtcTime, nullable=False),
     sa.Column("end_time", UtcTime),
     _message("end_reason"),
+    sa.Column("exit_code", sa.BigInteger),
+    _message("cause"),
+    sa.Column("start_step", sa.BigInteger),
+    sa.Column("slots", sa.BigInteger),
+    _message("placement"),
 )
 
 metrics = sa.Table(

@@ -45,7 +45,7 @@ from det_core.tracking._schema import checkpoints, experiments, runs, trials
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-_RUN_TEXTS = ("allocation_id", "early_exit", "end_reason")
+_RUN_TEXTS = ("allocation_id", "early_exit", "end_reason", "cause", "placement")
 _operation_columns = (trials.c.searcher_length, trials.c.searcher_completed, trials.c.searcher_metric)
 
 
@@ -131,8 +131,7 @@ class TrialsMixin(StoreMixin):
     def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
         with self._database.write() as connection:
             trial = lock_trial(connection, trial_id, lease=lease)
-            run = Run(trial_id=trial_id, run_id=trial.run_id + 1, allocation_id=allocation_id, start_time=utc_now())
-            start = 0
+            start, now = 0, utc_now()
             if trial.run_id:  # the first run has nothing to continue, archive or end
                 operation = _fetch_operation(connection, trial_id)
                 start = trial.steps_completed
@@ -140,6 +139,13 @@ class TrialsMixin(StoreMixin):
                     start, saved_by = _origin(connection, trial_id, start)
                     archive_after(connection, trial_id, start, saved_by)
                 end_runs(connection, RUNNER_ENDED, trials.c.id == trial_id)
+            run = Run(
+                trial_id=trial_id,
+                run_id=trial.run_id + 1,
+                allocation_id=allocation_id,
+                start_time=now,
+                start_step=start,
+            )
             connection.execute(runs.insert().values(vars(run)))
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
             return run
@@ -166,8 +172,24 @@ class TrialsMixin(StoreMixin):
         with self._database.read() as connection:
             return fetch_records(connection, Run, of_trial.order_by(runs.c.run_id.desc()).limit(limit))[::-1]
 
-    def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:
-        ended = {"end_time": func.coalesce(runs.c.end_time, utc_now()), "end_reason": make_writable(reason)}
+    def end_run(
+        self,
+        trial_id: int,
+        run_id: int,
+        *,
+        reason: str = "",
+        exit_code: int | None = None,
+        cause: str = "",
+        slots: int | None = None,
+        lease: str = "",
+    ) -> None:
+        ended = {
+            "end_time": func.coalesce(runs.c.end_time, utc_now()),
+            "end_reason": make_writable(reason),
+            "exit_code": exit_code,
+            "cause": make_writable(cause),
+            "slots": slots,
+        }
         this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.write() as connection:
             newest = lock_trial(connection, trial_id, lease=lease).run_id
@@ -206,8 +228,10 @@ class TrialsMixin(StoreMixin):
             fence_run(connection, trial_id, run_id)
             before = connection.execute(select(trials.c.placement).where(trials.c.id == trial_id)).scalar_one()
             update_trial(connection, trial_id, placement=make_writable(placement))
+            this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
+            if placement.startswith(Phase.RUNNING.value):
+                connection.execute(update(runs).where(*this).values(placement=make_writable(placement)))
             if before.startswith(Phase.QUEUED.value) and not placement.startswith(Phase.QUEUED.value):
-                this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
                 connection.execute(update(runs).where(*this).values(start_time=utc_now()))
 
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from det_core.errors import TrackingError
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, LogLine, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking.log_reading import EVERY_LINE, LogFilter, log_parts
 
 __all__ = ["lacks_runner", "request_experiment_stop", "request_trial_kill"]
 
@@ -95,7 +96,12 @@ def lacks_runner(experiment: ExperimentRecord, runner: str | None) -> bool:
 
 
 def log_lines(
-    store: TrackingStore, experiment_id: int, trial_id: int | None = None, *, follow: bool = False
+    store: TrackingStore,
+    experiment_id: int,
+    trial_id: int | None = None,
+    *,
+    follow: bool = False,
+    chosen: LogFilter = EVERY_LINE,
 ) -> Iterator[LogLine]:
     """Yield the log lines of an experiment.
 
@@ -104,6 +110,7 @@ def log_lines(
         experiment_id: id of the experiment.
         trial_id: the trial whose lines are wanted, or None for all trials.
         follow: whether to wait for further lines until the experiment is over.
+        chosen: selection of the lines.
     """
     seen: dict[int, int] = {}
     over = False
@@ -111,16 +118,12 @@ def log_lines(
         over = not follow or settled_experiment(store, experiment_id) is not None
         for trial, latest in store.latest_logs(experiment_id).items():
             if trial_id in (None, trial) and latest > seen.get(trial, 0):
-                yield from _new_lines(store, trial, seen)
+                yield from _new_lines(store, trial, seen, chosen)
         if not over:
             time.sleep(POLL_SECONDS)
 
 
-def _new_lines(store: TrackingStore, trial_id: int, seen: dict[int, int]) -> Iterator[LogLine]:
-    while True:
-        page = store.logs(trial_id, after=seen.get(trial_id, 0), limit=_PAGE)
-        for line in page:
-            seen[trial_id] = line.id
-            yield line
-        if len(page) < _PAGE:
-            return
+def _new_lines(store: TrackingStore, trial_id: int, seen: dict[int, int], chosen: LogFilter) -> Iterator[LogLine]:
+    for part in log_parts(store, trial_id, chosen, after=seen.get(trial_id, 0), at_once=_PAGE):
+        seen[trial_id] = part.edge
+        yield from part.lines

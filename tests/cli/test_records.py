@@ -6,10 +6,11 @@ import re
 import threading
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from det_core.interfaces.records import State, SystemMetrics
+from det_core.interfaces.records import LogLine, State, SystemMetrics
 
 from .conftest import CONFIG, Det, Record
 
@@ -125,6 +126,15 @@ def after(seconds: float, action: object) -> threading.Timer:
     timer = threading.Timer(seconds, action)  # type: ignore[arg-type]
     timer.start()
     return timer
+
+
+def test_logs_are_filtered_by_level_and_text(det: Det, record: Record) -> None:
+    time = datetime.now(timezone.utc)
+    for level, log in (("ERROR", "no loss"), ("WARNING", "Loss is NaN"), ("INFO", "loss 1")):
+        values: dict[str, Any] = {"level": level, "log": log, "time": time}
+        record.store.add_logs([LogLine(trial_id=1, run_id=1, rank=0, stdtype="stdout", **values)])
+    found = det("trial", "logs", 1, "--level", "WARNING", "--search", "LOSS", "--json").json
+    assert [(line["level"], line["log"]) for line in found] == [("ERROR", "no loss"), ("WARNING", "Loss is NaN")]
 
 
 def test_following_logs_ends_with_the_experiment(det: Det, record: Record) -> None:

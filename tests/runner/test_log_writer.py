@@ -10,6 +10,7 @@ import pytest
 from det_core.errors import TrackingError
 from det_core.interfaces.records import LogLine, Run
 from det_core.interfaces.tracking import TrackingStore
+from det_core.runner._log_levels import level_of_line
 from det_core.runner._log_writer import LogWriter
 
 from ..waiting import wait_for
@@ -22,6 +23,38 @@ def raised(rank: int | None, error: str) -> list[tuple[int | None, str]]:
 
 
 LAUNCHER = [*raised(None, "ChildFailedError: "), (None, "===="), (None, "train.py FAILED"), (None, "====")]
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("loss 0.1, INFORMATION gain 3", "INFO"),
+        ("2026-01-01 00:00:00,000 - root - DEBUG - x", "DEBUG"),
+        ("[WARN] disk", "WARNING"),
+        ("\x1b[31mERROR\x1b[0m: x", "ERROR"),
+        ("FATAL: x", "CRITICAL"),
+        ("x ERRORS=3 level=ERROR", "INFO"),
+        ("x" * 200 + " ERROR", "INFO"),
+        ("W0000 00:00:17.1 cuda.cc:3] x", "WARNING"),
+        ("E20260101 12:00:00.5 7 a.cc:3] x", "ERROR"),
+        ("model.py:3: UserWarning: x", "WARNING"),
+        ("torch.OutOfMemoryError: CUDA", "ERROR"),
+        ("KeyboardInterrupt", "ERROR"),
+        (TRACEBACK[0], "ERROR"),
+        ("no Traceback here, Error: yes", "INFO"),
+    ],
+)
+def test_a_line_has_the_level_that_it_names(line: str, level: str) -> None:
+    assert level_of_line(line) == level
+
+
+def test_all_lines_of_a_traceback_are_errors(store: TrackingStore) -> None:
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+    run = store.start_run(trial.id, allocation_id="")
+    with LogWriter(store, run) as writer:
+        for rank, text in [*raised(1, "mine.Failure: x"), (1, "after"), (0, "    indented")]:
+            writer.add(rank, "stderr", text)
+    assert [line.level for line in store.logs(trial.id)] == ["ERROR"] * 4 + ["INFO"] * 2
 
 
 def test_a_worker_that_prints_faster_than_its_lines_are_stored_waits(

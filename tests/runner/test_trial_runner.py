@@ -329,7 +329,9 @@ def test_failures_count_up_to_max_restarts(play: Callable[..., Play]) -> None:
         True,
     )
     assert (one.record.run_id, one.record.restarts) == (3, 3)
-    assert [run.end_reason for run in one.store.runs(one.trial.id)] == ["the worker exited with code 1"] * 3
+    runs = one.store.runs(one.trial.id)
+    assert [run.end_reason for run in runs] == ["the worker exited with code 1"] * 3
+    assert [(run.exit_code, run.cause, run.slots) for run in runs] == [(1, "", 1)] * 3
     assert f"run 2 of trial {one.trial.id} exited with code 1" in one.log
 
 
@@ -578,6 +580,8 @@ def test_a_delay_is_shown_until_it_is_over_or_a_stop_is_requested(
 def test_out_of_memory_is_a_failure(play: Callable[..., Play]) -> None:
     one = play(max_restarts=0)
     assert one.run(ended_by(Cause.OUT_OF_MEMORY, code=-9)).error == "out of memory: says the engine"
+    (run,) = one.store.runs(one.trial.id)
+    assert (run.exit_code, run.cause) == (-9, "out of memory")
     assert (one.record.restarts, one.record.interruptions) == (1, 0)
 
 
@@ -640,7 +644,9 @@ def test_a_launch_that_would_fail_again_is_not_repeated(
     result = one.run(problem)
     assert (result.outcome, result.error, result.trained) == (outcome, str(problem), False)
     assert one.log[-1] == f"run 1 of trial {one.trial.id} could not be started: {problem}"
-    assert [run.end_reason for run in one.store.runs(one.trial.id)] == [str(problem)]
+    assert [(run.end_reason, run.exit_code, run.slots) for run in one.store.runs(one.trial.id)] == [
+        (str(problem), None, 0)
+    ]
 
 
 @pytest.mark.parametrize("error", [KeyError, LaunchError, LaunchDelayed])

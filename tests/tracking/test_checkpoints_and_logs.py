@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
 from det_core.errors import CallTooLarge, RecordNotFound, TrackingError
 from det_core.interfaces.records import LARGEST_RECORD, LONGEST_LINE, CheckpointState, LogLine, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
+from det_core.tracking import log_reading
+from det_core.tracking.log_reading import LogFilter, log_parts
 
 STORAGE = {"type": "shared_fs", "host_path": "/x"}
 DONE = {"steps_completed": 100, "resources": {"a/": 0, "a/w": 2**40}, "metadata": {"steps_completed": 100, "é": [None]}}
@@ -153,6 +156,89 @@ def test_logs_are_followed_by_id(store: TrackingStore, trial: TrialRecord, run: 
     assert (lines[0].rank, lines[0].stdtype, lines[0].time, lines[0].run_id) == (3, "stdout", time, 1)
     assert store.logs(trial.id, after=lines[1].id, limit=2) == lines[2:4]
     assert store.logs(trial.id, after=lines[-1].id) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ({"ranks": [0]}, "ab"),
+        ({"ranks": [1, 2]}, "c"),
+        ({"stdtype": "det"}, "d"),
+        ({"level": "WARNING"}, "bc"),
+        ({"search": "LOSS is 100%"}, "b"),
+        ({"search": "%"}, "b"),
+        ({"earliest": datetime(2026, 1, 1, 0, 1, tzinfo=timezone.utc)}, "cd"),
+        ({"latest": datetime(2026, 1, 1, 0, 1, tzinfo=timezone.utc)}, "a"),
+        ({"ranks": [0, 1], "level": "ERROR", "search": "boom"}, "c"),
+    ],
+)
+def test_logs_are_filtered(
+    store: TrackingStore,
+    trial: TrialRecord,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: dict[str, Any],
+    found: str,
+) -> None:
+    lines = {
+        "a": (0, "stdout", "INFO", "loss is 100"),
+        "b": (0, "stderr", "WARNING", "Loss is 100% of all"),
+        "c": (1, "stderr", "ERROR", "boom"),
+        "d": (0, "det", "INFO", "run 1 starts"),
+    }
+    for minute, (rank, stdtype, level, log) in enumerate(lines.values()):
+        time = datetime(2026, 1, 1, 0, minute, tzinfo=timezone.utc)
+        values: dict[str, Any] = {"rank": rank, "stdtype": stdtype, "level": level, "log": log, "time": time}
+        store.add_logs([LogLine(trial_id=trial.id, run_id=1, **values)])
+    names = {values[3]: name for name, values in lines.items()}
+    assert "".join(names[line.log] for line in store.logs(trial.id, **chosen)) == found
+    for window in (1, 2, 100):
+        monkeypatch.setattr(log_reading, "_WINDOW", window)
+        for newest in (False, True):
+            parts = list(log_parts(store, trial.id, LogFilter(**chosen), newest=newest, at_once=1))
+            read = "".join(names[line.log] for part in parts for line in part.lines)
+            assert read == (found[::-1] if newest else found)
+
+
+def test_parts_of_logs_leave_out_the_lines_of_others_and_have_an_edge(
+    store: TrackingStore, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reading, "_WINDOW", 10)
+    time = datetime.now(timezone.utc)
+    other = store.create_trial(trial.experiment_id, hparams={}, seed=1)
+    for owner in (trial, other, other, other, trial):
+        line = LogLine(trial_id=owner.id, run_id=1, rank=0, stdtype="stdout", log="line", time=time)
+        store.add_logs([line] * 50)
+    ids = [line.id for line in store.logs(trial.id)]
+    upwards = list(log_parts(store, trial.id, LogFilter(search="other"), at_once=5))
+    assert len(upwards) == 10
+    assert upwards[-1].edge == ids[-1]
+    downwards = list(log_parts(store, trial.id, LogFilter(search="other"), newest=True, at_once=5))
+    assert downwards[-1].edge <= ids[0]
+    assert [part.edge for part in log_parts(store, trial.id, log_reading.EVERY_LINE, at_once=60)] == [ids[59], ids[99]]
+    assert list(log_parts(store, trial.id, LogFilter(level="ERROR"), after=ids[-1], at_once=5)) == []
+    with pytest.raises(ValueError, match="unknown level 'LOUD'; expected one of DEBUG, "):
+        store.logs(trial.id, level="LOUD")
+
+
+def test_windows_that_take_too_long_become_shorter(
+    store: TrackingStore, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time, read = datetime.now(timezone.utc), store.logs
+    line = LogLine(trial_id=trial.id, run_id=1, rank=0, stdtype="stdout", log="line", time=time)
+    store.add_logs([line] * 1000)
+
+    def limited(trial_id: int, **options: Any) -> list[LogLine]:
+        if options.get("search") and options["before"] - options["after"] > slow:
+            raise CallTooLarge("slow")
+        return read(trial_id, **options)
+
+    monkeypatch.setattr(store, "logs", limited)
+    slow = 300
+    assert sum(len(part.lines) for part in log_parts(store, trial.id, LogFilter(search="line"), at_once=90)) == 1000
+    slow = 5
+    with pytest.raises(CallTooLarge):
+        list(log_parts(store, trial.id, LogFilter(search="line"), at_once=90))
 
 
 def test_the_end_of_a_long_line_is_left_out(store: TrackingStore, run: Run) -> None:

@@ -83,7 +83,7 @@ def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial:
 
 def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
     assert store.run(trial.id, 1) == run
-    assert run == Run(trial_id=trial.id, run_id=1, allocation_id="first", start_time=run.start_time)
+    assert run == Run(trial_id=trial.id, run_id=1, allocation_id="first", start_time=run.start_time, start_step=0)
     store.acknowledge_preemption(trial.id, 1)
     store.report_early_exit(trial.id, 1, "EXITED_REASON_INVALID_HP")
     store.set_runner_state(trial.id, 1, "training")
@@ -95,6 +95,25 @@ def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, ru
     found = store.trial(trial.id)
     assert (found.runner_state, found.placement, found.total_batches) == ("training", "node-1: 0, 1", 100)
     assert found.progress == 0.5
+
+
+def test_a_run_records_its_end_its_slots_and_its_nodes(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    for placement in ("starting on n1", "running on n1, n2 (job 7)", ""):
+        store.set_trial_placement(trial.id, 1, placement)
+    store.end_run(trial.id, 1, reason="node lost: n2", exit_code=-9, cause="node lost", slots=4)
+    found = store.run(trial.id, 1)
+    assert (found.end_reason, found.exit_code, found.cause, found.slots) == ("node lost: n2", -9, "node lost", 4)
+    assert found.placement == "running on n1, n2 (job 7)"
+
+
+def test_a_run_records_from_which_batch_it_starts(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    store.begin_checkpoint("a", trial_id=trial.id, run_id=1, storage={})
+    store.complete_checkpoint("a", run_id=1, steps_completed=30, resources={}, metadata={})
+    store.report_metrics(
+        [MetricsReport(trial_id=trial.id, run_id=1, group="training", steps_completed=50, metrics={"loss": 1.0})]
+    )
+    store.start_run(trial.id, allocation_id="second")
+    assert [one.start_step for one in store.runs(trial.id)] == [0, 30]
 
 
 @pytest.mark.parametrize(

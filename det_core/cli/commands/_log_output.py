@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections import deque
-from collections.abc import Callable, Iterable
-from datetime import datetime, timezone
+from collections.abc import Iterable
+from datetime import datetime
 from itertools import islice
 
 from det_core.cli._command_table import FILTERS, UsageError, make_argument, parse_count
 from det_core.cli.render.printing import print_json
-from det_core.interfaces.records import LogLine
+from det_core.interfaces.records import LOG_LEVELS, LogLine
 from det_core.interfaces.tracking import TrackingStore
 from det_core.text import format_log_line, format_value
 from det_core.tracking.control import log_lines
+from det_core.tracking.log_reading import LogFilter
 
 _PAGE = 10_000
 """Number of lines that are read at a time."""
@@ -49,6 +50,13 @@ LOG_ARGUMENTS = (
         group=FILTERS,
     ),
     make_argument(
+        "--level",
+        choices=LOG_LEVELS,
+        help="only lines of this level and more severe ones, as the lines name it",
+        group=FILTERS,
+    ),
+    make_argument("--search", metavar="TEXT", help="only lines that contain this text, ignoring case", group=FILTERS),
+    make_argument(
         "--timestamp-after",
         type=_moment,
         metavar="TIME",
@@ -77,7 +85,7 @@ def print_logs(
     """
     if args.follow and args.tail is not None:
         raise UsageError("--follow and --tail exclude each other, because the last lines are not known yet")
-    found: Iterable[LogLine] = filter(_filter(args), log_lines(store, experiment_id, trial_id, follow=args.follow))
+    found: Iterable[LogLine] = log_lines(store, experiment_id, trial_id, follow=args.follow, chosen=_filter(args))
     if args.head is not None:
         found = islice(found, args.head)
     if args.tail is not None:
@@ -89,11 +97,12 @@ def print_logs(
         print(format_value(line.time), format_log_line(line), flush=args.follow)
 
 
-def _filter(args: argparse.Namespace) -> Callable[[LogLine], bool]:
-    earliest = args.timestamp_after or datetime.min.replace(tzinfo=timezone.utc)
-    latest = args.timestamp_before or datetime.max.replace(tzinfo=timezone.utc)
-    return lambda line: (
-        earliest < line.time < latest
-        and args.stdtype in (None, line.stdtype)
-        and (not args.ranks or (line.rank in args.ranks and line.stdtype != "det"))
+def _filter(args: argparse.Namespace) -> LogFilter:
+    return LogFilter(
+        ranks=args.ranks,
+        stdtype=args.stdtype or "",
+        level=args.level or "",
+        search=args.search or "",
+        earliest=args.timestamp_after,
+        latest=args.timestamp_before,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from det_core.interfaces.records import LogLine
 from det_core.interfaces.tracking._rights import reads, writes
@@ -27,6 +28,12 @@ class LogStore(ABC):
         before: int | None = None,
         limit: int | None = None,
         newest: bool = False,
+        ranks: Collection[int] = (),
+        stdtype: str = "",
+        level: str = "",
+        search: str = "",
+        earliest: datetime | None = None,
+        latest: datetime | None = None,
     ) -> list[LogLine]:
         """Return the log lines of a trial in the order of their ids.
 
@@ -35,6 +42,16 @@ class LogStore(ABC):
             before: include only ids less than this.
             limit: maximum number of lines.
             newest: whether the limit keeps the last lines instead of the first ones.
+            ranks: include only lines of workers with these ranks; empty for all lines, also those of the runner.
+            stdtype: include only lines of this stream; "" for all.
+            level: include only lines of this level and more severe ones; "" for all.
+            search: include only lines that contain this text, ignoring case; "" for all.
+            earliest: include only lines that were received after this time.
+            latest: include only lines that were received before this time.
+
+        Raises:
+            ValueError: there is no such level, or the text is too long.
+            CallTooLarge: finding the lines takes too long. `log_parts` of `det_core.tracking.log_reading` avoids this.
         """
 
     @reads

@@ -91,7 +91,8 @@ class TrialStore(ABC):
             offset: number of trials to skip.
 
         Raises:
-            FilterError: ``where`` is malformed. The message names the position.
+            FilterError: ``where`` is malformed, or no trial has ``sort_by``. The message names the position, or
+                values that exist.
             CallTooLarge: ``where`` or ``sort_by`` takes too long.
         """
 
@@ -156,11 +157,24 @@ class TrialStore(ABC):
 
     @writes(is_report=True)
     @abstractmethod
-    def end_run(self, trial_id: int, run_id: int, *, reason: str = "", lease: str = "") -> None:
+    def end_run(
+        self,
+        trial_id: int,
+        run_id: int,
+        *,
+        reason: str = "",
+        exit_code: int | None = None,
+        cause: str = "",
+        slots: int | None = None,
+        lease: str = "",
+    ) -> None:
         """Record the end of a run's processes, and clear its placement. A run that has ended keeps its end time.
 
         Args:
             reason: why they ended before their work was done, in one line.
+            exit_code: their exit code, negative for a signal. None if it is unknown.
+            cause: what the launcher says about the end. Empty if they ended by themselves.
+            slots: number of their slots. None if it is unknown.
         """
 
     @writes(Reach.RUN, is_report=True)

@@ -1,4 +1,4 @@
-"""Export of tables as CSV."""
+"""Export of tables as CSV, and of other files that are read while they are sent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class _Export(StreamingResponse):
-    """Table that is read while it is sent."""
+    """File that is read while it is sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
@@ -48,8 +48,19 @@ def csv_response(file_name: str, columns: Sequence[str], rows: Iterable[Iterable
         columns: names of the columns.
         rows: values of each row.
     """
+    return export_response(file_name, "text/csv; charset=utf-8", _csv_text(columns, rows))
+
+
+def export_response(file_name: str, media_type: str, parts: Iterable[bytes]) -> Response:
+    """Return a file to save, which is read while it is sent.
+
+    Args:
+        file_name: suggested name of the file.
+        media_type: its type.
+        parts: its contents.
+    """
     headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
-    return _Export(_csv_text(columns, rows), media_type="text/csv; charset=utf-8", headers=headers)
+    return _Export(parts, media_type=media_type, headers=headers)
 
 
 def read_in_parts(read: Callable[..., Sequence[_T]]) -> Iterator[_T]:

@@ -30,6 +30,7 @@ from det_server.pages import (
     accounts,
     code,
     curves,
+    logs,
     models,
     trial,
     utilization,
@@ -89,9 +90,9 @@ LIMITS = {
     ],
     "metrics that a page shows": [_series.MAX_METRICS, _series.MAX_CHARACTERS / KIB],
     "lines of logs that a page gets at once": [
-        trial._MOST_LINES,
+        logs.MOST_LINES,
         _ansi_text.LONGEST_SHOWN_LINE,
-        trial._MOST_CHARACTERS / MIB,
+        logs.MOST_CHARACTERS / MIB,
     ],
     "points of a curve that a page gets": [curves._MOST_POINTS],
     "models, versions of a model, tokens that a page lists": [

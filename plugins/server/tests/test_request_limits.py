@@ -201,7 +201,7 @@ def test_calls_that_read_for_long_leave_threads_and_the_database_to_others(
     store.create_experiment(config={"name": "shown in the list"})
     ended, reading = threading.Event(), list[object]()
 
-    def read_for_long() -> dict[int, str]:
+    def read_for_long(experiment_ids: object = None) -> dict[int, str]:
         with vars(store)["_database"].read() as connection:  # a query that takes long
             reading.append(connection)
             assert ended.wait(LIMIT)

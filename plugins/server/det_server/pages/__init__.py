@@ -18,6 +18,7 @@ from det_server.pages import (
     experiments,
     importance,
     live,
+    logs,
     models,
     plugins,
     search,
@@ -26,7 +27,7 @@ from det_server.pages import (
 )
 
 _MODULES = (
-    *(experiments, experiment, search, code, trial, compare, models, plugins, accounts, _actions),
+    *(experiments, experiment, search, code, trial, logs, compare, models, plugins, accounts, _actions),
     *(curves, importance, utilization, live),
 )
 

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import (
+    LOG_LEVELS,
     SHOWN_CHECKPOINT_STATES,
     CheckpointState,
-    LogLine,
-    Run,
-    State,
-    TrialRecord,
     current_placement,
 )
-from det_core.interfaces.tracking import TrackingStore
 from det_core.text import flatten_mapping
-from det_server._ansi_text import LONGEST_SHOWN_LINE, colored_segments
 from det_server._csv_export import csv_response
-from det_server._json_response import JsonResponse
 from det_server._live_rows import results_of_trials, trial_values
-from det_server._rendering import format_duration, query_string, render_page
+from det_server._rendering import query_string, render_page
 from det_server._site import site_of
 from det_server.pages._actions import KILL_TRIAL
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._live_page import live
+from det_server.pages._runs import last_failure, run_rows, total_costs
 from det_server.pages._series import series_keys, sorted_groups
-from det_server.pages._store_values import metric_of, parse_number, store_of, trial_of
+from det_server.pages._store_values import metric_of, store_of, trial_of
+from det_server.pages.logs import FIRST_LINES, filter_of, filter_values, line_values, read_lines
 from det_server.pages.utilization import utilization_charts
 
-_FIRST_LINES = 500
-"""Number of log lines on the page when it opens."""
-_MOST_LINES = 2000
-"""Maximum number of log lines in a response."""
-_MOST_CHARACTERS = 1 << 20
-"""Number of characters of shown lines after which a response has no more of them."""
-_LINES_AT_ONCE = 200
-"""Number of log lines that are read at once, of which each may be long."""
 _MOST_CHECKPOINTS = 200
 _MOST_RUNS = 100
 
@@ -55,7 +41,9 @@ def show_trial(request: Request) -> Response:
     )
     names = sorted_groups(store.metric_names([trial.id]))
     runs = site_of(request).store.latest_runs(trial.id, limit=_MOST_RUNS)
-    lines, more_lines = _read_lines(store, trial.id, _FIRST_LINES, newest=True)
+    has_runner = store.lease_holder(experiment.id) is not None
+    rows = run_rows(trial, experiment, runs)
+    chosen = filter_of(request.query_params)
     return render_page(
         request,
         "trial.html",
@@ -71,62 +59,16 @@ def show_trial(request: Request) -> Response:
         registered=store.registered_checkpoints(experiment.id),
         completed=CheckpointState.COMPLETED,
         completed_checkpoints=store.experiment_summaries([experiment.id])[experiment.id].checkpoints,
-        runs=[(run, _end_of_run(run, trial), _took(run)) for run in reversed(runs)],
-        failure=reason_of_failure(trial, runs),
-        lines=lines,
-        more_lines=more_lines,
+        runs=rows[::-1],
+        costs=total_costs(rows),
+        failure=last_failure(trial, experiment, runs, has_runner=has_runner),
+        logs=read_lines(store, trial.id, chosen, FIRST_LINES, newest=True),
+        line_values=line_values,
+        log_filter=filter_values(chosen),
+        levels=LOG_LEVELS,
         usage=utilization_charts(store, trial.id),
-        kill=KILL_TRIAL if not trial.state.final and store.lease_holder(experiment.id) else None,
+        kill=KILL_TRIAL if not trial.state.final and has_runner else None,
     )
-
-
-def send_logs(request: Request) -> Response:
-    """Return log lines of a trial as JSON, as pieces of plain text with names of style classes.
-
-    A query with ``before`` receives the last lines before that id, and one with ``after`` the first ones after it.
-    """
-    trial, query = trial_of(request), request.query_params
-    after, before = (parse_number(query.get(name, ""), default=0, most=2**62) for name in ("after", "before"))
-    limit = parse_number(query.get("limit", ""), default=_MOST_LINES, most=_MOST_LINES)
-    newest = "before" in query
-    lines, more = _read_lines(store_of(request), trial.id, limit, after=after, before=before or None, newest=newest)
-    shown = [
-        {"id": one.id, "rank": line_source(one), "kind": one.stdtype, "text": colored_segments(one.log)}
-        for one in lines
-    ]
-    return JsonResponse({"lines": shown, "more": more})
-
-
-def _read_lines(
-    store: TrackingStore, trial_id: int, limit: int, *, after: int = 0, before: int | None = None, newest: bool
-) -> tuple[list[LogLine], bool]:
-    """Return the beginnings of log lines, about `_MOST_CHARACTERS` at most, and whether there may be more.
-
-    Args:
-        store: the tracking store.
-        trial_id: id of the trial.
-        limit: maximum number of lines.
-        after: only lines with a greater id.
-        before: only lines with a smaller id.
-        newest: whether the last of these lines are wanted, and not the first ones.
-    """
-    lines, characters = list[LogLine](), 0
-    for line in islice(_each_line(store, trial_id, after, before, newest=newest), limit):
-        lines.append(replace(line, log=line.log[:LONGEST_SHOWN_LINE]))
-        characters += len(lines[-1].log)
-        if characters > _MOST_CHARACTERS:
-            break
-    more = len(lines) == limit or characters > _MOST_CHARACTERS
-    return (lines[::-1] if newest else lines), more
-
-
-def _each_line(
-    store: TrackingStore, trial_id: int, after: int, before: int | None, *, newest: bool
-) -> Iterator[LogLine]:
-    """Yield log lines in ascending order, or from the last one on in descending order."""
-    while lines := store.logs(trial_id, after=after, before=before, limit=_LINES_AT_ONCE, newest=newest):
-        yield from reversed(lines) if newest else lines
-        after, before = (after, lines[0].id) if newest else (lines[-1].id, before)
 
 
 def export_metrics(request: Request) -> Response:
@@ -140,11 +82,6 @@ def export_metrics(request: Request) -> Response:
     return csv_response(f"trial-{trial.id}-metrics.csv", ["group", "batches", "metric", "value"], rows)
 
 
-def line_source(line: LogLine) -> str:
-    """Return the rank of the worker that printed a line, or ``det`` for lines of the runner."""
-    return "det" if line.stdtype == "det" else str(line.rank)
-
-
 def _charts(trial_id: int, names: Mapping[str, Sequence[str]]) -> dict[str, list[tuple[str, str]]]:
     """Return the metrics of each group with the URLs of their curves."""
     return {
@@ -156,37 +93,7 @@ def _charts(trial_id: int, names: Mapping[str, Sequence[str]]) -> dict[str, list
     }
 
 
-def reason_of_failure(trial: TrialRecord, runs: Sequence[Run]) -> str:
-    """Return why a trial failed, or "" if it did not or the reason is unknown.
-
-    Args:
-        trial: the trial.
-        runs: its runs in order.
-    """
-    if trial.state is not State.ERROR or not runs or not (runs[-1].end_reason or runs[-1].early_exit):
-        return ""
-    return _end_of_run(runs[-1], trial)
-
-
-def _end_of_run(run: Run, trial: TrialRecord) -> str:
-    """Return why a run ended, in words."""
-    if run.run_id == trial.run_id and run.end_time is None and not trial.state.final:
-        return "has not ended"
-    if run.early_exit:
-        return run.early_exit.removeprefix("EXITED_REASON_").replace("_", " ").lower()
-    if run.end_reason:
-        return run.end_reason
-    return "stopped before its work was done, to continue later" if run.preemption_acknowledged else "done"
-
-
-def _took(run: Run) -> str:
-    if not (run.start_time and run.end_time):
-        return "–"  # noqa: RUF001
-    return format_duration((run.end_time - run.start_time).total_seconds(), is_over=True)
-
-
 ROUTES = [
     Route("/trials/{id:int}", live(show_trial)),
     Route("/trials/{id:int}/metrics.csv", export_metrics),
-    Route("/data/logs/{id:int}", send_logs),
 ]

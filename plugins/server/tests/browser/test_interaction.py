@@ -286,6 +286,28 @@ def test_everything_is_reached_by_tab_and_the_focus_is_visible(windows: Windows,
         assert not wanted
 
 
+def test_groups_are_closed_with_the_keyboard_and_stay_so(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded]
+) -> None:
+    site, seeded = served_seed
+    with windows.visit() as visit:
+        page = visit.open("/experiments?group=owner")
+        visit.wait_until_live()
+        row = page.get_by_role("link", name="resnet fine-tuning")
+        page.locator("#group-grace summary").focus()
+        page.keyboard.press("Enter")
+        row.wait_for(state="hidden")
+        assert page.get_by_role("link", name="mnist asha").is_visible()
+        site.store.edit_experiment(seeded.queued, name="queued, with another name")
+        page.evaluate("import('/static/live.js').then((live) => live.refreshSoon('list'))")
+        page.locator("#group-grace summary").blur()
+        page.get_by_text("queued, with another name").wait_for(state="attached")
+        assert row.is_hidden()
+        page.locator("#group-grace summary").press("Enter")
+        row.wait_for()
+    site.store.edit_experiment(seeded.queued, name="queued after the others")
+
+
 def test_actions_ask_in_a_dialog_that_the_keyboard_closes(windows: Windows, seeded: Seeded) -> None:
     with windows.visit() as visit:
         page = visit.open(f"/experiments/{seeded.running}")
@@ -430,6 +452,49 @@ def test_earlier_lines_of_logs_are_shown(
         say("the newest")
         page.locator(".log li", has_text="the newest").wait_for()
         assert lines.all_inner_texts() == [*texts, "the newest"]
+
+
+def test_logs_are_filtered_and_do_not_move_for_a_reader(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded], new_run: Run
+) -> None:
+    store, now = served_seed[0].store, datetime.now(timezone.utc)
+
+    def say(*texts: str, level: str = "INFO") -> None:
+        which: dict[str, Any] = {"trial_id": new_run.trial_id, "run_id": new_run.run_id, "time": now, "level": level}
+        store.add_logs([LogLine(**which, rank=0, stdtype="stderr", log=text) for text in texts])
+
+    say(*(f"line {number}" for number in range(400)))
+    say("line of a warning", level="WARNING")
+    with windows.visit() as visit:
+        page = visit.open(f"/trials/{new_run.trial_id}?log=1")
+        visit.wait_until_live()
+        log, lines = page.locator(".log"), page.locator(".log li")
+        jump = page.get_by_role("button", name="jump to the end")
+        at_end = "(one) => one.scrollTop + one.clientHeight >= one.scrollHeight - 2"
+        assert log.evaluate(at_end) and jump.is_hidden()
+        log.evaluate("(one) => (one.scrollTop = 300)")
+        jump.wait_for()
+        say("a new line")
+        page.get_by_role("button", name="New lines: jump to the end").wait_for()
+        assert log.evaluate("(one) => one.scrollTop") == 300
+        jump.click()
+        jump.wait_for(state="hidden")
+        assert page.get_by_label("follow").is_checked()
+        assert log.evaluate(at_end)
+        page.get_by_label("Level").select_option("WARNING")
+        page.wait_for_function("() => document.querySelectorAll('.log li').length === 1")
+        assert lines.get_attribute("title").endswith("rank 0 err, WARNING")  # type: ignore[union-attr]
+        assert page.evaluate("location.search") == "?log=1&level=WARNING"
+        assert "level=WARNING" in (page.get_by_role("link", name="Download").get_attribute("href") or "")
+        say("unseen")
+        say("another warning", level="ERROR")
+        page.locator(".log li", has_text="another warning").wait_for()
+        assert lines.all_inner_texts() == ["line of a warning", "another warning"]
+        page.reload()
+        assert lines.all_inner_texts() == ["line of a warning", "another warning"]
+        page.get_by_label("Text").fill("nothing like that")
+        page.keyboard.press("Enter")
+        page.get_by_text("No line matches this filter.").wait_for()
 
 
 def test_a_zoomed_chart_shows_every_report(
