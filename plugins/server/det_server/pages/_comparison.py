@@ -26,9 +26,9 @@ from det_server._live_rows import RowValues, results_of_trials, trial_values
 from det_server._rendering import format_metric, format_number
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._outcomes import outcome_word
+from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
 from det_server.pages._store_values import metric_of
-from det_server.pages.trial import reason_of_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,7 +203,7 @@ def _metric_rows(
         messages.append(f"The table has {MOST_METRICS} of {len(keys)} metrics. Type a part of the names of others.")
     try:
         final = _values(store, ids, shown)
-        at_step = None if choice.step is None else _values(store, ids, shown, choice.step)
+        at_step = {} if choice.step is None else _values(store, ids, shown, choice.step)
     except CallTooLarge:
         return [], [*messages, "The reports of these trials are too many to read final and best values of metrics."]
     directions = {key: _direction(key, experiments.values()) for key in shown}
