@@ -11,6 +11,8 @@ from det_core.version import __version__
 
 VERSION_HEADER = "det-version"
 """Header with the release of det-core, in requests of clients and in all responses."""
+_POLICY = "content-security-policy"
+"""Header that a response may set itself, to permit less."""
 _CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -25,7 +27,6 @@ _CONTENT_SECURITY_POLICY = "; ".join(
     )
 )
 _HEADERS: Mapping[str, str] = {
-    "content-security-policy": _CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "same-origin",  # with no-referrer, the Origin of forms would be null
@@ -53,7 +54,9 @@ def add_headers(send: Send, path: str, query: bytes, *, tls_only: bool) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
+            own_policy = headers.get(_POLICY)
             headers.update(_HEADERS)
+            headers[_POLICY] = own_policy or _CONTENT_SECURITY_POLICY
             headers["cache-control"] = caching if message["status"] in (200, 304) else "no-store"
             if tls_only:
                 headers["strict-transport-security"] = _TLS_ONLY

@@ -30,6 +30,7 @@ def page_paths(seeded: Seeded) -> dict[str, str]:
         f"/experiments/{seeded.search}?where=lr+<+1&order=accuracy&columns=accuracy": "1–8 of 8 trials",  # noqa: RUF001
         f"/experiments/{seeded.search}?where=lr+>+1": "No trial matches this filter",
         f"/trials/{seeded.best_trial}": "Load the best one",
+        f"/trials/{seeded.best_trial}/media": "Nothing yet",
         f"/trials/{seeded.running_trial}": "has not ended",
         f"/trials/{seeded.hostile_trial}": "onerror=alert(1)",
         f"/trials/{seeded.running_trial}/confirm/kill": "det trial kill",

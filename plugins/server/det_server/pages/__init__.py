@@ -19,6 +19,7 @@ from det_server.pages import (
     importance,
     live,
     logs,
+    media,
     models,
     plugins,
     search,
@@ -27,7 +28,7 @@ from det_server.pages import (
 )
 
 _MODULES = (
-    *(experiments, experiment, search, code, trial, logs, compare, models, plugins, accounts, _actions),
+    *(experiments, experiment, search, code, trial, logs, media, compare, models, plugins, accounts, _actions),
     *(curves, importance, utilization, live),
 )
 

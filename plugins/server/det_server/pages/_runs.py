@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from det_core.interfaces.records import ExperimentRecord, Run, State, TrialRecord
-from det_core.text import split_failure
+from det_core.text import format_count, split_failure
 from det_server._rendering import format_duration
 
 _RUNNING_ON = "running on "
@@ -160,7 +160,7 @@ def _consequence(trial: TrialRecord, experiment: ExperimentRecord, run: Run, *, 
     used = f"{min(trial.restarts, most)} of {most} restarts used"
     if trial.state is State.ERROR:
         if trial.restarts > most:
-            return f"The trial is given up, because it may restart {most} times (max_restarts).", ""
+            return f"The trial is given up, because it may restart {format_count(most, 'time')} (max_restarts).", ""
         if run.cause:
             return f"The trial is given up, after {trial.interruptions} interruptions, {used}.", ""
         return f"The trial is given up, because a restart would fail in the same way. {used.capitalize()}.", ""

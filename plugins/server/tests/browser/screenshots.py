@@ -43,6 +43,7 @@ PICTURES = {
     "search": ("/experiments/{search}/search", 1280, 920, "light", ""),
     "importance": ("/experiments/{search}/search?across=lr&up=hidden", 1280, 960, "light", "#importance td"),
     "trial": ("/trials/{best}", 1280, 1000, "dark", ""),
+    "failed-trial": ("/trials/{failed}", 1280, 1160, "light", ""),
     "narrow": ("/experiments", 390, 844, "dark", ""),
 }
 """Names of pictures mapped to the page, the size of the window, the colour scheme, and where the cursor is."""
@@ -56,6 +57,44 @@ SEARCH = [
     *("--config", "max_restarts=0"),
 ]
 """Options of a search in which some trials fail."""
+REPORTING = """
+import logging, math
+import matplotlib.pyplot as plt
+import numpy as np
+from torch.utils.tensorboard import SummaryWriter
+from det_core import core, get_cluster_info
+
+logging.basicConfig(level=logging.INFO)
+log = logging.getLogger("train")
+lr = get_cluster_info().trial.hparams["lr"]
+with core.init() as context:
+    writer = SummaryWriter(str(context.train.get_tensorboard_path()))
+    for operation in context.searcher.operations():
+        for batch in range(1, operation.length + 1):
+            loss = 2.3 * math.exp(-batch * lr)
+            context.train.report_training_metrics(batch, {"loss": loss})
+            if batch % 10 == 0:
+                log.info("batch %d: loss %.4f", batch, loss)
+                figure = plt.figure(figsize=(4, 3))
+                plt.imshow(np.eye(5) * batch + np.random.rand(5, 5) * 8)
+                writer.add_figure("confusion matrix", figure, batch)
+                writer.add_histogram("layer1/weights", np.random.randn(1000) / batch, batch)
+                table = "| class | found | missed |\\n|---|---|---|\\n| cat | 31 | 4 |\\n| dog | 28 | 7 |"
+                writer.add_text("per class", table, batch)
+                writer.flush()
+            if lr > 0.5 and batch == 31:
+                raise ValueError("the loss is not a number; lower the learning rate")
+        context.train.report_validation_metrics(operation.length, {"loss": loss})
+        operation.report_completed(loss)
+"""
+"""Script that reports through TensorBoard, and fails with a large learning rate."""
+REPORTING_CONFIG = """
+name: reports
+entrypoint: python3 train.py
+searcher: {name: single, metric: loss, max_length: {batches: 60}}
+hyperparameters: {lr: 0.9}
+max_restarts: 1
+"""
 
 
 def train() -> None:
@@ -66,9 +105,13 @@ def train() -> None:
         "search": [str(EXAMPLES / "adaptive.yaml"), *profiled, *SEARCH],
         "drafts": [str(EXAMPLES / "const.yaml"), *WRONG],
     }
-    for project in ("baseline", "search", "drafts", "drafts", "baseline"):
-        named = ["--config", f"project={project}", "--config", "workspace=digits"]
-        subprocess.run([*DET, "run", *runs[project], *named], check=False, timeout=1800)
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in (("train.py", REPORTING), ("reports.yaml", REPORTING_CONFIG)):
+            Path(directory, name).write_text(text, encoding="utf-8")
+        runs["reports"] = [str(Path(directory, "reports.yaml")), directory]
+        for project in ("baseline", "search", "drafts", "drafts", "reports"):
+            named = ["--config", f"project={project}", "--config", "workspace=digits"]
+            subprocess.run([*DET, "run", *runs[project], *named], check=False, timeout=1800)
 
 
 @contextlib.contextmanager
@@ -110,12 +153,14 @@ def main() -> None:
         if "DET_HOME" not in os.environ:
             os.environ["DET_HOME"] = stack.enter_context(tempfile.TemporaryDirectory())
             train()
-        from det_core.interfaces.records import TrialOrder
+        from det_core.interfaces.records import State, TrialOrder
         from det_core.tracking import open_store
 
         with open_store() as store:
             search = max(store.experiments(), key=lambda one: store.experiment_summaries([one.id])[one.id].trials).id
             every = ",".join(str(one.id) for one in store.experiments())
+            newest = store.experiments(limit=1)[0].id
+            failed = store.trials(newest, states=[State.ERROR])[-1].id
             best = store.trial_results(search, order=TrialOrder.BEST, limit=1)[0].trial.id
         link = stack.enter_context(server())
         playwright = stack.enter_context(sync_playwright())
@@ -123,7 +168,8 @@ def main() -> None:
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         stack.callback(browser.close)
-        take(browser, link, {"search": search, "best": best, "all": every}, directory)
+        ids = {"search": search, "best": best, "failed": failed, "all": every}
+        take(browser, link, ids, directory)
 
 
 if __name__ == "__main__":
