@@ -26,9 +26,9 @@ from det_server._live_rows import RowValues, results_of_trials, trial_values
 from det_server._rendering import format_metric, format_number
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._outcomes import outcome_word
+from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
 from det_server.pages._store_values import metric_of
-from det_server.pages.trial import reason_of_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
