@@ -42,6 +42,7 @@ PICTURES = {
     "experiment": ("/experiments/{search}?axis=epoch&log=1", 1280, 900, "light", "#curves .u-over"),
     "search": ("/experiments/{search}/search", 1280, 920, "light", ""),
     "importance": ("/experiments/{search}/search?across=lr&up=hidden", 1280, 960, "light", "#importance td"),
+    "compare": ("/compare?experiments={search}&best=4&step=180", 1280, 1180, "light", ""),
     "trial": ("/trials/{best}", 1280, 1000, "dark", ""),
     "failed-trial": ("/trials/{failed}", 1280, 1160, "light", ""),
     "narrow": ("/experiments", 390, 844, "dark", ""),
