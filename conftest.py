@@ -232,10 +232,15 @@ MATRICES = ("plugins/slurm/", "plugins/ray/", "plugins/kubernetes/")
 """Suites of which a soak runs all tests, because each disturbs an experiment in another way."""
 
 
+@pytest.fixture(scope="session")
+def _all_slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("slots")
+
+
 @pytest.fixture(autouse=True)
-def slots_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def slots_directory(_all_slots: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test slots of its own, so that suites that run side by side do not wait for each other."""
-    directory = tmp_path / "slots"
+    directory = _all_slots / uuid.uuid4().hex
     monkeypatch.setenv("DET_SLOTS_DIR", str(directory))
     return directory
 

@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from det_core import events, specs
     from det_core.interfaces.launch_preparation import LaunchAdditions, LaunchPlan
 
-hookspec = pluggy.HookspecMarker("det")
+_hookspec = pluggy.HookspecMarker("det")
 """Marker of the hooks below. Plugins mark their implementations with `det_core.plugins.hookimpl`."""
 
 # --- Registration hooks yield specs, or return a list of them. Names are unique within a kind. ---
 
 
-@hookspec
+@_hookspec
 def det_frameworks() -> Iterable[specs.FrameworkSpec]:
     """Offer trial frameworks.
 
@@ -69,7 +69,7 @@ def det_frameworks() -> Iterable[specs.FrameworkSpec]:
     raise NotImplementedError
 
 
-@hookspec
+@_hookspec
 def det_backends() -> Iterable[specs.BackendSpec]:
     """Offer distributed backends, which ``distributed.backend`` selects.
 
@@ -86,7 +86,7 @@ def det_backends() -> Iterable[specs.BackendSpec]:
     raise NotImplementedError
 
 
-@hookspec
+@_hookspec
 def det_storage() -> Iterable[specs.StorageSpec]:
     """Offer checkpoint storage, which ``checkpoint_storage.type`` selects.
 
@@ -99,7 +99,7 @@ def det_storage() -> Iterable[specs.StorageSpec]:
     raise NotImplementedError
 
 
-@hookspec
+@_hookspec
 def det_launchers() -> Iterable[specs.LauncherSpec]:
     """Offer launchers, which ``launcher.type`` selects.
 
@@ -112,7 +112,7 @@ def det_launchers() -> Iterable[specs.LauncherSpec]:
     raise NotImplementedError
 
 
-@hookspec
+@_hookspec
 def det_search_methods() -> Iterable[specs.SearchMethodSpec]:
     """Offer search methods, which ``searcher.name`` selects.
 
@@ -125,7 +125,7 @@ def det_search_methods() -> Iterable[specs.SearchMethodSpec]:
     raise NotImplementedError
 
 
-@hookspec
+@_hookspec
 def det_observers() -> Iterable[specs.ObserverSpec]:
     """Offer observers of events, which ``observers`` selects.
 
@@ -138,7 +138,7 @@ def det_observers() -> Iterable[specs.ObserverSpec]:
     raise NotImplementedError
 
 
-@hookspec
+@_hookspec
 def det_commands() -> Iterable[specs.CommandSpec]:
     """Offer commands of the ``det`` program.
 
@@ -154,7 +154,7 @@ def det_commands() -> Iterable[specs.CommandSpec]:
 # --- Choice hooks return a registered name or None. Two different answers are an error. ---
 
 
-@hookspec
+@_hookspec
 def det_choose_framework(mro: Sequence[str]) -> str | None:
     """Choose the framework that runs this trial class.
 
@@ -173,7 +173,7 @@ def det_choose_framework(mro: Sequence[str]) -> str | None:
     """
 
 
-@hookspec
+@_hookspec
 def det_choose_backend(framework: str, environ: Mapping[str, str]) -> str | None:
     """Choose the backend for this environment if the config names none.
 
@@ -195,7 +195,7 @@ def det_choose_backend(framework: str, environ: Mapping[str, str]) -> str | None
 # --- Preparation of launches. An error or a wrong answer fails the launch with the plugin's name. ---
 
 
-@hookspec
+@_hookspec
 def det_prepare_launch(launch: LaunchPlan) -> LaunchAdditions | None:
     """Add environment variables to a run that is about to be launched, or wrap its command line.
 
@@ -219,7 +219,7 @@ def det_prepare_launch(launch: LaunchPlan) -> LaunchAdditions | None:
 # --- Event hooks are called in every plugin that implements them. An error in one does not affect the others. ---
 
 
-@hookspec
+@_hookspec
 def det_experiment_started(event: events.ExperimentStarted) -> None:
     """Called when the runner has taken the experiment and is about to start its trials.
 
@@ -234,7 +234,7 @@ def det_experiment_started(event: events.ExperimentStarted) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_experiment_finished(event: events.ExperimentFinished) -> None:
     """Called when the experiment's state was recorded and its runner is about to exit.
 
@@ -249,7 +249,7 @@ def det_experiment_finished(event: events.ExperimentFinished) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_trial_started(event: events.TrialStarted) -> None:
     """Called before a run of a trial is launched. A restart is a new run.
 
@@ -264,7 +264,7 @@ def det_trial_started(event: events.TrialStarted) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_trial_finished(event: events.TrialFinished) -> None:
     """Called when the trial has reached a final state.
 
@@ -279,7 +279,7 @@ def det_trial_finished(event: events.TrialFinished) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_worker_started(event: events.WorkerStarted) -> None:
     """Called when the chief worker of a run has entered the core context.
 
@@ -294,7 +294,7 @@ def det_worker_started(event: events.WorkerStarted) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_worker_finished(event: events.WorkerFinished) -> None:
     """Called when the chief worker of a run leaves the core context. A worker that is killed does not call it.
 
@@ -309,7 +309,7 @@ def det_worker_finished(event: events.WorkerFinished) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_logs_recorded(event: events.LogsRecorded) -> None:
     """Called when lines that the processes of a run printed have been recorded.
 
@@ -324,7 +324,7 @@ def det_logs_recorded(event: events.LogsRecorded) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_metrics_reported(event: events.MetricsReported) -> None:
     """Called when reported metrics have been committed to the tracking store.
 
@@ -339,7 +339,7 @@ def det_metrics_reported(event: events.MetricsReported) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_checkpoint_saved(event: events.CheckpointSaved) -> None:
     """Called when a checkpoint is complete, both in storage and in the tracking store.
 
@@ -354,7 +354,7 @@ def det_checkpoint_saved(event: events.CheckpointSaved) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_checkpoint_deleted(event: events.CheckpointDeleted) -> None:
     """Called when a checkpoint was deleted from storage.
 
@@ -369,7 +369,7 @@ def det_checkpoint_deleted(event: events.CheckpointDeleted) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_artifacts_stored(event: events.ArtifactsStored) -> None:
     """Called when files of the TensorBoard directory have been stored.
 
@@ -384,7 +384,7 @@ def det_artifacts_stored(event: events.ArtifactsStored) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_model_version_registered(event: events.ModelVersionRegistered) -> None:
     """Called when a checkpoint was registered as a version of a model.
 
@@ -399,7 +399,7 @@ def det_model_version_registered(event: events.ModelVersionRegistered) -> None:
     """
 
 
-@hookspec
+@_hookspec
 def det_preemption_requested(event: events.PreemptionRequested) -> None:
     """Called when the trial was asked to save a checkpoint and stop, once per run.
 

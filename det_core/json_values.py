@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 __all__ = ["name_non_finite"]
@@ -73,3 +73,12 @@ def _key(key: object, where: str) -> str:
     if isinstance(key, str):
         return key
     raise TypeError(f"{where or 'the top level'!r} has the key {key!r}; only strings can be keys")
+
+
+def iter_leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values in nested mappings with names such as ``optimizer.lr``."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from iter_leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

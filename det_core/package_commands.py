@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-Action = Literal["install", "upgrade", "reinstall", "uninstall"]
+__all__ = ["package_command"]
+
+_Change = Literal["install", "upgrade", "reinstall", "uninstall"]
 """Change of an environment."""
 
 _PIP = {
@@ -42,7 +44,7 @@ _UV_REQUIREMENT = re.compile(r'\{ name = "([^"]+)"(?:, extras = \[([^]]*)\])?')
 _REQUIREMENT = re.compile(r"det-([a-z0-9-]+)(\[[a-z,-]+\])?")
 
 
-def package_command(action: Action, *requirements: str) -> str:
+def package_command(action: _Change, *requirements: str) -> str:
     """Return the shell command that changes the environment of this process.
 
     Args:

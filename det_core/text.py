@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.errors import CallTooLarge
 from det_core.extras import has_extra
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
-from det_core.json_values import name_non_finite
+from det_core.json_values import iter_leaves, name_non_finite
 from det_core.tracking.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     characters = 0
-    for key, value in _iter_leaves(values):
+    for key, value in iter_leaves(values):
         characters += len(key)
         if characters > LONGEST_KEYS:
             raise CallTooLarge(
@@ -90,14 +90,6 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
             )
         found[key] = json.dumps(value) if isinstance(value, list) else value
     return found
-
-
-def _iter_leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _iter_leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:

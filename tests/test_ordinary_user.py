@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PERMISSIONS = [
     *(f"tests/core/test_{name}.py" for name in ("checkpoint", "context", "cluster_info")),
     "tests/comm/test_rendezvous.py",
-    *(f"tests/launch/test_{name}.py" for name in ("local", "machine_slots", "processes", "reaper")),
+    *(f"tests/launch/test_{name}.py" for name in ("local", "machine_slots", "processes", "guard")),
     "plugins/cluster/tests/test_mounted_storage.py",
 ]
 """Files with tests of permissions, and of what only root may do."""

@@ -86,10 +86,14 @@ _EXPORTS = {
 
 _OWN = {
     "CheckpointStorageConfig",
+    "DistributedConfig",
     "LauncherConfig",
+    "MASK",
     "ObserverConfig",
     "SearcherConfig",
     "explain_block",
+    "grid_axes",
+    "grid_points",
     "is_command",
     "map_text",
     "parse_assignments",

@@ -76,12 +76,14 @@ class ScriptOutput:
         trial, name = self._trial, printable_text(str(self._trial.config.get("name") or ""))
         place = f"after {format_batches(trial.steps_completed)}" if trial.steps_completed else "from the beginning"
         continued = f", continued {place}" if trial.trial_run_id > 1 else ""
-        self._guard(lambda: self._open(f"experiment {trial.experiment_id}{f' ({name})' if name else ''}{continued}"))
+        self._try_to_show(
+            lambda: self._open(f"experiment {trial.experiment_id}{f' ({name})' if name else ''}{continued}")
+        )
 
     def add_reports(self, reports: Sequence[MetricsReport]) -> None:
         """Show the metrics of reports."""
         shown = [report for report in reports if report.group in _GROUPS]
-        self._guard(lambda: self._note(shown))
+        self._try_to_show(lambda: self._note(shown))
         self._show()
 
     def set_status(self, status: str) -> None:
@@ -108,11 +110,11 @@ class ScriptOutput:
             locate: function that returns the directory or URI of a checkpoint, or "" if it has none.
         """
         if self._place:
-            self._guard(lambda: self._close("\n".join(self._result(store, state, locate))))
+            self._try_to_show(lambda: self._close("\n".join(self._result(store, state, locate))))
 
     def close(self) -> None:
         """Remove the progress from the terminal, if `finish` was not reached."""
-        self._guard(lambda: self._close(""))
+        self._try_to_show(lambda: self._close(""))
 
     def _close(self, result: str) -> None:
         if self._place:
@@ -144,9 +146,9 @@ class ScriptOutput:
         now = time.monotonic()
         if place and now >= self._due:
             self._due = now + place.interval
-            self._guard(lambda: place.show(self._progress, self._status))
+            self._try_to_show(lambda: place.show(self._progress, self._status))
 
-    def _guard(self, show: Callable[[], object]) -> None:
+    def _try_to_show(self, show: Callable[[], object]) -> None:
         try:
             show()
         except OSError:  # the terminal or pipe is closed, and so is the place for an explanation

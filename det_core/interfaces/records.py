@@ -19,6 +19,7 @@ __all__ = [
     "Changes",
     "CheckpointRecord",
     "CheckpointState",
+    "EXPERIMENT_ORDERS",
     "ExperimentRecord",
     "ExperimentSummary",
     "LARGEST_SAMPLE",
@@ -41,6 +42,7 @@ __all__ = [
     "SearcherOperationRecord",
     "State",
     "SystemMetrics",
+    "TRIAL_ORDERS",
     "TrialOrder",
     "TrialRecord",
     "TrialResult",
@@ -49,6 +51,7 @@ __all__ = [
     "current_placement",
     "is_stopped_early",
     "searcher_metric",
+    "sort_options",
 ]
 
 MAX_STEPS = 2**63 - 1
@@ -267,6 +270,30 @@ class TrialOrder(str, Enum):
     """Most batches trained first."""
 
 
+TRIAL_ORDERS: Mapping[str, TrialOrder] = {order.value: order for order in TrialOrder}
+"""Orders of `TrackingStore.trial_results`, by the sort key of a list."""
+EXPERIMENT_ORDERS: Mapping[str, str] = {
+    "id": "id",
+    "name": "name",
+    "state": "state",
+    "progress": "progress",
+    "started": "start_time",
+    "owner": "owner",
+}
+"""Orders of `TrackingStore.experiments`, by the sort key of a list."""
+
+
+def sort_options(key: str, orders: Mapping[str, Any], default: str = "id") -> dict[str, Any]:
+    """Return the arguments of a list of the tracking store that sort it by a key.
+
+    Args:
+        key: the sort key. One that is in no order is the name of a value.
+        orders: `TRIAL_ORDERS` or `EXPERIMENT_ORDERS`.
+        default: sort key of the order that a value replaces.
+    """
+    return {"order": orders.get(key, orders[default]), "sort_by": "" if key in orders else key}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Validation:
     """A finite value of the searcher's metric."""
@@ -275,6 +302,20 @@ class Validation:
     """Value of the metric."""
     steps_completed: int
     """Number of batches trained at the validation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricValues:
+    """Values of a metric of a trial."""
+
+    latest: float
+    """Newest value, which may be NaN or infinite."""
+    steps_completed: int
+    """Number of batches trained at that value."""
+    least: float | None
+    """Least finite value, or None if there is none."""
+    greatest: float | None
+    """Greatest finite value, or None if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)

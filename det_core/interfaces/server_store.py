@@ -15,7 +15,7 @@ from det_core.interfaces.tracking import TrackingStore
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from det_core.interfaces.records import Run, State
+    from det_core.interfaces.records import ExperimentRecord, Run, State
     from det_core.interfaces.webhook_records import Delivery, WebhookFormat, WebhookRecord
 
 _T = TypeVar("_T")
@@ -60,6 +60,32 @@ class StoreCounts:
     """Experiments that should run, but whose runner is lost."""
     webhook_events: int
     """Events that webhooks have not received yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentGroup:
+    """Experiments that have the same value."""
+
+    value: float | str | None
+    """The value, or None if they have none."""
+    is_mixed: bool
+    """Whether they are those whose trials have different values."""
+    count: int
+    """Number of all experiments of the group."""
+    experiments: Sequence[ExperimentRecord]
+    """Those on the page."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RungCount:
+    """Trials that a search has asked to train to a length, and to none beyond."""
+
+    length: int
+    """The length, in the searcher's unit."""
+    trials: int
+    """Number of trials."""
+    reached: int
+    """Number of those that have trained to it."""
 
 
 class ServerStore(TrackingStore):
@@ -190,6 +216,48 @@ class ServerStore(TrackingStore):
     @abstractmethod
     def counts(self) -> StoreCounts:
         """Return the numbers of records for monitoring, in one transaction."""
+
+    @abstractmethod
+    def experiment_groups(
+        self,
+        group_by: str,
+        *,
+        states: Sequence[State] = (),
+        name: str | None = None,
+        label: str | None = None,
+        archived: bool | None = None,
+        where: str = "",
+        order: str = "id",
+        sort_by: str = "",
+        reverse: bool = False,
+        limit: int,
+        offset: int = 0,
+    ) -> list[ExperimentGroup]:
+        """Return the groups of experiments by a value, with those experiments that are on a page.
+
+        Numbers come first, then texts, then the experiments whose trials have different values, then those without one.
+
+        Args:
+            group_by: name of the value, as in filters.
+            states: as of `experiments`, and so are the following.
+            name: include only names that contain this text.
+            label: include only experiments with this label.
+            archived: include only archived or only other experiments.
+            where: include only experiments for which this filter holds.
+            order: sort key within a group.
+            sort_by: name of a value that replaces ``order``.
+            reverse: reverse the sort order within a group.
+            limit: maximum number of experiments.
+            offset: number of experiments to skip, in the order of their groups.
+
+        Raises:
+            FilterError: no trial has a value of this name, or an experiment may have several, such as labels.
+            CallTooLarge: that takes too long.
+        """
+
+    @abstractmethod
+    def rung_counts(self, experiment_id: int) -> list[RungCount]:
+        """Return for each length that the search asks of trials how many have it, the least first."""
 
     @abstractmethod
     def report_times(

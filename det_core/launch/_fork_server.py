@@ -33,7 +33,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from det_core.launch import _reaper
+from det_core.launch import _guard
 from det_core.plugins import plugin_registry
 
 LENGTH = struct.Struct("!I")
@@ -63,7 +63,7 @@ def main(owner: int, printed: int, modules: Sequence[str]) -> None:
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # the directory of this process is not that of any user
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    for number in _reaper.default_signals():
+    for number in _guard.default_signals():
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     with socket.socket(fileno=owner) as agent:
         problem = _prepare(modules)
@@ -92,10 +92,10 @@ def _run_request(connection: int, environment: Mapping[str, str], output: bytes)
         environment: environment variables of this process before it imported the modules.
         output: what their import has printed.
     """
-    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in _reaper.GUARDED_SIGNALS}
+    handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in _guard.GUARDED_SIGNALS}
     request, inherited = _receive(connection)
-    _set_command_line([sys.executable, _reaper.__file__, str(connection), sys.executable, "-m", *request["argv"]])
-    code = _reaper.guard_process(connection, request["grace"], partial(_fork_worker, connection))
+    _set_command_line([sys.executable, _guard.__file__, str(connection), sys.executable, "-m", *request["argv"]])
+    code = _guard.guard_process(connection, request["grace"], partial(_fork_worker, connection))
     if code is not None:
         for descriptor in inherited:  # such as the lock of a slot, which is free once the end is known
             os.close(descriptor)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from det_core.errors import DetError, LaunchError
 from det_core.launch._framework_lookup import find_framework
-from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
-from det_core.launch._reaper import ENGINE_VARIABLE
+from det_core.launch._guard import ENGINE_VARIABLE
+from det_core.launch._guarded_command import GuardedCommand, SpawnedCommand
 from det_core.launch.prepared_process import PreparedProcess, prepared_processes
 
 WORKER_MODULES = (
@@ -146,7 +146,7 @@ class PreparedCommand:
             except LaunchError as error:
                 problem = str(error)
         self._explain(f"the worker starts as a new process, because {problem}")
-        return ReapedCommand(
+        return SpawnedCommand(
             [sys.executable, "-m", *self._argv], self._env, cwd=self._cwd, inherit=self._inherit, outputs=self._outputs
         )
 

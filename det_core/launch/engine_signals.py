@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from det_core.launch._reaper import ENGINE_VARIABLE
+from det_core.launch._guard import ENGINE_VARIABLE
 
 __all__ = ["shield_from_engine"]
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from det_core.errors import LaunchDelayed
 
+__all__ = ["count_gpus", "gpu_variables", "local_slot_names"]
+
 _DEVICES = Path("/dev")
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 """Directory in which the driver describes each GPU. All environments of a host can read it, whatever is installed."""

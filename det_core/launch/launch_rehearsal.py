@@ -34,7 +34,7 @@ def rehearse_launch(launcher: Launcher, slots: int, config: Mapping[str, Any]) -
     said: dict[str, list[str]] = {"stdout": [], "stderr": [], "det": []}
     request = LaunchRequest(
         key=f"{key}-trial-0",
-        argv=[PYTHON, "-m", "det_core.launch._node_rehearsal"],
+        argv=[PYTHON, "-m", "det_core.launch._launch_rehearsal_node"],
         code=EMPTY_CONTEXT,
         info=_make_info(config),
         slots=slots,

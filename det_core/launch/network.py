@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import NodePlacement
 
+__all__ = ["interface_variables", "listening_address"]
+
 LOOPBACK = "127.0.0.1"
 """Address at which the only node of a trial listens."""
 _ANY_PORT = 9

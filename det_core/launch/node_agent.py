@@ -26,7 +26,7 @@ from det_core.core.failure_notes import DIED, FAILURE_PREFIX
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import PYTHON, Allocation, Cause, Exit, LaunchRequest, Phase, Status
-from det_core.launch._reaped_command import GuardedCommand, ReapedCommand
+from det_core.launch._guarded_command import GuardedCommand, SpawnedCommand
 from det_core.launch._stream_threads import StreamThread, end_streams
 from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch.context_archive import unpack_context_dir
@@ -83,7 +83,7 @@ class AllocatedNode:
 
 
 class NodeAgent(Allocation):
-    """Processes of one launch on this node. A reaper makes sure that none of them is left behind.
+    """Processes of one launch on this node. A guard makes sure that none of them is left behind.
 
     Args:
         request: the launch request. Its ``code`` is unpacked, and its ``secrets`` are written to files, which are gone
@@ -177,7 +177,7 @@ class NodeAgent(Allocation):
         self, request: LaunchRequest, env: Mapping[str, str], prepare: Sequence[str] | None, **keep: Any
     ) -> GuardedCommand | PreparedCommand:
         if prepare is None or tuple(request.argv) != (PYTHON, "-m", _WORKER):
-            return ReapedCommand([sys.executable if word == PYTHON else word for word in request.argv], env, **keep)
+            return SpawnedCommand([sys.executable if word == PYTHON else word for word in request.argv], env, **keep)
         from det_core.launch._prepared_command import PreparedCommand, find_worker_modules  # others need not import it
 
         modules = find_worker_modules(request.info["trial.json"]["config"]["entrypoint"], keep["cwd"])

@@ -22,8 +22,8 @@ from pathlib import Path
 import det_core
 from det_core.errors import LaunchError
 from det_core.launch._fork_server import ENDED, LENGTH, MOST_PRINTED, STARTED
-from det_core.launch._reaped_command import GuardedCommand
-from det_core.launch._reaper import GRACE
+from det_core.launch._guard import GRACE
+from det_core.launch._guarded_command import GuardedCommand
 
 _READY_SECONDS = 300.0
 """Seconds that the import of the modules may take."""

@@ -47,6 +47,7 @@ _OWN = {
     "ImportCost",
     "answer_mismatch",
     "emit_event",
+    "find_overwritten_files",
     "has_event_hooks",
     "measure_import",
     "misspelled_methods",

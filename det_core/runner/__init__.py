@@ -17,7 +17,8 @@ from det_core.runner._continuation import continue_experiment, fork_experiment
 from det_core.runner._detached import start_detached
 from det_core.runner._experiment_runner import ExperimentRunner
 from det_core.runner._launch_request import build_run_info
-from det_core.runner._server_storage import explain_storage, use_server_storage
+from det_core.runner._server_storage import explain_storage as explain_storage
+from det_core.runner._server_storage import use_server_storage as use_server_storage
 from det_core.runner._submit import submit_experiment
 
 __all__ = [
@@ -27,11 +28,9 @@ __all__ = [
     "check_deletable",
     "continue_experiment",
     "delete_checkpoints",
-    "explain_storage",
     "fork_experiment",
     "remove_checkpoint",
     "remove_tensorboard_files",
     "start_detached",
     "submit_experiment",
-    "use_server_storage",
 ]

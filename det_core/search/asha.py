@@ -21,7 +21,7 @@ from det_core.search._bracket_sizes import (
     trials_per_bracket,
 )
 from det_core.search._rungs import PROMOTION, STOP_ONCE, Bracket
-from det_core.search.sampling import MAX_AT_ONCE, REPLACED_PER_TRIAL, HyperparameterSampler
+from det_core.search.hyperparameter_sampling import MAX_AT_ONCE, REPLACED_PER_TRIAL, HyperparameterSampler
 
 _RungCount = Annotated[Positive, Field(le=100)]
 """Type of a number of rungs, at which powers of the divisor are still numbers."""

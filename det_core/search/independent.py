@@ -20,7 +20,7 @@ from det_core.config import (
     sample_hyperparameters,
 )
 from det_core.interfaces.search_method import INVALID_HP, Action, Close, Create, SearchMethod, Train
-from det_core.search.sampling import MAX_AT_ONCE, REPLACED_PER_TRIAL, HyperparameterSampler
+from det_core.search.hyperparameter_sampling import MAX_AT_ONCE, REPLACED_PER_TRIAL, HyperparameterSampler
 
 MAX_GRID = 2000
 """Maximum number of points of a grid."""

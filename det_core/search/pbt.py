@@ -12,7 +12,12 @@ from pydantic import Field
 
 from det_core.config import Block, Number, Positive, PositiveLength, explore_hyperparameters
 from det_core.interfaces.search_method import INVALID_HP, WORST, Action, Close, Create, SearchMethod, Train
-from det_core.search.sampling import MAX_AT_ONCE, REPLACED_PER_TRIAL, HyperparameterSampler, seeded_generator
+from det_core.search.hyperparameter_sampling import (
+    MAX_AT_ONCE,
+    REPLACED_PER_TRIAL,
+    HyperparameterSampler,
+    seeded_generator,
+)
 
 _Fraction = Annotated[Number, Field(ge=0, le=1)]
 

@@ -1,4 +1,4 @@
-"""Users, access tokens and the audit log in the tracking store."""
+"""Users and access tokens in the tracking store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from det_core.errors import RecordExists, RecordInUse, RecordNotFound
 from det_core.interfaces.account_records import (
     MAX_TOKENS,
     AccessTokenRecord,
-    ActionRecord,
     Role,
     TokenKind,
     TokenScope,
@@ -26,21 +25,18 @@ from det_core.tracking._rows import (
     insert_row,
     record_columns,
 )
-from det_core.tracking._schema import access_tokens, actions, users
+from det_core.tracking._schema import access_tokens, users
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from det_core.interfaces.server_store import Action
-
 _USER_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_LONGEST_TEXT = 200
 _c = access_tokens.c
 
 
 class AccountsMixin(StoreMixin):
-    """Methods of the tracking store for accounts."""
+    """Methods of the tracking store for users and access tokens."""
 
     def create_user(self, name: str, *, role: Role, password: str) -> UserRecord:
         if not _USER_NAME.fullmatch(name):
@@ -148,23 +144,6 @@ class AccountsMixin(StoreMixin):
     def delete_access_token(self, token_id: int) -> None:
         with self._database.write(durable=True) as connection:
             connection.execute(delete(access_tokens).where(_c.id == token_id))
-
-    def record_action(self, action: Action) -> None:
-        with self._database.write(durable=True) as connection:
-            insert_action(connection, action)
-
-    def actions(self, *, before: int | None = None, limit: int = 100) -> list[ActionRecord]:
-        query = select(*record_columns(actions, ActionRecord)).order_by(actions.c.id.desc()).limit(limit)
-        with self._database.read() as connection:
-            older = query if before is None else query.where(actions.c.id < before)
-            return fetch_records(connection, ActionRecord, older)
-
-
-def insert_action(connection: Connection, action: Action) -> None:
-    """Append an entry to the audit log."""
-    texts = {"user": action.user, "action": action.name, "target": action.target, "address": action.address}
-    values = {name: make_writable(text[:_LONGEST_TEXT]) for name, text in texts.items()}
-    connection.execute(actions.insert().values(**values, time=utc_now()))
 
 
 def _get_user(connection: Connection, name: str) -> UserRecord:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import TrackingError
 from det_core.interfaces.server_store import Change
-from det_core.tracking._accounts import insert_action
+from det_core.tracking._audit_log import insert_action
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._database import current_scope
 from det_core.tracking._outage import Unavailable

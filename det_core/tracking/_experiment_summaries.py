@@ -15,7 +15,7 @@ from det_core.interfaces.records import (
     Validation,
     searcher_metric,
 )
-from det_core.interfaces.server_store import StoreCounts
+from det_core.interfaces.server_store import RungCount, StoreCounts
 from det_core.tracking._column_types import time_of, utc_now
 from det_core.tracking._rows import StoreMixin, get_experiment, id_list
 from det_core.tracking._schema import checkpoints, deliveries, experiments, metrics, runs, trials
@@ -94,6 +94,15 @@ class ExperimentSummariesMixin(StoreMixin):
             )
             for each in experiment_ids
         }
+
+    def rung_counts(self, experiment_id: int) -> list[RungCount]:
+        c = trials.c
+        reached = case((and_(c.ordered.is_(None), c.state.not_in((State.ERROR, State.CANCELED))), 1), else_=0)
+        query = select(c.searcher_length, func.count(), func.sum(reached))
+        of_experiment = query.where(c.experiment_id == experiment_id, c.searcher_length > 0)
+        with self._database.read() as connection:
+            rows = connection.execute(of_experiment.group_by(c.searcher_length).order_by(c.searcher_length))
+            return [RungCount(length=row[0], trials=row[1], reached=int(row[2])) for row in rows]
 
     def counts(self) -> StoreCounts:
         running = experiments.c.state.in_((State.ACTIVE, *ENDINGS))

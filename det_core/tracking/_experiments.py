@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Text, func, or_, select, type_coerce, update
+from sqlalchemy import ColumnElement, Connection, Text, func, or_, select, true, type_coerce, update
 
 from det_core.errors import ExperimentBusy, RecordExists
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
@@ -94,20 +94,17 @@ class ExperimentsMixin(StoreMixin):
         limit: int | None = None,
         offset: int = 0,
     ) -> list[ExperimentRecord]:
-        if order not in _ORDERS:
-            raise ValueError(f"experiments cannot be sorted by {order!r}; expected {', '.join(_ORDERS)}")
-        if sort_by:
-            by = [*ExperimentValues(self._database).order(sort_by, reverse=reverse), _c.id.desc()]
-        else:
-            by = [_c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc(), _c.id.desc()]
+        by = self._sorted(order, sort_by, reverse)
         # Only ids are sorted and skipped, because the other columns are large.
         ids = select(_c.id).where(*self._wanted(states, name, label, archived, where)).order_by(*by)
         with self._database.read() as connection, limited(self._database, connection, where or sort_by):
-            return _fetch_experiments(connection, _c.id.in_(ids.limit(limit).offset(offset)), by)
+            if sort_by:
+                ExperimentValues(self._database).require_value(connection, sort_by, true())
+            return fetch_experiments(connection, _c.id.in_(ids.limit(limit).offset(offset)), by)
 
     def experiments_by_id(self, experiment_ids: Collection[int]) -> list[ExperimentRecord]:
         with self._database.read() as connection:
-            return _fetch_experiments(connection, _c.id.in_(id_list(None, list(experiment_ids))), (_c.id,))
+            return fetch_experiments(connection, _c.id.in_(id_list(None, list(experiment_ids))))
 
     def count_experiments(
         self,
@@ -134,6 +131,13 @@ class ExperimentsMixin(StoreMixin):
             ExperimentValues(self._database).matches(where) if where else None,
         )
         return [condition for condition in wanted if condition is not None]
+
+    def _sorted(self, order: str, sort_by: str, reverse: bool) -> list[ColumnElement[Any]]:
+        if order not in _ORDERS:
+            raise ValueError(f"experiments cannot be sorted by {order!r}; expected {', '.join(_ORDERS)}")
+        if sort_by:
+            return [*ExperimentValues(self._database).order(sort_by, reverse=reverse), _c.id.desc()]
+        return [_c[order].desc() if _ORDERS[order] is not reverse else _c[order].asc(), _c.id.desc()]
 
     def edit_experiment(
         self,
@@ -244,8 +248,9 @@ class ExperimentsMixin(StoreMixin):
         with self._database.read() as connection:
             return holder_of(connection, experiment_id, self._database.clock)
 
-    def lease_holders(self) -> dict[int, str]:
-        query = select(_c.id, _c.lease_holder).where(_c.lease_expires > self._database.clock)
+    def lease_holders(self, experiment_ids: Collection[int] | None = None) -> dict[int, str]:
+        wanted = true() if experiment_ids is None else _c.id.in_(id_list(None, list(experiment_ids)))
+        query = select(_c.id, _c.lease_holder).where(wanted, _c.lease_expires > self._database.clock)
         with self._database.read() as connection:
             return {row.id: row.lease_holder for row in connection.execute(query)}
 
@@ -261,9 +266,10 @@ class ExperimentsMixin(StoreMixin):
             connection.execute(held.values(lease_holder=None, lease_expires=None))
 
 
-def _fetch_experiments(
-    connection: Connection, where: ColumnElement[bool], order: Sequence[Any]
+def fetch_experiments(
+    connection: Connection, where: ColumnElement[bool], order: Sequence[Any] = (_c.id,)
 ) -> list[ExperimentRecord]:
+    """Return the experiments for which a condition holds."""
     # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
     read = (
         column if column is not _c.config else type_coerce(column, Text)

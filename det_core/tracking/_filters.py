@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -30,8 +31,10 @@ from sqlalchemy import (
 
 from det_core.errors import FilterError
 from det_core.interfaces.records import LONGEST_NAME, State, require_writable
-from det_core.json_values import dump_json_value
+from det_core.json_values import dump_json_value, iter_leaves
+from det_core.similar_names import suggest_name
 from det_core.tracking._filter_language import Comparison, Condition, Every, Not, Some, parse_filter, refuse
+from det_core.tracking._metric_names import read_metric_names
 from det_core.tracking._rows import contains_text
 from det_core.tracking._schema import experiments, live, metrics, scored, trials
 
@@ -46,6 +49,10 @@ _MOST_LEVELS = 20
 """Maximum number of dots in the name of a hyperparameter."""
 _RECENT = 10
 """Number of newest reports of a trial among which a metric is looked for."""
+_MOST_NAMES, _LONGEST_SHOWN = 40, 60
+"""Maximum number of names in an error, and of the characters of each."""
+_SAMPLED = 5
+"""Number of newest trials whose names an error has."""
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -122,6 +129,7 @@ _OF_EXPERIMENTS: Mapping[str, Callable[[Database], _Value]] = {
     "label": _text(experiments.c.labels, is_list=True),
     "project": _from_config("project"),
     "workspace": _from_config("workspace"),
+    "started": lambda database: _Value(number=database.seconds(experiments.c.start_time)),
 }
 
 
@@ -156,6 +164,29 @@ class TrialValues:
         value = self.find(name)
         present = [one for one in (value.number, value.text) if one is not None]
         return [(one.desc() if reverse else one.asc()).nulls_last() for one in present]
+
+    def require_value(self, connection: Connection, name: str, of_list: ColumnElement[bool]) -> None:
+        """Check that a value by which a list is sorted exists.
+
+        Args:
+            connection: an open transaction.
+            name: name of the value.
+            of_list: SQL condition for the trials of the list. If there are none, all names are accepted.
+
+        Raises:
+            FilterError: no trial has the value. The message has names that exist.
+        """
+        if name in self._fields:
+            return
+        value, listed = self.find(name), select(trials.c.id).where(of_list)
+        present = or_(*(one.is_not(None) for one in (value.number, value.text) if one is not None))
+        if connection.scalar(select(or_(exists(listed.where(present)), not_(exists(listed))))):
+            return
+        names = list(dict.fromkeys([*self._fields, *_names_of_trials(connection, of_list)]))
+        if name.removeprefix("hp.") in names:  # such as a hyperparameter that is NaN
+            return
+        shown = ", ".join(one[:_LONGEST_SHOWN] for one in names[:_MOST_NAMES])
+        raise FilterError(f"no trial has {name!r:.100}; expected one of {shown}{suggest_name(name, names)}")
 
     def columns(self, name: str) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
         """Return SQL expressions for a value as a number and as a text, of which at most one is not NULL."""
@@ -260,6 +291,21 @@ class ExperimentValues(TrialValues):
         value = super().find(name)
         self._uses_trials |= value.of_trial
         return value
+
+
+def _names_of_trials(connection: Connection, of_list: ColumnElement[bool]) -> list[str]:
+    """Return names of the hyperparameters and metrics of some trials of a list."""
+    newest = select(trials.c.id, trials.c.hparams).where(of_list).order_by(trials.c.id.desc()).limit(_SAMPLED)
+    rows = connection.execute(newest).all()
+    metrics_of = read_metric_names(connection, [row.id for row in rows])
+    return [
+        *(name for row in rows for name, _ in islice(iter_leaves(row.hparams), _MOST_NAMES)),
+        *(
+            name if group in ("validation", "training") else f"{group}.{name}"
+            for group, names in metrics_of.items()
+            for name in names[:_MOST_NAMES]
+        ),
+    ]
 
 
 def limited(database: Database, connection: Connection, values: str) -> AbstractContextManager[None]:

@@ -14,7 +14,7 @@ from det_core.tracking._schema import live, metrics, trials
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from sqlalchemy import CompoundSelect, Row
+    from sqlalchemy import CompoundSelect, Connection, Row
 
 _TRIALS = 20
 """Maximum number of trials whose reports are read."""
@@ -39,13 +39,18 @@ class MetricNamesMixin(StoreMixin):
             known = set(connection.scalars(select(trials.c.id).where(trials.c.id.in_(chosen))))
             for unknown in (trial_id for trial_id in chosen if trial_id not in known):
                 get_trial(connection, unknown)  # raises
-            rows, _ = fetch_large_rows(connection, _reports(chosen), _count_characters, _CHARACTERS)
-        found = defaultdict[str, set[str]](set)
-        for row in rows:  # one at a time, so that other threads run in between
-            found[row.group].update(name for name, value in load_metrics(row.metrics).items() if _is_number(value))
-            if sum(map(len, found.values())) > _NAMES:
-                break
-        return {group: sorted(names) for group, names in sorted(found.items()) if names}
+            return read_metric_names(connection, chosen)
+
+
+def read_metric_names(connection: Connection, trial_ids: Sequence[int]) -> dict[str, list[str]]:
+    """Return the names of the metrics of a few trials by their groups."""
+    rows, _ = fetch_large_rows(connection, _reports(trial_ids), _count_characters, _CHARACTERS)
+    found = defaultdict[str, set[str]](set)
+    for row in rows:  # one at a time, so that other threads run in between
+        found[row.group].update(name for name, value in load_metrics(row.metrics).items() if _is_number(value))
+        if sum(map(len, found.values())) > _NAMES:
+            break
+    return {group: sorted(names) for group, names in sorted(found.items()) if names}
 
 
 def _count_characters(row: Row[Any]) -> int:

@@ -60,6 +60,7 @@ class ScoresMixin(StoreMixin):
             _, smaller_is_better = searcher_metric(get_experiment(connection, experiment_id).config)
             by = _sorted(order, descending=_descends(order, smaller_is_better) is not reverse)
             if sort_by:
+                values.require_value(connection, sort_by, trials.c.experiment_id == experiment_id)
                 by = [*values.order(sort_by, reverse=reverse), trials.c.id]
                 page = select(trials.c.id).where(*conditions).order_by(*by).limit(limit).offset(offset)
                 conditions, limit, offset = [trials.c.id.in_(page)], None, 0  # validations of all would be slow to join

@@ -10,15 +10,17 @@ from sqlalchemy import select
 from det_core.interfaces.server_store import ServerStore
 from det_core.tracking._accounts import AccountsMixin
 from det_core.tracking._answered_calls import execute_call
-from det_core.tracking._changes import ChangesMixin
+from det_core.tracking._audit_log import AuditLogMixin
+from det_core.tracking._change_feed import ChangesMixin
 from det_core.tracking._checkpoints import CheckpointsMixin
 from det_core.tracking._curves import CurvesMixin
 from det_core.tracking._divergences import DivergencesMixin
 from det_core.tracking._experiment_deletion import ExperimentDeletionMixin
+from det_core.tracking._experiment_groups import ExperimentGroupsMixin
 from det_core.tracking._experiment_summaries import ExperimentSummariesMixin
-from det_core.tracking._experiments import ExperimentsMixin
 from det_core.tracking._logs import LogsMixin
 from det_core.tracking._metric_names import MetricNamesMixin
+from det_core.tracking._metric_values import MetricValuesMixin
 from det_core.tracking._metrics import MetricsMixin
 from det_core.tracking._model_registry import ModelRegistryMixin
 from det_core.tracking._schema import schema, upgrade_tables
@@ -37,13 +39,14 @@ T = TypeVar("T")
 
 
 class SqlTrackingStore(
-    ExperimentsMixin,
+    ExperimentGroupsMixin,
     ExperimentDeletionMixin,
     ExperimentSummariesMixin,
     TrialsMixin,
     SearchEventsMixin,
     MetricsMixin,
     MetricNamesMixin,
+    MetricValuesMixin,
     ScoresMixin,
     CurvesMixin,
     DivergencesMixin,
@@ -52,6 +55,7 @@ class SqlTrackingStore(
     LogsMixin,
     ChangesMixin,
     AccountsMixin,
+    AuditLogMixin,
     WebhooksMixin,
     ServerStore,
 ):

@@ -8,6 +8,8 @@ from contextvars import ContextVar
 
 from det_core.errors import CallTooLarge
 
+__all__ = ["limited_reading"]
+
 _left: ContextVar[list[int] | None] = ContextVar("characters left to read", default=None)
 
 

@@ -117,6 +117,9 @@ def test_trials_are_filtered_and_sorted_by_any_value(det: Det, three: Record) ->
     assert [one["id"] for one in found.json] == [3, 2]
     result = det("trial", "list", 1, "--where", "lr << 1")
     assert (result.code, "position 5" in result.err) == (1, True)
+    for command in ("experiment list", "trial list 1"):
+        result = det(*command.split(), "--sort-by", "acuracy")
+        assert (result.code, "did you mean 'accuracy'?" in result.err) == (1, True)
 
 
 def test_an_experiment_is_moved_to_a_project(det: Det, three: Record) -> None:

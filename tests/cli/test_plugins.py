@@ -75,6 +75,7 @@ def test_show_prints_one_distribution(det: Det) -> None:
     assert det("plugins", "show", "Det.Core", "--json").json["status"] == "ok"
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("core_alone")
 def test_check_passes_without_problems(det: Det) -> None:
     result = det("plugins", "check")

@@ -81,6 +81,7 @@ def test_each_method_works_in_a_child_or_says_where_to_call_it(tmp_path: Path) -
     assert {name: outcome for name, outcome in outcomes.items() if outcome and name not in REFUSED} == {}
 
 
+@pytest.mark.integration
 def test_a_child_that_leaves_the_blocks_of_its_parent_changes_nothing(tmp_path: Path) -> None:
     """The child goes on as its parent does."""
     with open_store() as store:

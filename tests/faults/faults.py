@@ -121,7 +121,7 @@ def _any_process(attacked: Round) -> psutil.Process | None:
 def _role(process: psutil.Process) -> str:
     with suppress(psutil.Error):
         command = " ".join(process.cmdline())
-        for part, name in [("_reaper", "a guard"), ("launch.worker", "a worker"), ("det_core.runner", "the runner")]:
+        for part, name in [("_guard", "a guard"), ("launch.worker", "a worker"), ("det_core.runner", "the runner")]:
             if part in command:
                 return name
         return command

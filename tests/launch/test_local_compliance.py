@@ -9,8 +9,8 @@ import pytest
 from det_testing.launcher import LauncherCompliance
 
 from det_core.launch import node_agent
+from det_core.launch._guarded_command import SpawnedCommand
 from det_core.launch._prepared_command import PreparedCommand
-from det_core.launch._reaped_command import ReapedCommand
 
 pytestmark = pytest.mark.integration
 
@@ -30,9 +30,9 @@ class TestPrepared(LauncherCompliance):
 
     @pytest.fixture(autouse=True)
     def _fork(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def start(argv: Sequence[str], env: Mapping[str, str], **keep: Any) -> ReapedCommand | PreparedCommand:
+        def start(argv: Sequence[str], env: Mapping[str, str], **keep: Any) -> SpawnedCommand | PreparedCommand:
             if argv[1:] != ["main.py"]:
-                return ReapedCommand(argv, env, **keep)
+                return SpawnedCommand(argv, env, **keep)
             return PreparedCommand([], ["main"], env, **keep, explain=pytest.fail)
 
-        monkeypatch.setattr(node_agent, "ReapedCommand", start)
+        monkeypatch.setattr(node_agent, "SpawnedCommand", start)

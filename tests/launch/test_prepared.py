@@ -21,8 +21,8 @@ from det_testing import is_soak
 
 from det_core.launch import prepared_process
 from det_core.launch._fork_server import LENGTH
+from det_core.launch._guarded_command import SpawnedCommand
 from det_core.launch._prepared_command import PreparedCommand
-from det_core.launch._reaped_command import ReapedCommand
 
 from ..waiting import is_alive, wait_for
 
@@ -131,7 +131,7 @@ class Running:
             "outputs": outputs,
         }
         self.command = (
-            ReapedCommand([sys.executable, "-m", "probe"], **keep)
+            SpawnedCommand([sys.executable, "-m", "probe"], **keep)
             if modules is None
             else PreparedCommand(modules, ["probe"], **keep, explain=self.explained.append)
         )
@@ -308,7 +308,7 @@ while command.wait(1) is None:
 
 @pytest.mark.parametrize("guard", ["outer", "inner", "stopped outer"])
 def test_a_fork_ends_with_its_guards(run: Run, guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_core.launch._reaped_command._KILL_SECONDS", 0.5)
+    monkeypatch.setattr("det_core.launch._guarded_command._KILL_SECONDS", 0.5)
     running = run(WAIT)
     worker = psutil.Process(running.start())
     inner, outer = worker.parents()[:2]

@@ -24,8 +24,8 @@ from det_core.home import default_storage
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import node_agent, worker_environment
+from det_core.launch._guarded_command import SpawnedCommand
 from det_core.launch._prepared_command import WORKER_MODULES
-from det_core.launch._reaped_command import ReapedCommand
 from det_core.launch.worker_environment import make_search_path
 from det_core.plugins import plugin_registry
 from det_core.runner import submit_experiment
@@ -113,12 +113,12 @@ def _quick_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         return
     words, path = request.getfixturevalue("fork_words"), request.getfixturevalue("fork_path")
 
-    def start(argv: Sequence[str], *args: Any, **options: Any) -> ReapedCommand:
+    def start(argv: Sequence[str], *args: Any, **options: Any) -> SpawnedCommand:
         if argv[0] == sys.executable:
             argv = [part for word in argv for part in ([*words, word] if word == "-m" else [word])]
-        return ReapedCommand(argv, *args, **options)
+        return SpawnedCommand(argv, *args, **options)
 
-    monkeypatch.setattr(node_agent, "ReapedCommand", start)
+    monkeypatch.setattr(node_agent, "SpawnedCommand", start)
     monkeypatch.setattr(worker_environment, "make_search_path", lambda: f"{path}{os.pathsep}{make_search_path()}")
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 import pytest
 
-from det_core.errors import RecordNotFound
-from det_core.interfaces.records import MAX_STEPS, MetricsReport
+from det_core.errors import CallTooLarge, RecordNotFound
+from det_core.interfaces.records import MAX_STEPS, MetricsReport, MetricValues
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _curves
 from det_core.tracking._column_types import finite_or_none
@@ -265,3 +267,31 @@ def test_numbers_beyond_the_range_of_floats_are_not_the_best(store: TrackingStor
     assert best is not None
     assert best[::2] == (sign * 2.0, 2)
     assert finite_or_none(10**400) is None
+
+
+def test_the_newest_the_least_and_the_greatest_value_of_metrics_are_returned(
+    store: TrackingStore, experiment: int
+) -> None:
+    reports: dict[int, dict[str, Any]] = {
+        10: {"loss": 2.0, "acc": 0.5, "big": 10**400},
+        20: {"loss": 1.0},
+        30: {"loss": float("nan"), "acc": 0.25, "word": "x"},
+    }
+    first, second = trial_with(store, experiment, reports), trial_with(store, experiment, losses({5: float("inf")}))
+    found = store.metric_values([first, second, 999], ["loss", "acc", "word", "other"], group="training")
+    assert found[first].pop("acc") == MetricValues(latest=0.25, steps_completed=30, least=0.25, greatest=0.5)
+    assert math.isnan(found[first]["loss"].latest)
+    assert replace(found[first].pop("loss"), latest=0.0) == MetricValues(
+        latest=0.0, steps_completed=30, least=1.0, greatest=2.0
+    )
+    infinite = MetricValues(latest=math.inf, steps_completed=5, least=None, greatest=None)
+    assert found == {first: {}, second: {"loss": infinite}}
+    before = store.metric_values([first, second], ["loss", "acc"], group="training", until=29)[first]
+    assert [(name, value.latest, value.steps_completed) for name, value in before.items()] == [
+        ("loss", 1.0, 20),
+        ("acc", 0.5, 10),
+    ]
+    assert store.metric_values([first], ["loss"], group="validation") == {}
+    assert store.metric_values([], ["loss"], group="training") == store.metric_values([first], [], group="x") == {}
+    with pytest.raises(CallTooLarge, match="the values of 101 metrics are asked for; expected at most 100"):
+        store.metric_values([first], ["loss"] * 101, group="training")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -157,6 +158,18 @@ def test_experiments_are_sorted_by_the_extreme_of_their_trials(store: TrackingSt
     assert [one.id for one in store.experiments(sort_by="lr")] == ids
     assert [one.id for one in store.experiments(sort_by="lr", reverse=True, limit=2)] == ids[:2]
     assert [one.id for one in store.experiments(sort_by="name", reverse=True)] == ids[::-1]
+
+
+def test_a_sort_key_that_nothing_has_is_refused_with_the_names_that_exist(
+    store: TrackingStore, search: tuple[int, list[int]]
+) -> None:
+    expected = r"no trial has 'acuracy'; expected one of best, .*, lr, .*; did you mean 'accuracy'\?"
+    for read in (partial(store.trial_results, search[0]), store.experiments):
+        with pytest.raises(FilterError, match=expected):
+            read(sort_by="acuracy")
+        assert read(sort_by="bad") and read(sort_by="größe") and read(sort_by="training.loss")
+    assert store.experiments(sort_by="started", reverse=True)
+    assert not store.trial_results(store.create_experiment(config={}).id, sort_by="acuracy")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""What only the pages of a server read: times of reports, newest values, and runs of many trials."""
+"""What only the pages of a server read: times of reports, newest values, runs of many trials, groups and rungs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from det_core.interfaces.records import MetricsReport
+from det_core.errors import FilterError
+from det_core.interfaces.records import MetricsReport, State
 from det_core.interfaces.server_store import SHOWN_OF_REASONS, SHOWN_OF_TEXTS, ServerStore
 
 from .test_curves import losses, trial_with
@@ -79,3 +81,51 @@ def test_the_latest_runs_of_a_trial_have_the_beginnings_of_their_texts(store: Se
         store.end_run(trial, number, reason=str(number) * 2 * SHOWN_OF_REASONS)
     found = store.latest_runs(trial, limit=2)
     assert [(run.run_id, run.end_reason) for run in found] == [(n, str(n) * SHOWN_OF_REASONS) for n in (2, 3)]
+
+
+def test_experiments_are_grouped_by_any_value(store: ServerStore) -> None:
+    rates: Mapping[str, list[Any]] = {"vision": [0.1, 0.1], "nlp": [0.1, 0.2], "": ["auto"], "none": [], "Vision": [7]}
+    ids = [store.create_experiment(config={"name": name, "project": name}).id for name in rates]
+    for experiment, values in zip(ids, rates.values(), strict=True):
+        for value in values:
+            store.create_trial(experiment, hparams={"lr": value}, seed=0)
+
+    def groups(by: str, limit: int = 10, **options: Any) -> list[tuple[Any, ...]]:
+        found = store.experiment_groups(by, limit=limit, **options)
+        return [(one.value, one.is_mixed, one.count, [each.id for each in one.experiments]) for one in found]
+
+    vision, nlp, auto, none, seven = ids
+    expected = [(0.1, False, 1, [vision]), (7.0, False, 1, [seven]), ("auto", False, 1, [auto])]
+    assert groups("lr") == [*expected, (None, True, 1, [nlp]), (None, False, 1, [none])]
+    store.edit_experiment(none, project="nlp")
+    by_project = {name: (count, shown) for name, _, count, shown in groups("project", order="name", reverse=True)}
+    assert by_project == {"nlp": (2, [none, nlp]), "vision": (1, [vision]), "Vision": (1, [seven]), None: (1, [auto])}
+    assert groups("project")[-1][0] is None
+    pages = [groups("state", sort_by="lr", limit=2, offset=offset) for offset in (0, 2)]
+    assert [(count, sorted(shown)) for ((_, _, count, shown),) in pages] == [
+        (5, [vision, nlp]),
+        (5, sorted([seven, auto])),
+    ]
+    assert groups("lr", where="name = nlp") == [(None, True, 1, [nlp])]
+    for wrong in ("label", "lrr"):
+        with pytest.raises(FilterError, match="expected"):
+            groups(wrong)
+
+
+def test_rungs_are_counted_by_the_lengths_of_trials(store: ServerStore) -> None:
+    experiment = store.create_experiment(config={}).id
+    for length, state in (
+        (None, State.ACTIVE),
+        (100, State.COMPLETED),
+        (100, State.ERROR),
+        (400, State.COMPLETED),
+    ):
+        trial = store.create_trial(experiment, hparams={}, seed=0).id
+        if length:
+            run = store.start_run(trial, allocation_id="a").run_id
+            store.set_searcher_operation(trial, length)
+            if state is not State.ACTIVE:
+                store.complete_searcher_operation(trial, run, length, 0.5)
+        store.set_trial_state(trial, state)
+    found = [(one.length, one.trials, one.reached) for one in store.rung_counts(experiment)]
+    assert found == [(100, 2, 1), (400, 1, 1)]

@@ -173,7 +173,7 @@ def _rehearse(name: str, config: ExperimentConfig | None) -> str:
         *given,
         "--",
         "-m",
-        "det_core.launch._rehearsal_worker",
+        "det_core.launch._launch_rehearsal_worker",
     ]
     try:
         ran = subprocess.run([sys.executable, *command], capture_output=True, timeout=_REHEARSAL_SECONDS)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any, TypeVar
 
 from det_core.cli._command_table import CSV, JSON, LIMIT, OUTPUT, REVERSE, WHERE, OpenChoices, UsageError, make_argument
 from det_core.cli.commands._states import state_option
 from det_core.cli.render.printing import print_listing
 from det_core.cli.render.records import checkpoint_table, result_row, scored_row, scored_table, trial_table
-from det_core.interfaces.records import SHOWN_CHECKPOINT_STATES, State, TrialOrder, searcher_metric
+from det_core.interfaces.records import SHOWN_CHECKPOINT_STATES, TRIAL_ORDERS, State, searcher_metric, sort_options
 from det_core.tracking import open_store
-
-_Order = TypeVar("_Order")
 
 TRIAL_LIST_ARGUMENTS = (
     make_argument(
         "--sort-by",
-        choices=OpenChoices(order.value for order in TrialOrder),
-        default=TrialOrder.ID.value,
-        metavar="{" + ",".join(order.value for order in TrialOrder) + ",NAME}",
+        choices=OpenChoices(TRIAL_ORDERS),
+        default="id",
+        metavar="{" + ",".join(TRIAL_ORDERS) + ",NAME}",
         help="sort by the best or latest value of the searcher's metric, best first, by batches trained, or by a "
         "hyperparameter or metric, least first; default: by id",
         group=OUTPUT,
@@ -43,18 +39,6 @@ CHECKPOINT_LIST_ARGUMENTS = (
     CSV,
     JSON,
 )
-_ORDERS = {order.value: order for order in TrialOrder}
-
-
-def sort_options(chosen: str, orders: Mapping[str, _Order], default: _Order) -> dict[str, Any]:
-    """Return the arguments of a list of the tracking store that sort it as ``--sort-by`` says.
-
-    Args:
-        chosen: value of the option.
-        orders: orders that the store has by value of the option. Any other value is the name of a value.
-        default: order of a list that another value sorts.
-    """
-    return {"order": orders.get(chosen, default), "sort_by": "" if chosen in orders else chosen}
 
 
 def list_trials(args: argparse.Namespace) -> int:
@@ -65,7 +49,7 @@ def list_trials(args: argparse.Namespace) -> int:
             args.experiment_id,
             states=[State(state) for state in args.states],
             where=args.where,
-            **sort_options(args.sort_by, _ORDERS, TrialOrder.ID),
+            **sort_options(args.sort_by, TRIAL_ORDERS),
             reverse=args.reverse,
             limit=args.limit,
         )

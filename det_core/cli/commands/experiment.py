@@ -29,7 +29,6 @@ from det_core.cli.commands._listings import (
     TRIAL_LIST_ARGUMENTS,
     list_checkpoints,
     list_trials,
-    sort_options,
 )
 from det_core.cli.commands._log_output import LOG_ARGUMENTS, print_logs
 from det_core.cli.commands._states import exit_code as code_of
@@ -44,7 +43,7 @@ from det_core.cli.render.records import (
     trial_table,
 )
 from det_core.errors import DetError
-from det_core.interfaces.records import State, searcher_metric
+from det_core.interfaces.records import EXPERIMENT_ORDERS, State, searcher_metric, sort_options
 from det_core.text import join_sections, record_to_json
 from det_core.tracking import open_store
 from det_core.tracking.control import POLL_SECONDS, living_runner, settled_experiment
@@ -63,12 +62,12 @@ def _list(args: argparse.Namespace) -> int:
             label=args.label,
             archived=None if args.all else False,
             where=args.where,
-            **sort_options(args.sort_by, _ORDERS, "id"),
+            **sort_options(args.sort_by, EXPERIMENT_ORDERS),
             reverse=args.reverse,
             limit=args.limit,
         )
-        holders = store.lease_holders()
-        seconds = store.running_seconds([one.id for one in shown])
+        ids = [one.id for one in shown]
+        holders, seconds = store.lease_holders(ids), store.running_seconds(ids)
     runners = {one.id: living_runner(holders.get(one.id)) for one in shown if not one.state.final}
     rows = ({**experiment_row(one), "runner": runners.get(one.id)} for one in shown)
     narrowed = args.where or args.states or args.name is not None or args.label is not None
@@ -172,16 +171,6 @@ def _logs(args: argparse.Namespace) -> int:
     return 0
 
 
-_ORDERS = {
-    "id": "id",
-    "name": "name",
-    "state": "state",
-    "progress": "progress",
-    "started": "start_time",
-    "owner": "owner",
-}
-"""Orders of `TrackingStore.experiments`, by value of ``--sort-by``."""
-
 _COMMANDS = (
     Command(
         "create",
@@ -270,10 +259,11 @@ _COMMANDS = (
             make_argument("--all", "-a", action="store_true", help="include archived experiments", group=FILTERS),
             make_argument(
                 "--sort-by",
-                choices=OpenChoices(_ORDERS),
+                choices=OpenChoices(EXPERIMENT_ORDERS),
                 default="id",
                 metavar="ORDER",
-                help=f"{', '.join(_ORDERS)}, or a hyperparameter or metric, least first; default: id, newest first",
+                help=f"{', '.join(EXPERIMENT_ORDERS)}, or a hyperparameter or metric, least first; "
+                "default: id, newest first",
                 group=OUTPUT,
             ),
             REVERSE,

@@ -137,7 +137,7 @@ def _conditional_hyperparameters(choice: Any, name: str = "", item: str = "") ->
 
 def _random_training(config: ExperimentConfig) -> SimulateTraining:
     """Return a function that simulates training. Each trial reports the same random metric at every length."""
-    from det_core.search.sampling import seeded_generator
+    from det_core.search.hyperparameter_sampling import seeded_generator
     from det_core.search.simulation import SimulatedOutcome
 
     def train(trial: int, hparams: Mapping[str, Any], start: int, length: int | None) -> SimulatedOutcome:

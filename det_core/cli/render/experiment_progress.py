@@ -115,7 +115,7 @@ def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
     """
     closed = False
 
-    def guarded() -> None:
+    def update_if_open() -> None:
         nonlocal closed
         try:
             if not closed:
@@ -125,4 +125,4 @@ def _until_closed(update: Callable[[], None]) -> Callable[[], None]:
                 raise
             closed = True
 
-    return guarded
+    return update_if_open

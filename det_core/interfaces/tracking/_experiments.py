@@ -82,7 +82,8 @@ class ExperimentStore(ABC):
 
         Raises:
             ValueError: ``order`` is unknown.
-            FilterError: ``where`` is malformed. The message names the position.
+            FilterError: ``where`` is malformed, or no trial has ``sort_by``. The message names the position, or
+                values that exist.
             CallTooLarge: ``where`` or ``sort_by`` takes too long.
         """
 
@@ -252,8 +253,12 @@ class ExperimentStore(ABC):
 
     @reads
     @abstractmethod
-    def lease_holders(self) -> dict[int, str]:
-        """Return the holders of all leases that have not expired, by experiment id."""
+    def lease_holders(self, experiment_ids: Collection[int] | None = None) -> dict[int, str]:
+        """Return the holders of leases that have not expired, by experiment id.
+
+        Args:
+            experiment_ids: the experiments, or None for all.
+        """
 
     @writes(is_report=True)
     @abstractmethod

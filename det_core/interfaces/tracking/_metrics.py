@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 
-from det_core.interfaces.records import MAX_STEPS, MetricsReport, SystemMetrics
+from det_core.interfaces.records import MAX_STEPS, MetricsReport, MetricValues, SystemMetrics
 from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
@@ -112,6 +112,25 @@ class MetricsStore(ABC):
 
         Returns:
             The step and the value of the first report after the last finite number, for each trial with such a report.
+        """
+
+    @reads
+    @abstractmethod
+    def metric_values(
+        self, trial_ids: Collection[int], metrics: Sequence[str], *, group: str, until: int = MAX_STEPS
+    ) -> dict[int, dict[str, MetricValues]]:
+        """Return the newest, the least and the greatest value of metrics, by trial and name of the metric.
+
+        Trials and metrics without any value are left out.
+
+        Args:
+            trial_ids: the trials. Those that do not exist are ignored.
+            metrics: names of the metrics, at most 100.
+            group: group of the metrics.
+            until: read only reports of steps up to and including this.
+
+        Raises:
+            CallTooLarge: there are more metrics, or reading them takes too long.
         """
 
     @reads

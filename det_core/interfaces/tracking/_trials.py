@@ -91,7 +91,8 @@ class TrialStore(ABC):
             offset: number of trials to skip.
 
         Raises:
-            FilterError: ``where`` is malformed. The message names the position.
+            FilterError: ``where`` is malformed, or no trial has ``sort_by``. The message names the position, or
+                values that exist.
             CallTooLarge: ``where`` or ``sort_by`` takes too long.
         """
 

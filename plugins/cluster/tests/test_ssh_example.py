@@ -35,8 +35,8 @@ PROMISED = 10.0
 SLACK = 20.0
 KILLS = [
     pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
-    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
+    pytest.param(*PARTS["inner guard"], 1, id="inner guard", marks=pytest.mark.soak),
+    pytest.param(*PARTS["outer guard"], 1, id="outer guard", marks=pytest.mark.soak),
     pytest.param(*PARTS["agent"], 0, id="agent", marks=pytest.mark.slow),
     pytest.param("sshd: ", 0, 0, id="connection", marks=pytest.mark.slow),
 ]

@@ -162,7 +162,7 @@ class _Driver:
     def _copy_output(self, index: int, actor: Any, stream: str) -> None:
         rest = b""
         label = b"%d: " % index
-        for reference in self._guarded(actor.read.options(num_returns="streaming").remote(stream)):
+        for reference in self._received(actor.read.options(num_returns="streaming").remote(stream)):
             *lines, rest = (rest + self._get(reference)).split(b"\n")
             if stream == "stdout":
                 self._write(b"".join(label + line + b"\n" for line in lines))
@@ -170,7 +170,7 @@ class _Driver:
                 sys.stderr.buffer.write(b"".join(line + b"\n" for line in lines))
                 sys.stderr.flush()
 
-    def _guarded(self, references: Iterable[Any]) -> Iterable[Any]:
+    def _received(self, references: Iterable[Any]) -> Iterable[Any]:
         iterator = iter(references)
         while (reference := self._call(lambda: next(iterator, None))) is not None:
             yield reference

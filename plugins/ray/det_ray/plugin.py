@@ -22,4 +22,6 @@ def det_launchers() -> Iterator[LauncherSpec]:
 @det_core.hookimpl
 def det_commands() -> Iterator[CommandSpec]:
     """Yield the specification of the command."""
-    yield CommandSpec(name="ray", target="det_ray._command:configure", help="run experiments as jobs of a Ray cluster")
+    yield CommandSpec(
+        name="ray", target="det_ray._submit_command:configure", help="run experiments as jobs of a Ray cluster"
+    )

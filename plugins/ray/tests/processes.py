@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-_LEFT = ("agent_program", "python3 main.py", "_reaper.py", "det_ray.driver")
+_LEFT = ("agent_program", "python3 main.py", "_guard.py", "det_ray.driver")
 
 
 def find_drivers() -> list[psutil.Process]:

@@ -31,7 +31,7 @@ _LONGEST_TOKEN = 200
 _ROLES = {TokenScope.READ: Role.VIEWER, TokenScope.WRITE: Role.USER, TokenScope.ADMIN: Role.ADMIN}
 
 
-class Admission(NamedTuple):
+class CookieCaller(NamedTuple):
     """Caller of a request that has a cookie."""
 
     principal: Principal
@@ -59,7 +59,7 @@ class Access(ABC):
         """Return the caller with this ``Authorization: Bearer``, or None if it is not valid."""
 
     @abstractmethod
-    def admit_cookie(self, value: str, *, renew: bool = True) -> Admission | None:
+    def admit_cookie(self, value: str, *, renew: bool = True) -> CookieCaller | None:
         """Return the caller with this cookie, or None if it is not valid.
 
         Args:
@@ -141,7 +141,7 @@ class LocalAccess(Access):
         token = self._find_token(secret)
         return self._principal(token) if token and token.kind is TokenKind.RUN else None
 
-    def admit_cookie(self, value: str, *, renew: bool = True) -> Admission | None:
+    def admit_cookie(self, value: str, *, renew: bool = True) -> CookieCaller | None:
         """Return the user, with a new cookie from time to time."""
         kind, _, times = (self._signer.verify(value) or "").partition("~")
         if kind != "session":
@@ -150,7 +150,7 @@ class LocalAccess(Access):
         if now().timestamp() > min(renewed + IDLE.total_seconds(), begun + LONGEST_SESSION.total_seconds()):
             return None
         due = now().timestamp() > renewed + _RENEW_AFTER.total_seconds()
-        return Admission(self._user, self._cookie(begun) if renew and due else None)
+        return CookieCaller(self._user, self._cookie(begun) if renew and due else None)
 
     def admit_link(self, secret: str) -> str | None:
         """Return a new cookie if the token is that of this server."""
@@ -180,14 +180,14 @@ class AccountAccess(Access):
             return None
         return self._principal(token)
 
-    def admit_cookie(self, value: str, *, renew: bool = True) -> Admission | None:
+    def admit_cookie(self, value: str, *, renew: bool = True) -> CookieCaller | None:
         """Return the user of a session. Other tokens are no cookies."""
         token = self._find_token(value)
         if token is None or token.kind is not TokenKind.SESSION:
             return None
         if renew:
             self._renew(token)
-        return Admission(self._principal(token), None)
+        return CookieCaller(self._principal(token), None)
 
     def admit_link(self, secret: str) -> str | None:
         """Return None, because people log in."""

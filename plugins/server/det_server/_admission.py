@@ -113,7 +113,7 @@ class Admission:
             await self._app(scope, replay_body(state["body"], receive), send)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
-        """Refuse requests under foreign names, and those that pages of other origins send."""
+        """Refuse requests under foreign names, and those that pages of other origins send (CSRF)."""
         host = headers.getlist("host")
         if len(host) != 1 or not self._hosts.permits_host(host[0]):
             raise RefusedError(
@@ -169,7 +169,7 @@ class Admission:
         return response
 
     async def _cookie_session(self, scope: Scope, headers: Headers) -> Response | None:
-        """Find the caller by its cookie, and refuse changes without a known origin."""
+        """Find the caller by its cookie, and refuse changes without a known origin (CSRF)."""
         path, method = scope["path"], scope["method"]
         value = _credentials.read_cookie(headers, self._cookie)
         admission = await self._ask_store(self._site.access.admit_cookie, value) if value else None

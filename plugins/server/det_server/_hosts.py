@@ -1,4 +1,4 @@
-"""Names under which browsers may reach the server, against DNS rebinding and requests from other sites."""
+"""Names under which browsers may reach the server, against DNS rebinding and requests from other sites (CSRF)."""
 
 from __future__ import annotations
 

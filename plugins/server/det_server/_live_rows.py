@@ -91,8 +91,8 @@ def experiment_values(
         experiments: the experiments.
         summaries: their summaries by id.
     """
-    runners = store.lease_holders()
-    seconds = store.running_seconds([one.id for one in experiments])
+    ids = [one.id for one in experiments]
+    runners, seconds = store.lease_holders(ids), store.running_seconds(ids)
     bests = {
         trial_id: searcher_metric(one.config)[0]
         for one in experiments

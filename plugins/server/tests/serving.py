@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,15 @@ def wait_for(condition: Callable[[], T], seconds: float = LIMIT) -> T:
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.02)
     return result
+
+
+def call_with_peak_memory(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:
+    """Return the result of a function, and the most bytes that Python had allocated meanwhile."""
+    tracemalloc.start()
+    try:
+        return function(*arguments), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 @dataclass

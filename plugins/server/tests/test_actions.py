@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -97,6 +100,21 @@ def test_actions_on_several_experiments_change_each_as_the_caller_may(team: Serv
     assert team.log_in("vic").get(f"/experiments/confirm?action=archive&experiments={running}").status == 403
     assert "Selected:" not in team.log_in("vic").get("/experiments").text
     assert not store.experiment(running).archived
+
+
+def test_the_list_is_as_before_after_an_action_on_several_experiments(local: ServedSite) -> None:
+    first = _experiment(local.store)
+    view = "?where=id+%3E+0&columns=owner&order=name&reverse=1&page=2"
+    shown = local.owner.get(f"/experiments{view}").text
+    assert f'name="back" value="{escape(view)}"' in shown
+    page = local.owner.get(f"/experiments/confirm?action=archive&experiments={first}&back={quote(view)}").text
+    (back,) = re.findall(r'name="back" value="([^"]*)"', page)
+    assert f'href="/experiments{escape(view)}" data-close' in page
+    answer = local.owner.post("/experiments/archive", {"experiments": str(first), "back": unescape(back)})
+    assert (answer.status, answer.headers["location"]) == (303, f"/experiments{view}")
+    for elsewhere in ("//example.org", "https://example.org/", "\r\nX: y"):
+        answer = local.owner.post("/experiments/archive", {"experiments": "", "back": elsewhere})
+        assert answer.headers["location"] == "/experiments"
 
 
 def test_text_that_no_database_can_store_is_refused(local: ServedSite) -> None:

@@ -8,7 +8,6 @@ import http.client
 import json
 import pickle
 import time
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.version import __version__
 
-from .serving import ServedSite, account_access, served, site_without_server
+from .serving import ServedSite, account_access, call_with_peak_memory, served, site_without_server
 
 
 def test_info(local: ServedSite, team: ServedSite) -> None:
@@ -301,12 +300,7 @@ def test_a_small_compressed_call_of_a_viewer_takes_little_memory(
     team: ServedSite, method: str, status: int, bomb: str
 ) -> None:
     vic, body = team.program("vic"), gzip.compress(BOMBS[bomb](), 1)
-    tracemalloc.start()
-    try:
-        answer = vic.request("POST", f"/api/store/{method}", body)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    answer, peak = call_with_peak_memory(vic.request, "POST", f"/api/store/{method}", body)
     assert answer.status == status
     assert peak < 16 << 20, f"{peak >> 20} MiB"
     assert len(answer.body) < 1000
@@ -320,12 +314,7 @@ def test_a_small_compressed_call_of_a_run_takes_little_memory(team: ServedSite) 
     token = team.program("ann").call("/api/run_tokens", {"trial_id": trial.id, "run_id": 1}).json["token"]
     worker = team.client.with_headers(Authorization=f"Bearer {token}")
     body = gzip.compress(b'{"reports":' + b"[" * 101 + b'"' * (4 << 20), 1)
-    tracemalloc.start()
-    try:
-        answer = worker.request("POST", "/api/store/report_metrics", body)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    answer, peak = call_with_peak_memory(worker.request, "POST", "/api/store/report_metrics", body)
     assert answer.json["raised"][0] == "TrackingError"
     assert peak < 32 << 20, f"{peak >> 20} MiB"
 

@@ -24,10 +24,12 @@ from det_server import (
 )
 from det_server.api import _checkpoint_files, _deletions
 from det_server.pages import (
+    _code_diff,
+    _comparison,
     _hyperparameters,
     _series,
     accounts,
-    compare,
+    code,
     curves,
     logs,
     media,
@@ -109,7 +111,17 @@ LIMITS = {
         models._MOST_VERSIONS,
         accounts._TOKENS_PER_PAGE,
     ],
-    "hyperparameters in a comparison": [compare._MOST_HYPERPARAMETERS],
+    "trials in a comparison": [_comparison.MOST_TRIALS],
+    "metrics in a comparison": [_comparison.MOST_METRICS],
+    "differences of code": [
+        code.MOST_CODES,
+        _code_diff.MOST_FILES,
+        _code_diff.MOST_DIFFS,
+        _code_diff.MOST_TEXT / 1000,
+        _code_diff.MOST_CHANGES,
+        _code_diff.MOST_LINES,
+    ],
+    "hyperparameters, and keys of configs, in a comparison": [_comparison.MOST_ROWS],
     "hyperparameters in a table of trials or in a picture": [
         _hyperparameters.MOST_COLUMNS,
         _hyperparameters._LONGEST_NAME,

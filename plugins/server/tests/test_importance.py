@@ -81,6 +81,7 @@ def test_the_end_of_the_server_ends_a_computation(importances: Importances) -> N
     assert "importance" not in [thread.name for thread in threading.enumerate()]
 
 
+@pytest.mark.integration
 def test_what_decides_the_value_is_the_most_important() -> None:
     program = pytest.importorskip("det_server._importance_program", exc_type=ImportError)
     chance = random.Random(1)

@@ -9,12 +9,11 @@ import json
 import math
 import re
 import tarfile
-import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from html import unescape
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -28,13 +27,14 @@ from det_server.pages.experiment import _rungs
 
 from det_core.interfaces.records import LogLine, MetricsReport, State, SystemMetrics
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
+from det_core.interfaces.server_store import RungCount
 from det_core.launch import context_archive
 from det_core.text import format_size
 from det_core.tracking import open_store
 
 from .seeded_pages import page_paths
 from .seeded_store import HOSTILE, Seeded, seed_store
-from .serving import Client, ServedSite, local_access, site_without_server
+from .serving import Client, ServedSite, call_with_peak_memory, local_access, site_without_server
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +125,7 @@ def test_all_data_of_pages_is_answered(seeded: tuple[Seeded, Client]) -> None:
     assert first.all("figure")
 
 
+@pytest.mark.integration
 def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line has up to 128 KiB, and a response of 2000 would keep all others waiting while it is encoded."""
     store, encoded, dumps = local.store, list[int](), json.dumps
@@ -168,12 +169,8 @@ def test_pages_of_models_do_not_read_what_they_do_not_show(
         store.create_model(f"m{number}", description=long, notes=long, metadata={"a": long[100:]})
         store.add_model_version("m0", "c", comment=long, notes=long, metadata={"a": long[100:]})
     owner = local.owner
-    tracemalloc.start()
-    try:
-        assert owner.get(path).status == 200
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    answer, peak = call_with_peak_memory(owner.get, path)
+    assert answer.status == 200
     assert peak < 10 << 20
 
 
@@ -192,12 +189,7 @@ def test_large_records_of_a_trial_leave_its_pages_small(local: ServedSite) -> No
     one = replace(sample, metrics={"host0": {"cpu_util_simple": 1.0}})
     store.report_system_metrics([sample, *[one] * 2000])
     owner = local.owner
-    tracemalloc.start()
-    try:
-        page = owner.get(f"/trials/{trial}")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    page, peak = call_with_peak_memory(owner.get, f"/trials/{trial}")
     assert page.text.count(f">{format_size(2**20)}<") == 20
     assert peak < 16 << 20
     series = owner.get(f"/data/trials/{trial}/usage?group=cpu&name=cpu_util_simple&after=1").json["series"]
@@ -219,12 +211,7 @@ def test_long_texts_of_runs_and_samples_leave_the_page_of_a_trial_small(local: S
     store.report_system_metrics([SystemMetrics(trial_id=trial, run_id=20, group="cpu", metrics=usage, time=time)])
     owner = local.owner
     for path in (f"/trials/{trial}", "/experiments/1"):
-        tracemalloc.start()
-        try:
-            page = owner.get(path)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        page, peak = call_with_peak_memory(owner.get, path)
         assert "reason 20 &amp;" in page.text
         assert len(page.body) < 1 << 20
         assert peak < 8 << 20
@@ -397,6 +384,54 @@ def test_lists_are_filtered_and_links_keep_the_filters(seeded: tuple[Seeded, Cli
     assert export[1] == "resnet fine-tuning"
 
 
+def test_a_sort_key_that_nothing_has_is_named_with_those_that_exist(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+    of_search = f"/experiments/{ids.search}"
+    for path, export in (("/experiments", "/experiments.csv"), (of_search, f"{of_search}/trials.csv")):
+        answer = client.get(f"{path}?order=val_los")
+        assert "no trial has &#39;val_los&#39;; expected one of best, latest, " in answer.text
+        assert "did you mean &#39;val_loss&#39;?" in answer.text
+        assert client.get(f"{export}?order=val_los").status == 409
+
+
+def test_an_export_has_the_rows_and_columns_of_its_list(seeded: tuple[Seeded, Client]) -> None:
+    ids, client = seeded
+
+    def table(path: str, query: str) -> list[dict[str, str]]:
+        page = Page(client.get(f"{path}?{query}&page=2").text)
+        (link,) = [one["href"] for one in page.all("a") if ".csv" in (one.get("href") or "")]
+        return list(csv.DictReader(io.StringIO(client.get(link).text)))
+
+    trials = table(f"/experiments/{ids.search}", "where=lr+<+0.01&order=lr&reverse=1&columns=lr,optimizer.name")
+    rates = [float(one["lr"]) for one in trials]
+    assert rates == sorted(rates, reverse=True) and len(rates) > 0 and max(rates) < 0.01
+    assert list(trials[0])[-5:] == ["best", "best_at", "latest", "lr", "optimizer.name"]
+    (every,) = {tuple(one)[-4:] for one in table(f"/experiments/{ids.search}", "where=lr+>+0.01")}
+    assert every == tuple(f"hyperparameter {name}" for name in ("lr", "width", "dropout", "optimizer.name"))
+    found = table("/experiments", "order=name&columns=curve,owner,val_loss,took&archived=all")
+    assert list(found[0]) == ["id", "name", "state", "progress", "best", "owner", "val_loss", "took"]
+    assert [one["name"] for one in found] == sorted(one["name"] for one in found)
+    (search,) = [one for one in found if one["id"] == str(ids.search)]
+    assert float(search["val_loss"]) > 0 and search["owner"] == "ada"
+
+
+def test_experiments_are_shown_in_groups_with_their_counts(seeded: tuple[Seeded, Client]) -> None:
+    _, client = seeded
+    page = client.get("/experiments?group=owner&columns=owner").text
+    groups = re.findall(r"<summary>([^<]*) <span class=\"note\">([^<]*)<", page)
+    named = [(unescape(name).removeprefix("owner: "), count) for name, count in groups]
+    assert named == [(HOSTILE, "1 experiment"), ("ada", "3 experiments"), ("grace", "2 experiments")]
+    assert re.findall(r'href="(\?group=owner[^"]*#group-grace)"', page) == [
+        "?group=owner&amp;columns=owner#group-grace"
+    ]
+    assert "different values" in client.get("/experiments?group=lr").text
+    assert "state: failed <" in client.get("/experiments?group=state").text
+    cells = Page(client.get("/experiments?columns=lr,owner,optimizer.name").text).all("td")
+    classes = {one["data-label"]: one.get("class") for one in cells if one.get("data-label")}
+    assert (classes["lr"], classes["owner"], classes["optimizer.name"]) == ("n", None, None)
+    assert "did you mean" in client.get("/experiments?group=ownr").text
+
+
 def test_trials_are_sorted_by_hyperparameters(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
     table = list(csv.DictReader(io.StringIO(client.get(f"/experiments/{ids.search}/trials.csv").text)))
@@ -483,23 +518,15 @@ def test_an_archive_takes_bounded_memory_whatever_its_headers_say(monkeypatch: p
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 64 << 20
     archive = gzip.compress(header.tobuf() + bytes(header.size), 1)
-    tracemalloc.start()
-    try:
-        files, text = code._read_archive(archive, 0)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    (files, text), peak = call_with_peak_memory(code._read_archive, archive, 0)
     assert (files, "damaged" in text) == ([], True)
     assert peak < 8 << 20, f"{peak >> 20} MiB"
 
 
 def test_rungs_are_the_lengths_of_a_search() -> None:
-    def trial(length: int | None, state: State = State.COMPLETED, ordered: int | None = None) -> Any:
-        return SimpleNamespace(searcher_length=length, state=state, ordered=ordered)
-
-    assert _rungs([]) == _rungs([trial(100), trial(None), trial(100)]) == []
-    trials = [trial(100), trial(400), trial(400, State.ERROR), trial(100, State.ACTIVE, 100), trial(None)]
-    assert _rungs(trials) == [
+    assert _rungs([]) == []
+    counts = [RungCount(length=100, trials=2, reached=1), RungCount(length=400, trials=2, reached=1)]
+    assert _rungs(counts) == [
         {"length": 100, "asked": 4, "reached": 3},
         {"length": 400, "asked": 2, "reached": 1},
     ]
@@ -776,13 +803,10 @@ def test_nested_hyperparameters_cannot_fill_the_memory(local: ServedSite) -> Non
     experiment = local.store.create_experiment(config={"name": "nested"}, owner="ada").id
     values = {"n" * 100_000: {str(number): number for number in range(1000)}}
     trial = local.store.create_trial(experiment, hparams=values, seed=0).id
-    tracemalloc.start()
-    try:
-        for path in (f"/trials/{trial}", f"/experiments/{experiment}", f"/compare?trials={trial}"):
-            assert "shorten the outer ones" in local.owner.get(path).text, path
-        assert tracemalloc.get_traced_memory()[1] < 32 << 20
-    finally:
-        tracemalloc.stop()
+    for path in (f"/trials/{trial}", f"/experiments/{experiment}", f"/compare?trials={trial}"):
+        page, peak = call_with_peak_memory(local.owner.get, path)
+        assert "shorten the outer ones" in page.text, path
+        assert peak < 32 << 20
     assert local.owner.get("/experiments").status == 200
 
 

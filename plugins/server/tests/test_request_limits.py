@@ -201,7 +201,7 @@ def test_calls_that_read_for_long_leave_threads_and_the_database_to_others(
     store.create_experiment(config={"name": "shown in the list"})
     ended, reading = threading.Event(), list[object]()
 
-    def read_for_long() -> dict[int, str]:
+    def read_for_long(experiment_ids: object = None) -> dict[int, str]:
         with vars(store)["_database"].read() as connection:  # a query that takes long
             reading.append(connection)
             assert ended.wait(LIMIT)
@@ -263,10 +263,10 @@ def test_a_url_with_too_many_fields_is_refused(local: ServedSite, count: int) ->
 
 def test_many_boxes_of_the_comparison_may_be_checked(local: ServedSite) -> None:
     experiment = local.store.create_experiment(config={"name": "x"})
-    ids = [local.store.create_trial(experiment.id, hparams={}, seed=1).id for _ in range(101)]
+    ids = [local.store.create_trial(experiment.id, hparams={}, seed=1).id for _ in range(161)]
     answer = local.owner.get(f"/compare?{'&'.join(f'trials={one}' for one in ids)}")
     assert answer.status == 200
-    assert "Only the first 40 trials are shown, and 61 are left out." in answer.text
+    assert "Only the first 100 trials are shown, and 61 are left out." in answer.text
 
 
 def test_a_websocket_is_refused(served_local: ServedSite) -> None:

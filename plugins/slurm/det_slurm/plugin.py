@@ -22,4 +22,4 @@ def det_launchers() -> Iterator[LauncherSpec]:
 @det_core.hookimpl
 def det_commands() -> Iterator[CommandSpec]:
     """Yield the specification of the command."""
-    yield CommandSpec(name="slurm", target="det_slurm._command:configure", help="run experiments as Slurm jobs")
+    yield CommandSpec(name="slurm", target="det_slurm._submit_command:configure", help="run experiments as Slurm jobs")

@@ -29,7 +29,7 @@ _CLONE_NEWUTS = 0x04000000
 _HOST = "localhost"
 _PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
 _SECONDS = 60.0
-_PARTS = ("srun --job-name=det-", "agent_program", "main.py", "_reaper.py", "_srun_withdrawer.py")
+_PARTS = ("srun --job-name=det-", "agent_program", "main.py", "_guard.py", "_srun_withdrawer.py")
 """Parts of the command lines of processes of launches."""
 _CONF = """\
 ClusterName=det

@@ -16,18 +16,14 @@ from det_core.interfaces.launcher import Allocation, Cause, Exit, LaunchRequest,
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import EMPTY_CONTEXT
+from tests.engine_fixtures import KILLS_BELOW_THE_AGENT
 
 pytestmark = pytest.mark.integration
 KILLS = [
-    pytest.param(*PARTS["worker"], 1, id="worker", marks=pytest.mark.soak),
-    pytest.param(*PARTS["shell"], 1, id="shell", marks=pytest.mark.soak),
-    pytest.param(*PARTS["inner reaper"], 1, id="inner reaper", marks=pytest.mark.soak),
-    pytest.param(*PARTS["outer reaper"], 1, id="outer reaper", marks=pytest.mark.soak),
+    *KILLS_BELOW_THE_AGENT,
     pytest.param(*PARTS["agent"], 0, id="agent"),
     pytest.param("slurmstepd", 0, 0, id="slurmstepd", marks=pytest.mark.soak),
 ]
-"""Parts of the command lines of processes above a worker, the number of such processes that are below, and the number
-of restarts that the death counts as. Otherwise, it counts as an interruption."""
 
 
 @pytest.fixture

@@ -59,12 +59,12 @@ from det_core.tracking import open_store
 with open_store() as store:
     ExperimentRunner(store, int(sys.argv[1])).run()
 """
-_REAPER = "_reaper.py"
+_GUARD = "_guard.py"
 PARTS: Mapping[str, tuple[str, int]] = {
     "worker": ("main.py", 0),
     "shell": ("/bin/sh", 0),
-    "inner reaper": (_REAPER, 0),
-    "outer reaper": (_REAPER, 1),
+    "inner guard": (_GUARD, 0),
+    "outer guard": (_GUARD, 1),
     "agent": ("agent_program", 0),
 }
 """Part of the command line of each process of a node, and the number of such processes that are below it."""
@@ -221,7 +221,7 @@ def find_ancestor(worker: psutil.Process, text: str, index: int = 0) -> psutil.P
         index: number of such processes that are below.
     """
     lines = [(one, " ".join(one.cmdline()).partition("\0")[0]) for one in (worker, *worker.parents())]
-    return [one for one, line in lines if text in line and (_REAPER in line) == (text == _REAPER)][index]
+    return [one for one, line in lines if text in line and (_GUARD in line) == (text == _GUARD)][index]
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -317,7 +317,7 @@ class Unguarded(Sound):
         close = kill
 
     def start(self, request: LaunchRequest) -> Allocation:
-        with mock.patch.object(node_agent, "ReapedCommand", self.Command):
+        with mock.patch.object(node_agent, "SpawnedCommand", self.Command):
             return super().start(request)
 
 

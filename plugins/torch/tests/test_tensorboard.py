@@ -15,6 +15,7 @@ from det_core import core
 from det_core.errors import InvalidTrial
 
 pytest.importorskip("tensorboard")
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,6 @@ def stored(storage: Path) -> list[Path]:
     return sorted(path for path in storage.glob("*/tensorboard/experiment/*/trial/*/**/*") if path.is_file())
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("mode", core.TensorboardMode)
 def test_written_files_are_stored(mode: Any, tmp_path: Path) -> None:
     with core.init(checkpoint_storage=tmp_path, tensorboard_mode=mode) as context:

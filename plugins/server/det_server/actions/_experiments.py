@@ -18,7 +18,7 @@ from det_server._rendering import render_error
 from det_server._runner_start import start_runner
 from det_server._site import site_of
 from det_server.actions._record_changes import Change, Endpoint
-from det_server.pages._actions import BULK_ACTIONS, MOST_SELECTED
+from det_server.pages._actions import BULK_ACTIONS, MOST_SELECTED, list_path
 from det_server.pages._store_values import parse_ids, require_uuid
 
 _LONGEST_GROUP = 200
@@ -66,7 +66,7 @@ def change_many(name: str) -> Endpoint:
         if failures:
             message = f"{len(ids) - len(failures)} of {len(ids)} experiments were changed; {'; '.join(failures)}"
             return render_error(request, 409, message, "Open the others to see their present state.")
-        return RedirectResponse("/experiments", 303)
+        return RedirectResponse(list_path(read_form(request).get("back")), 303)
 
     return act
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +14,7 @@ from det_core.interfaces.records import CheckpointState, ExperimentRecord, State
 from det_core.tracking.control import lacks_runner
 from det_server._accounts import require_writer
 from det_server._refusal import RefusedError
-from det_server._rendering import clean_text, render_page
+from det_server._rendering import clean_text, query_string, render_page
 from det_server.pages._store_values import experiment_of, parse_ids, require_uuid, store_of, trial_of
 
 _ACTIVE = (State.ACTIVE, State.STOPPING_CANCELED, State.QUEUED)
@@ -129,7 +130,7 @@ def confirm_bulk_action(request: Request) -> Response:
         raise RefusedError(404, f"no action {clean_text(name)!r:.60}; expected {', '.join(BULK_ACTIONS)}")
     store, action = store_of(request), BULK_ACTIONS[name]
     chosen = store.experiments_by_id(parse_ids(",".join(query.getlist("experiments")), MOST_SELECTED))
-    runners = store.lease_holders()
+    runners = store.lease_holders([one.id for one in chosen])
     possible = [one for one in chosen if name == "move" or _is_possible(name, one, runners.get(one.id))]
     ids = [one.id for one in possible]
     return render_page(
@@ -140,8 +141,15 @@ def confirm_bulk_action(request: Request) -> Response:
         chosen=possible,
         ids=",".join(map(str, ids)),
         left_out=[one for one in chosen if one.id not in ids],
+        back=list_path(query.get("back", "")),
         command=action.command.format(ids[0] if ids else "EXPERIMENT_ID"),
     )
+
+
+def list_path(query: str) -> str:
+    """Return the path of the list of experiments with a query that it had before."""
+    values = query_string(dict(parse_qsl(query.removeprefix("?"))))
+    return f"/experiments{values.removesuffix('?')}"
 
 
 def _is_possible(name: str, experiment: ExperimentRecord, runner: str | None) -> bool:

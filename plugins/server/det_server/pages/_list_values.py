@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from det_core.errors import CallTooLarge, FilterError, UnwritableText
 from det_core.text import mask_references
@@ -21,20 +21,7 @@ ColumnValues = Mapping[int, Mapping[str, float | str | None]]
 """Values by id of the trial and name of the column."""
 NO_VALUES: ColumnValues = {}
 
-_Order = TypeVar("_Order")
 _Read = TypeVar("_Read")
-
-
-def sort_options(view: ListView, orders: Mapping[str, _Order], default: str) -> dict[str, Any]:
-    """Return the arguments of a list of the tracking store that sort it as a view says.
-
-    Args:
-        view: the view.
-        orders: orders that the store has, by sort key. Other keys are names of values.
-        default: sort key of the order that another value replaces.
-    """
-    sort_by = "" if view.order in orders else view.order[:_LONGEST_NAME]
-    return {"order": orders.get(view.order, orders[default]), "sort_by": sort_by, "reverse": view.reverse}
 
 
 def read_filtered(read: Callable[[], _Read], otherwise: _Read) -> tuple[_Read, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import yaml
 from starlette.requests import Request
@@ -15,10 +17,16 @@ from det_core.text import mask_references, to_json_compatible
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
 from det_server._threads import Work, in_threads
+from det_server.pages._code_diff import Budget, CodeDiff, diff_archives
 from det_server.pages._live_page import live
-from det_server.pages._store_values import experiment_of, store_of
+from det_server.pages._store_values import experiment_of, parse_ids, store_of
 from det_server.pages.experiment import experiment_head
 
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+
+MOST_CODES = 5
+"""Maximum number of experiments whose code is compared."""
 _MOST_FILES = 2000
 _MOST_TEXT = 200_000
 """Maximum number of characters of a file that is shown."""
@@ -56,6 +64,31 @@ def show_code(request: Request) -> Response:
         chosen=next((one for one in files if one.number == wanted), None),
         text=text,
     )
+
+
+def show_code_differences(request: Request) -> Response:
+    """Show how the code of experiments differs from that of the first one that the URL names."""
+    store = store_of(request)
+    named = parse_ids(request.query_params.get("experiments", ""), MOST_CODES)
+    experiments = [store.experiment(one) for one in named]
+    if len(experiments) < 2:
+        raise RefusedError(400, "expected two experiments or more, such as ?experiments=3,7")
+    differences = code_differences(store, named)
+    return render_page(request, "code_diff.html", experiments=experiments, differences=differences)
+
+
+def code_differences(store: TrackingStore, experiment_ids: Sequence[int]) -> list[tuple[int, CodeDiff]]:
+    """Return how the code of each experiment but the first one differs from that of the first one.
+
+    Args:
+        store: the tracking store.
+        experiment_ids: the experiments, of which the first `MOST_CODES` count.
+    """
+    if len(experiment_ids) < 2:
+        return []
+    first, *others = experiment_ids[:MOST_CODES]
+    code, budget = store.model_definition(first), Budget()
+    return [(one, diff_archives(code, store.model_definition(one), budget)) for one in others]
 
 
 def download_code(request: Request) -> Response:
@@ -97,6 +130,7 @@ def _shown_text(content: bytes) -> str:
 
 
 ROUTES = [
+    Route("/compare/code", in_threads(Work.CODE, live(show_code_differences))),
     Route("/experiments/{id:int}/code", in_threads(Work.CODE, live(show_code))),
     Route("/experiments/{id:int}/code.tar.gz", in_threads(Work.CODE, download_code)),
 ]

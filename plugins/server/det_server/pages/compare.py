@@ -2,65 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.interfaces.records import TrialRecord
-from det_server._live_rows import results_of_trials, trial_values
+from det_core.interfaces.records import MAX_STEPS
 from det_server._rendering import query_string, render_page
-from det_server.pages._hyperparameters import hyperparameter_values
+from det_server._site import site_of
+from det_server.pages._comparison import MOST_TRIALS, Choice, Comparison, read_comparison
 from det_server.pages._live_page import live
-from det_server.pages._series import find_series
-from det_server.pages._store_values import metric_of, parse_ids, ranked_colors, store_of
+from det_server.pages._store_values import metric_of, parse_ids, parse_number, ranked_colors
+from det_server.pages.code import MOST_CODES
 
-_MOST_TRIALS, _MOST_NAMED, _MOST_HYPERPARAMETERS = 40, 1000, 1000
+_MOST_NAMED = 1000
+_LONGEST_NAME = 200
 
 
 def show_compare(request: Request) -> Response:
-    """Show the curves and the differences of the trials that the URL names."""
-    store = store_of(request)
-    named = parse_ids(",".join(request.query_params.getlist("trials")).replace(" ", "").strip(","), _MOST_NAMED)
-    wanted = named[:_MOST_TRIALS]
-    trials = store.trials_by_id(wanted)
-    ids = [trial.id for trial in trials]
-    experiments = {one.id: one for one in store.experiments_by_id({trial.experiment_id for trial in trials})}
-    metric = metric_of(experiments[trials[0].experiment_id]) if trials else ""
-    drawn = find_series(store, ids, request.query_params.get("series", ""), metric)
-    names = {"trials": ",".join(map(str, ids)), "group": drawn.group, "metric": drawn.metric}
+    """Show the curves, the values and the differences of the trials that the URL names."""
+    choice = read_choice(request)
+    comparison = _read(request, choice)
     return render_page(
-        request,
-        "compare.html",
-        trials=trials,
-        ids=",".join(map(str, ids)),
-        left_out=len(named) - len(wanted),
-        missing=[identity for identity in wanted if identity not in ids],
-        experiments=experiments,
-        colors=ranked_colors(ids),
-        metrics={trial.id: metric_of(experiments[trial.experiment_id]) for trial in trials},
-        live=trial_values(store, results_of_trials(store, trials)),
-        series=drawn.choices,
-        chosen=drawn.key,
-        chart_title=f"{drawn.metric}, {drawn.group}",
-        chart_source=f"/data/curves{query_string(names)}",
-        hyperparameters=_differences(trials),
+        request, "compare.html", **page_values(comparison, choice), only_differences=_wants_differences(request)
     )
 
 
-def _differences(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
-    """Return the values of each hyperparameter, those that differ first."""
-    values = [hyperparameter_values(trial) for trial in trials]
-    names = dict.fromkeys(name for one in values for name in one)
-    rows = [_row(name, [one.get(name) for one in values]) for name in islice(names, _MOST_HYPERPARAMETERS)]
-    return sorted(rows, key=lambda row: not row["differs"])
+def read_choice(request: Request) -> Choice:
+    """Return the trials and values that a URL names."""
+    query = request.query_params
+    step = parse_number(query.get("step", "").strip(), default=-1, most=MAX_STEPS)
+    return Choice(
+        trials=_ids(request, "trials"),
+        experiments=_ids(request, "experiments"),
+        best=max(parse_number(query.get("best", ""), default=1, most=MOST_TRIALS), 1),
+        step=None if step < 0 else step,
+        series=query.get("series", ""),
+        names=query.get("names", "").strip()[:_LONGEST_NAME],
+    )
 
 
-def _row(name: str, cells: list[Any]) -> dict[str, Any]:
-    return {"name": name, "cells": cells, "differs": len({repr(value) for value in cells}) > 1}
+def page_values(comparison: Comparison, choice: Choice) -> dict[str, Any]:
+    """Return the values that the templates of a comparison use."""
+    trials, drawn = comparison.trials, comparison.drawn
+    ids = [trial.id for trial in trials]
+    names = {"trials": ",".join(map(str, ids)), "group": drawn.group, "metric": drawn.metric}
+    several = len(comparison.experiments) > 1
+    return {
+        "comparison": comparison,
+        "trials": trials,
+        "ids": names["trials"],
+        "without": {one: ",".join(str(other) for other in ids if other != one) for one in ids},
+        "choice": choice,
+        "most_codes": MOST_CODES,
+        "state": {"series": choice.series, "names": choice.names, "step": choice.step},
+        "colors": ranked_colors(ids),
+        "searched": {one.id: metric_of(one) for one in comparison.experiments.values()},
+        "chart_title": f"{drawn.metric}, {drawn.group}",
+        "chart_source": f"/data/curves{query_string({**names, 'experiments': '1' if several else ''})}",
+    }
+
+
+def _read(request: Request, choice: Choice) -> Comparison:
+    store = site_of(request).store
+    return read_comparison(store, choice, lambda trial_id: store.latest_runs(trial_id, limit=1))
+
+
+def _ids(request: Request, name: str) -> list[int]:
+    """Return the ids that all values of a name in the query have together."""
+    texts = (text.replace(" ", "").strip(",") for text in request.query_params.getlist(name))
+    return parse_ids(",".join(filter(None, texts)), _MOST_NAMED)
+
+
+def _wants_differences(request: Request) -> bool:
+    return request.query_params.get("differ") == "1"
 
 
 ROUTES = [Route("/compare", live(show_compare))]

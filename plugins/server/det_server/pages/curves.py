@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,13 +17,18 @@ from det_server._csv_export import csv_response
 from det_server._curve_cache import Points
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
-from det_server._rendering import format_divergence
+from det_server._rendering import clean_text, format_divergence
 from det_server._site import site_of
 from det_server.pages._axes import AXES, Positions, positions_on
 from det_server.pages._series import series_keys, sorted_groups
 from det_server.pages._store_values import parse_ids, parse_number, store_of
 
+if TYPE_CHECKING:
+    from det_core.interfaces.tracking import TrackingStore
+
 _MOST_TRIALS, _MOST_POINTS = 100, 300
+_LONGEST_LABEL = 40
+"""Maximum number of characters of the name of an experiment in the label of a curve."""
 _LONGEST_NAME = 4000
 """Maximum length of a group or metric, of which a URL of 64 KiB has room for one of any characters."""
 
@@ -30,17 +37,19 @@ def send_curves(request: Request) -> Response:
     """Return one metric of several trials as JSON, downsampled so that minima and maxima stay.
 
     A query with ``after`` receives the values of later steps only, and one with ``until`` those up to that step. One
-    with ``axis`` also receives the positions of steps on that axis. The note of a curve says since when the metric is
-    NaN or infinite, and its gaps are the steps at which it is.
+    with ``axis`` also receives the positions of steps on that axis. With ``experiments=1``, labels of curves name their
+    experiments. The note of a curve says since when the metric is NaN or infinite, and its gaps are the steps at which
+    it is.
     """
     group, metric, curves = _curves(request)
     store = store_of(request)
     diverged = store.divergences(list(curves), metric, group=group)
     positions = _positions(request, group, list(curves))
+    names = _names_of_experiments(store, list(curves)) if request.query_params.get("experiments") == "1" else {}
     series = [
         {
             "id": trial_id,
-            "label": f"trial {trial_id}",
+            "label": f"trial {trial_id}{names.get(trial_id, '')}",
             "note": format_divergence(*diverged[trial_id]) if trial_id in diverged else "",
             "x": [x for x, y in curve if math.isfinite(y)],
             "y": [y for _, y in curve if math.isfinite(y)],
@@ -50,6 +59,17 @@ def send_curves(request: Request) -> Response:
         for trial_id, curve in curves.items()
     ]
     return JsonResponse({"series": series})
+
+
+def _names_of_experiments(store: TrackingStore, trial_ids: Sequence[int]) -> dict[int, str]:
+    """Return what the label of each trial has after its number, if the trials are of several experiments."""
+    trials = store.trials_by_id(trial_ids)
+    names = {one.id: one.name for one in store.experiments_by_id({trial.experiment_id for trial in trials})}
+    return {
+        trial.id: f", {shorten(clean_text(names[trial.experiment_id]), _LONGEST_LABEL, placeholder='…')}"
+        for trial in trials
+        if names[trial.experiment_id]
+    }
 
 
 def send_metric_names(request: Request) -> Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from starlette.requests import Request
@@ -10,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import (
+    TRIAL_ORDERS,
     ExperimentRecord,
     State,
     TrialOrder,
@@ -17,16 +20,17 @@ from det_core.interfaces.records import (
     TrialResult,
     is_stopped_early,
     searcher_metric,
+    sort_options,
 )
-from det_core.interfaces.server_store import ServerStore
+from det_core.interfaces.server_store import RungCount, ServerStore
 from det_core.text import flatten_mapping
-from det_server._csv_export import csv_response
+from det_server._csv_export import csv_response, read_in_parts
 from det_server._live_rows import experiment_values, trial_values
 from det_server._rendering import query_string, render_page
 from det_server._site import site_of
 from det_server.pages._actions import possible_actions
 from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
-from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, read_columns, read_filtered, sort_options
+from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, read_columns, read_filtered
 from det_server.pages._live_page import live
 from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
@@ -36,11 +40,11 @@ from det_server.pages._view import ListView
 MOST_CURVES = 40
 """Maximum number of curves in a chart."""
 _MOST_READ = 1000
-"""Number of best trials whose hyperparameters are compared. Longer searches have no table of rungs."""
+"""Number of best trials whose hyperparameters are compared."""
 _TRIALS_PER_PAGE = 100
-_ORDERS = {order.value: order for order in TrialOrder}
 _EXPORTED = ("id", "state", "steps_completed", "progress", "restarts", "start_time", "end_time", "seed")
-"""Fields of a trial in a CSV file, before those of its metric and its hyperparameters."""
+_SCORES = ("best", "best_at", "latest")
+"""Fields of a trial, and of its metric, in a CSV file."""
 
 
 def show_experiment(request: Request) -> Response:
@@ -56,7 +60,7 @@ def show_experiment(request: Request) -> Response:
     drawn = find_series(store, best, view.get("series"), metric_of(experiment))
     shown: list[TrialResult] = []
     if total:
-        wanted = {"where": where, **sort_options(view, _ORDERS, "best"), "limit": view.size, "offset": view.first}
+        wanted = {"where": where, **_sorted_by(view), "limit": view.size, "offset": view.first}
         shown, error = read_filtered(lambda: store.trial_results(experiment.id, **wanted), shown)
     chosen = chosen_columns(view)
     values, unread = read_filtered(lambda: read_columns(store, [one.trial.id for one in shown], chosen), NO_VALUES)
@@ -67,14 +71,13 @@ def show_experiment(request: Request) -> Response:
         "experiment.html",
         **head,
         view=view,
-        results=bool(results),
         total=total,
         error=error or unread,
         rows=_rows(store, experiment, shown, ranked_colors(best), values),
         columns=columns,
         prefix="" if chosen else "hp.",
-        sort_names=[*_ORDERS, *columns],
-        rungs=_rungs([result.trial for result in results]) if len(results) < _MOST_READ else [],
+        sort_names=[*TRIAL_ORDERS, *columns],
+        rungs=_rungs(store.rung_counts(experiment.id)),
         length_unit=_length_unit(experiment),
         searcher=_searcher(experiment).get("name", ""),
         live_trials=list(dict.fromkeys([*best, *(result.trial.id for result in shown)])),
@@ -97,22 +100,37 @@ def experiment_head(request: Request, experiment: ExperimentRecord) -> dict[str,
 
 
 def export_trials(request: Request) -> Response:
-    """Return the trials of an experiment as CSV, with a column per hyperparameter."""
+    """Return the trials that a list shows as CSV, with its columns, or with one per hyperparameter."""
     experiment = experiment_of(request)
-    results = store_of(request).trial_results(experiment.id)
+    view = _view(request, experiment)
+    read = partial(store_of(request).trial_results, experiment.id, where=view.get("where"), **_sorted_by(view))
+    if chosen := chosen_columns(view):
+        names, rows = chosen, read_in_parts(partial(_chosen_rows, request, read, chosen))
+    else:
+        names, rows = _rows_with_hyperparameters(read())
+    return csv_response(f"experiment-{experiment.id}-trials.csv", [*_EXPORTED, *_SCORES, *names], rows)
+
+
+def _chosen_rows(
+    request: Request, read: Callable[..., Sequence[TrialResult]], names: Sequence[str], limit: int, offset: int
+) -> list[list[object]]:
+    results = read(limit=limit, offset=offset)
+    values = read_columns(site_of(request).store, [result.trial.id for result in results], names)
+    return [[*_exported(result), *map(values.get(result.trial.id, {}).get, names)] for result in results]
+
+
+def _rows_with_hyperparameters(results: Sequence[TrialResult]) -> tuple[list[str], Iterator[list[object]]]:
+    """Return the names of the columns of all hyperparameters, and the rows."""
     values = [hyperparameter_values(result.trial) for result in results]
     names = list(dict.fromkeys(name for one in values for name in one))
-    rows = (
-        [*(getattr(result.trial, name) for name in _EXPORTED), *_scores(result), *map(hyperparameters.get, names)]
-        for result, hyperparameters in zip(results, values, strict=True)
-    )
-    columns = [*_EXPORTED, "best", "best_at", "latest", *(f"hyperparameter {name}" for name in names)]
-    return csv_response(f"experiment-{experiment.id}-trials.csv", columns, rows)
+    rows = ([*_exported(result), *map(one.get, names)] for result, one in zip(results, values, strict=True))
+    return [f"hyperparameter {name}" for name in names], rows
 
 
-def _scores(result: TrialResult) -> list[object]:
+def _exported(result: TrialResult) -> list[object]:
     best, latest = result.best, result.latest
-    return [best.value if best else None, best.steps_completed if best else None, latest.value if latest else None]
+    scores = best and best.value, best and best.steps_completed, latest and latest.value
+    return [*(getattr(result.trial, name) for name in _EXPORTED), *scores]
 
 
 def _view(request: Request, experiment: ExperimentRecord) -> ListView:
@@ -121,6 +139,10 @@ def _view(request: Request, experiment: ExperimentRecord) -> ListView:
     return ListView.from_query(
         request.query_params, ("series", *NAMES), order="best", size=_TRIALS_PER_PAGE, descending=descending
     )
+
+
+def _sorted_by(view: ListView) -> dict[str, Any]:
+    return {**sort_options(view.order, TRIAL_ORDERS, "best"), "reverse": view.reverse}
 
 
 def _has_numbers(name: str, values: Mapping[int, Mapping[str, object]]) -> bool:
@@ -180,19 +202,12 @@ def _chart(trial_ids: Sequence[int], drawn: DrawnSeries, total: int) -> dict[str
     }
 
 
-def _rungs(trials: Sequence[TrialRecord]) -> list[dict[str, int]]:
+def _rungs(counts: Sequence[RungCount]) -> list[dict[str, int]]:
     """Return for each length that the search trains to how many trials were asked to and did, the least first."""
-    asked = [(trial.searcher_length or 0, _reached(trial)) for trial in trials]
-    lengths = sorted({length for length, _ in asked} - {0})
-    if len(lengths) < 2:
-        return []
+    asked = list(accumulate(one.trials for one in reversed(counts)))[::-1]
+    rungs = zip(counts, asked, strict=True)
     return [
-        {
-            "length": rung,
-            "asked": sum(length >= rung for length, _ in asked),
-            "reached": sum(length > rung or (length == rung and done) for length, done in asked),
-        }
-        for rung in lengths
+        {"length": one.length, "asked": trials, "reached": trials - one.trials + one.reached} for one, trials in rungs
     ]
 
 
@@ -206,11 +221,6 @@ def _searcher(experiment: ExperimentRecord) -> Mapping[str, Any]:
     """Return the searcher of a config, or an empty one if the config has something else in its place."""
     found = experiment.config.get("searcher")
     return found if isinstance(found, Mapping) else {}
-
-
-def _reached(trial: TrialRecord) -> bool:
-    """Return whether a trial has trained to its present length."""
-    return trial.ordered is None and trial.state not in (State.ERROR, State.CANCELED)
 
 
 ROUTES = [

@@ -12,27 +12,44 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, State
+from det_core.interfaces.records import (
+    EXPERIMENT_ORDERS,
+    ExperimentRecord,
+    ExperimentSummary,
+    State,
+    sort_options,
+)
+from det_core.interfaces.server_store import ExperimentGroup
 from det_server._csv_export import csv_response, read_in_parts
 from det_server._live_rows import experiment_values
-from det_server._rendering import render_page, state_word
+from det_server._rendering import format_number, render_page, state_word
 from det_server._site import site_of
 from det_server.pages._actions import BULK_ACTIONS
-from det_server.pages._list_values import NAMES, chosen_columns, read_columns, read_filtered, sort_options
+from det_server.pages._list_values import NAMES, chosen_columns, read_columns, read_filtered
 from det_server.pages._live_page import live
 from det_server.pages._store_values import metric_of, sparklines, store_of
 from det_server.pages._view import ListView
 
-_ORDERS = {name: name for name in ("id", "name", "state", "progress", "start_time", "owner")}
-_DESCENDING = ("id", "start_time", "progress")
-_FILTERS = ("state", "name", "label", "archived", *NAMES)
+_DESCENDING = ("id", "started", "progress")
+_FILTERS = ("state", "name", "label", "archived", "group", *NAMES)
 _OPTIONAL = ("metric", "curve", "trials", "took", "started", "owner")
 """Columns that a list has unless its URL names others."""
-_OF_EXPERIMENT = (*_OPTIONAL, "project", "workspace")
+_OF_CONFIG = ("project", "workspace")
+_OF_EXPERIMENT = (*_OPTIONAL, *_OF_CONFIG)
 """Columns that are not values of the best trial."""
-_SORT_NAMES = {**{name: name for name in _ORDERS}, "start_time": "started", "best": "best"}
-"""Sort keys that the page offers, with their names. Any hyperparameter or metric is one, too."""
-_COMMAND_ORDERS = {"start_time": "started"}
+_FIELDS = ("id", "name", "state", "progress", "start_time", "end_time", "owner", "labels", "archived", "error")
+_ALWAYS = ("id", "name", "state", "progress", "best")
+"""Columns that a list always has."""
+_EXPORTED = (*_FIELDS, "metric", "best", "best_trial", "trials", "checkpoints")
+"""Columns of an export unless the URL names others."""
+_CELLS = (*_EXPORTED, *_OF_EXPERIMENT)
+"""Columns of an export that are not values of the best trial."""
+_GROUP_NAMES = (*_OF_CONFIG, "owner", "state")
+"""Values by which the page offers to group. Any hyperparameter or metric is one, too."""
+_SORT_KEYS = (*EXPERIMENT_ORDERS, "best")
+"""Sort keys that the page offers. Any hyperparameter or metric is one, too."""
+_MOST_LINKED = 50
+"""Maximum number of groups to which a page links. The others follow on further pages."""
 _ARCHIVED = {"yes": True, "all": None}
 _STATES = [
     (state.value, f"{state_word(state)}{' at once' if state is State.STOPPING_KILLED else ''}") for state in State
@@ -52,44 +69,76 @@ def show_experiments(request: Request) -> Response:
     total, error = read_filtered(lambda: store_of(request).count_experiments(**_filters(view)), 0)
     view = view.within(total)
     columns = chosen_columns(view) or list(_OPTIONAL)
-    rows: list[dict[str, Any]] = []
+    groups: Sequence[ExperimentGroup] = ()
     if total:
-        rows, error = read_filtered(lambda: _rows(request, view, columns), rows)
+        groups, error = read_filtered(lambda: _groups(request, view), groups)
+    rows = _rows(request, [one for group in groups for one in group.experiments], columns)
     return render_page(
         request,
         "experiments.html",
         view=view,
-        rows=rows,
-        newest=max((one["id"] for one in rows), default=0) if not view.values else None,
-        total=total,
+        ids=list(rows),
+        sections=[
+            {**place, "rows": [rows[one.id] for one in group.experiments]}
+            for group, place in zip(groups, _places(groups, view), strict=True)
+        ],
+        newest=max(rows, default=0) if not view.values else None,
+        total=0 if error else total,
         error=error,
         columns=columns,
-        sort_names=_SORT_NAMES,
+        numbers=[name for name in columns if name not in _OF_EXPERIMENT and _has_numbers(name, rows.values())],
+        sort_names=_SORT_KEYS,
+        group_names=_GROUP_NAMES,
+        most_linked=_MOST_LINKED,
         bulk_actions=BULK_ACTIONS,
         states=_STATES,
         command=_command(view),
     )
 
 
+def _has_numbers(name: str, rows: Iterable[Mapping[str, Any]]) -> bool:
+    return all(isinstance(one["values"].get(name), float | int | None) for one in rows)
+
+
 def export_experiments(request: Request) -> Response:
-    """Return the experiments that match the filters of the URL as CSV."""
-    rows = islice(read_in_parts(partial(_exported_rows, request, _view(request))), _MOST_EXPORTED)
-    return csv_response("experiments.csv", [*_COLUMNS, "metric", "best", "best_trial", "trials", "checkpoints"], rows)
+    """Return the experiments that match the filters of the URL as CSV, with the columns that it names."""
+    view = _view(request)
+    chosen = [name for name in chosen_columns(view) if name != "curve"]
+    names = list(dict.fromkeys([*_ALWAYS, *chosen])) if chosen else _EXPORTED
+    rows = islice(read_in_parts(partial(_exported_rows, request, view, names)), _MOST_EXPORTED)
+    return csv_response("experiments.csv", names, rows)
 
 
-def _exported_rows(request: Request, view: ListView, limit: int, offset: int) -> list[list[object]]:
+def _exported_rows(
+    request: Request, view: ListView, names: Sequence[str], limit: int, offset: int
+) -> list[list[object]]:
+    store = site_of(request).store
     experiments = _matching(request, view, limit, offset)
-    summaries = store_of(request).experiment_summaries([one.id for one in experiments])
-    return [[getattr(one, name) for name in _COLUMNS] + _summary_cells(one, summaries) for one in experiments]
+    ids = [one.id for one in experiments]
+    summaries = store.experiment_summaries(ids)
+    seconds = store.running_seconds(ids) if "took" in names else {}
+    best = dict(_best_trials(experiments, summaries))
+    values = read_columns(store, best, [name for name in names if name not in _CELLS])
+    rows = []
+    for one in experiments:
+        summary = summaries[one.id]
+        cells = {**_cells(one, summary), "took": seconds.get(one.id), **values.get(summary.best_trial_id or 0, {})}
+        rows.append([cells.get(name) for name in names])
+    return rows
 
 
-_COLUMNS = ("id", "name", "state", "progress", "start_time", "end_time", "owner", "labels", "archived", "error")
-
-
-def _summary_cells(experiment: ExperimentRecord, summaries: Mapping[int, ExperimentSummary]) -> list[object]:
-    summary = summaries[experiment.id]
-    best = summary.best.value if summary.best else None
-    return [metric_of(experiment), best, summary.best_trial_id, summary.trials, summary.checkpoints]
+def _cells(experiment: ExperimentRecord, summary: ExperimentSummary) -> dict[str, object]:
+    """Return the values of an experiment by the names of its columns."""
+    return {
+        **{name: getattr(experiment, name) for name in _FIELDS},
+        **{name: experiment.config.get(name) for name in _OF_CONFIG},
+        "started": experiment.start_time,
+        "metric": metric_of(experiment),
+        "best": summary.best.value if summary.best else None,
+        "best_trial": summary.best_trial_id,
+        "trials": summary.trials,
+        "checkpoints": summary.checkpoints,
+    }
 
 
 def _view(request: Request) -> ListView:
@@ -108,32 +157,60 @@ def _filters(view: ListView) -> dict[str, Any]:
 
 
 def _matching(request: Request, view: ListView, limit: int, offset: int = 0) -> list[ExperimentRecord]:
-    wanted = {**_filters(view), **sort_options(view, _ORDERS, "id")}
-    return store_of(request).experiments(**wanted, limit=limit, offset=offset)
+    return store_of(request).experiments(**_wanted(view), limit=limit, offset=offset)
 
 
-def _rows(request: Request, view: ListView, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the experiments of a page, with values of the best trial of each."""
+def _wanted(view: ListView) -> dict[str, Any]:
+    return {**_filters(view), **sort_options(view.order, EXPERIMENT_ORDERS), "reverse": view.reverse}
+
+
+def _groups(request: Request, view: ListView) -> Sequence[ExperimentGroup]:
+    """Return the groups of the list, with the experiments of a page. A list without groups is a single one."""
+    if group_by := view.get("group"):
+        return site_of(request).store.experiment_groups(group_by, **_wanted(view), limit=view.size, offset=view.first)
+    experiments = _matching(request, view, view.size, view.first)
+    return [ExperimentGroup(value=None, is_mixed=False, count=len(experiments), experiments=experiments)]
+
+
+def _places(groups: Iterable[ExperimentGroup], view: ListView) -> Iterator[dict[str, Any]]:
+    """Yield the name, the number of experiments and the first page of each group."""
+    before = 0
+    for group in groups:
+        yield {"name": _name_of(group, view.get("group")), "count": group.count, "page": before // view.size + 1}
+        before += group.count
+
+
+def _name_of(group: ExperimentGroup, group_by: str) -> str:
+    if group.is_mixed:
+        return "different values"
+    if group.value is None:
+        return "none"
+    return state_word(State[str(group.value)]) if group_by == "state" else format_number(group.value)
+
+
+def _rows(
+    request: Request, experiments: Sequence[ExperimentRecord], columns: Sequence[str]
+) -> dict[int, dict[str, Any]]:
+    """Return what a page shows of experiments by id, with values of the best trial of each."""
     store = site_of(request).store
-    experiments = _matching(request, view, limit=view.size, offset=view.first)
     summaries = store.experiment_summaries([one.id for one in experiments])
     best = dict(_best_trials(experiments, summaries))
     curves = sparklines(store, best.items()) if "curve" in columns else {}
     values = read_columns(store, best, [name for name in columns if name not in _OF_EXPERIMENT])
     live_values = experiment_values(store, experiments, summaries)
-    return [
-        {
-            **{name: getattr(one, name) for name in _COLUMNS},
+    return {
+        one.id: {
+            **{name: getattr(one, name) for name in _FIELDS},
             "metric": metric_of(one),
             "values": {
                 **values.get(summaries[one.id].best_trial_id or 0, {}),
-                **{name: str(one.config.get(name) or "") for name in ("project", "workspace") if name in columns},
+                **{name: str(one.config.get(name) or "") for name in _OF_CONFIG if name in columns},
             },
             "spark": curves.get(summaries[one.id].best_trial_id or 0, ""),
             "live": live_values[one.id],
         }
         for one in experiments
-    ]
+    }
 
 
 def _best_trials(
@@ -151,7 +228,7 @@ def _command(view: ListView) -> str:
     options = [(f"--{name}", view.get(name)) for name in ("where", "state", "name", "label")]
     words = [f"{option} {shlex.quote(value)}" for option, value in options if value]
     words += ["--all"] if view.get("archived") else []
-    words += [f"--sort-by {shlex.quote(_COMMAND_ORDERS.get(view.order, view.order))}"] if view.order != "id" else []
+    words += [f"--sort-by {shlex.quote(view.order)}"] if view.order != "id" else []
     words += ["--reverse"] if view.reverse else []
     return " ".join(["det experiment list", *words])
 

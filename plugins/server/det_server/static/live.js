@@ -67,9 +67,10 @@ async function refresh() {
     outdated.delete(id);
     const [region, newer] = [document.getElementById(id), fresh.getElementById(id)];
     if (!region || !newer || !isOther(region, newer)) continue;
-    const opened = [...region.querySelectorAll("details[open]:not(.range)")].map((one) => one.closest("[id]")?.id ?? "");
+    const folds = /** @type {NodeListOf<HTMLDetailsElement>} */ (region.querySelectorAll("details:not(.range)"));
+    const kept = [...folds].map((one) => /** @type {const} */ ([one.closest("[id]")?.id ?? "", one.open]));
     region.replaceChildren(...newer.childNodes);
-    for (const one of opened) document.getElementById(one)?.querySelector("details")?.setAttribute("open", "");
+    for (const [id, isOpen] of kept) document.getElementById(id)?.querySelector("details")?.toggleAttribute("open", isOpen);
     Object.assign(region.dataset, newer.dataset);
   }
   if (fresh.body.dataset.events && fresh.body.dataset.events !== document.body.dataset.events) {

@@ -11,7 +11,7 @@ import { clear, drawFrame, svg } from "./svg.js";
 
 /** Distances of a frame from the edges of its picture. */
 const MARGINS = { left: 80, right: 16, top: 12, bottom: 40 };
-const HEIGHT = 320;
+const HEIGHT = 280;
 /** Height of the curve of trials that wait. */
 const WAITING = 48;
 /** Number of cells into which an axis of numbers is divided. */

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from det_core.interfaces.records import TrialOrder
+from det_core.tracking import open_store
+
 from ..seeded_pages import page_paths
-from ..seeded_store import Seeded
+from ..seeded_store import Seeded, seed_store
+from ..serving import ServedSite, local_access, served
 from .conftest import SCHEMES, WIDTHS, Visit, Windows
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.integration
+
+LONGEST_PAGE = 5000
+"""Maximum height in pixels of pages with 30 rows on a phone."""
 
 
 def _check(visit: Visit, path: str, find_violations: Callable[[Page], list[str]]) -> None:
@@ -60,6 +67,51 @@ def test_tables_are_cards_on_narrow_screens(windows: Windows) -> None:
         cell = page.locator("tbody tr td[data-label=trials]").first
         assert cell.evaluate("(one) => getComputedStyle(one, '::before').content") == '"trials"'
         assert page.locator("tbody tr").first.bounding_box()["width"] <= 390  # type: ignore[index]
+
+
+@pytest.fixture(scope="module")
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedSite, int]]:
+    """Serve 30 experiments, of which one has 30 trials, and yield its id."""
+    with open_store(f"sqlite:///{tmp_path_factory.mktemp('thirty')}/det.db") as store:
+        search = seed_store(store, trials=30, batches=640).search
+        for number in range(30 - store.count_experiments()):
+            store.create_experiment(config={"name": f"experiment {number}", "labels": ["a-label"]}, owner="ada")
+        with served(store, local_access) as site:
+            yield site, search
+
+
+def test_pages_of_thirty_rows_are_short_on_phones(browser: Browser, thirty: tuple[ServedSite, int]) -> None:
+    site, search = thirty
+    best = site.store.trial_results(search, order=TrialOrder.BEST, limit=1)[0].trial.id
+    heights = {}
+    with Windows(browser, site).visit(390) as visit:
+        for path in (
+            "/experiments",
+            "/experiments?columns=metric,curve,trials,took,started,owner,lr,val_loss&group=owner",
+            f"/experiments/{search}",
+            f"/experiments/{search}?columns=lr,width,dropout,optimizer.name,accuracy,training.loss,training.grad_norm",
+            f"/experiments/{search}/search",
+            f"/trials/{best}",
+        ):
+            page = visit.open(path)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            heights[path] = page.evaluate("document.documentElement.scrollHeight")
+        print(heights)
+        assert max(heights.values()) <= LONGEST_PAGE, heights
+
+
+def test_lists_are_sorted_and_filtered_on_phones(browser: Browser, thirty: tuple[ServedSite, int]) -> None:
+    site, search = thirty
+    expected = [one.trial.id for one in site.store.trial_results(search, where="lr < 0.01", sort_by="lr")]
+    with Windows(browser, site).visit(390, has_touch=True) as visit:
+        page = visit.open(f"/experiments/{search}")
+        form = page.get_by_role("search")
+        form.get_by_label("Filter").fill("lr < 0.01")
+        form.get_by_label("Sort by").fill("lr")
+        form.get_by_role("button", name="Show").tap()
+        page.wait_for_url("**order=lr*")
+        shown = page.locator("#trials tbody tr").evaluate_all("(rows) => rows.map((one) => Number(one.dataset.trial))")
+        assert shown == expected and 0 < len(shown) < 30
 
 
 def test_pages_work_without_scripts(windows: Windows, seeded: Seeded) -> None:

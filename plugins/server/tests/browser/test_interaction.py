@@ -286,6 +286,28 @@ def test_everything_is_reached_by_tab_and_the_focus_is_visible(windows: Windows,
         assert not wanted
 
 
+def test_groups_are_closed_with_the_keyboard_and_stay_so(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded]
+) -> None:
+    site, seeded = served_seed
+    with windows.visit() as visit:
+        page = visit.open("/experiments?group=owner")
+        visit.wait_until_live()
+        row = page.get_by_role("link", name="resnet fine-tuning")
+        page.locator("#group-grace summary").focus()
+        page.keyboard.press("Enter")
+        row.wait_for(state="hidden")
+        assert page.get_by_role("link", name="mnist asha").is_visible()
+        site.store.edit_experiment(seeded.queued, name="queued, with another name")
+        page.evaluate("import('/static/live.js').then((live) => live.refreshSoon('list'))")
+        page.locator("#group-grace summary").blur()
+        page.get_by_text("queued, with another name").wait_for(state="attached")
+        assert row.is_hidden()
+        page.locator("#group-grace summary").press("Enter")
+        row.wait_for()
+    site.store.edit_experiment(seeded.queued, name="queued after the others")
+
+
 def test_actions_ask_in_a_dialog_that_the_keyboard_closes(windows: Windows, seeded: Seeded) -> None:
     with windows.visit() as visit:
         page = visit.open(f"/experiments/{seeded.running}")

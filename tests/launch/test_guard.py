@@ -13,8 +13,7 @@ from contextlib import closing
 import psutil
 import pytest
 
-from det_core.launch import _reaped_command as guarded_command
-from det_core.launch import _reaper
+from det_core.launch import _guard, _guarded_command
 
 from ..waiting import is_alive, wait_for
 
@@ -34,7 +33,7 @@ class Guarded:
     def __init__(self, *argv: str) -> None:
         for_guard, self.channel = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _reaper.__file__, str(for_guard), *argv],
+            [sys.executable, "-I", "-S", _guard.__file__, str(for_guard), *argv],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -115,7 +114,7 @@ def test_the_guard_ends_everything_at_once_on_request(guarded: Callable[..., Gua
     began = time.monotonic()
     os.write(one.channel, b"!")
     assert one.end()[0] == -9
-    assert time.monotonic() - began < _reaper.GRACE
+    assert time.monotonic() - began < _guard.GRACE
     assert not is_alive(stray)
 
 
@@ -130,7 +129,7 @@ def test_the_command_may_finish_within_the_grace_period_when_the_agent_is_gone(g
     began = time.monotonic()
     one.hang_up()
     assert one.end()[0] == -9
-    assert _reaper.GRACE <= time.monotonic() - began < PROMISED + SLACK
+    assert _guard.GRACE <= time.monotonic() - began < PROMISED + SLACK
     assert not is_alive(stray)
 
 
@@ -163,7 +162,7 @@ def test_the_group_is_killed_where_processes_cannot_be_listed() -> None:
     if subprocess.run([*hidden, "true"], capture_output=True).returncode:
         pytest.skip("hiding /proc needs root")
     one = subprocess.Popen(
-        [*hidden, sys.executable, "-I", "-S", _reaper.__file__, "0", "/bin/sh", "-c", "echo $$; exec sleep 1000"],
+        [*hidden, sys.executable, "-I", "-S", _guard.__file__, "0", "/bin/sh", "-c", "echo $$; exec sleep 1000"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -178,7 +177,7 @@ def test_the_group_is_killed_where_processes_cannot_be_listed() -> None:
 
 def test_a_kill_after_the_end_has_no_effect() -> None:
     """An order of the runner may come while the agent reports the end, and must not keep it from that."""
-    command = guarded_command.ReapedCommand(["true"], os.environ)
+    command = _guarded_command.SpawnedCommand(["true"], os.environ)
     assert command.wait(60) == 0
     command.close()
     command.kill()
@@ -187,14 +186,14 @@ def test_a_kill_after_the_end_has_no_effect() -> None:
 def test_a_command_that_cannot_be_started_leaves_no_descriptor() -> None:
     before = psutil.Process().num_fds()
     with pytest.raises(ValueError, match="null"):
-        guarded_command.ReapedCommand(["true"], {"A": "\0"})
+        _guarded_command.SpawnedCommand(["true"], {"A": "\0"})
     assert psutil.Process().num_fds() == before
 
 
 def test_a_kill_takes_effect_while_a_guard_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("det_core.launch._reaped_command._KILL_SECONDS", 0.5)
+    monkeypatch.setattr("det_core.launch._guarded_command._KILL_SECONDS", 0.5)
     source, output = os.pipe()
-    command = guarded_command.ReapedCommand(
+    command = _guarded_command.SpawnedCommand(
         ["/bin/sh", "-c", f"{STRAY} sleep 1000; true"], os.environ, outputs=(output, None)
     )
     os.close(output)

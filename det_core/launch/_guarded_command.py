@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from det_core.launch import _reaper
+from det_core.launch import _guard
 
 _KILL_SECONDS = 10.0
 """Seconds to wait for the end of killed processes."""
@@ -52,7 +52,7 @@ class GuardedCommand(ABC):
         os.close(self._to_guard)
 
 
-class ReapedCommand(GuardedCommand):
+class SpawnedCommand(GuardedCommand):
     """Command that is started below its guards.
 
     Args:
@@ -80,7 +80,7 @@ class ReapedCommand(GuardedCommand):
         stdout, stderr = outputs
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _reaper.__file__, str(for_guard), *argv],
+                [sys.executable, "-I", "-S", _guard.__file__, str(for_guard), *argv],
                 cwd=cwd,
                 env=env,
                 stdin=subprocess.DEVNULL,

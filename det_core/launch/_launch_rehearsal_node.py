@@ -1,4 +1,4 @@
-"""Program that ``det doctor`` starts on each node of a launch, ``python -m det_core.launch._node_rehearsal``."""
+"""Program that ``det doctor`` starts on each node of a launch, ``python -m det_core.launch._launch_rehearsal_node``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guard process that runs a command and leaves no process of it behind, ``python _reaper.py CHANNEL ARGUMENT...``.
+"""Guard process that runs a command and leaves no process of it behind, ``python _guard.py CHANNEL ARGUMENT...``.
 
 The agent starts this file as a script between itself and the command, so it only imports the standard library. Workers
 that a prepared process forks have the same guards (`_fork_server`).

@@ -13,7 +13,7 @@ import pytest
 
 from det_core.interfaces.records import Changes, LogLine, MetricsReport, Run, SystemMetrics, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import _changes, _postgresql, _schema, open_store
+from det_core.tracking import _change_feed, _postgresql, _schema, open_store
 
 NOW = datetime.now(timezone.utc)
 Add = Callable[[], None]
@@ -105,7 +105,7 @@ def test_many_rows_are_read_in_pieces(store: TrackingStore, monkeypatch: pytest.
     cursor = store.changes().cursor
     for run in runs:
         report(store, run, *range(7))
-    monkeypatch.setattr(_changes, "_ROWS", 5)
+    monkeypatch.setattr(_change_feed, "_ROWS", 5)
     pieces = []
     while names := found(changes := store.changes(cursor)):
         pieces.append(names["metrics"])
@@ -121,9 +121,9 @@ def test_a_table_has_more_rows_only_if_a_call_read_as_many_as_it_may(
     monkeypatch: pytest.MonkeyPatch, read: list[int], end: int
 ) -> None:
     """A partial end is the last row that was read, as later rows of transactions in progress may be missing."""
-    monkeypatch.setattr(_changes, "_ROWS", 5)
+    monkeypatch.setattr(_change_feed, "_ROWS", 5)
     rows: list[Any] = [SimpleNamespace(subject=1, last=7 - place, rows=count) for place, count in enumerate(read)]
-    assert _changes._end([*rows, SimpleNamespace(subject=None, last=9)]) == end
+    assert _change_feed._end([*rows, SimpleNamespace(subject=None, last=9)]) == end
 
 
 def test_ids_that_are_used_again_after_a_deletion_are_found(store: TrackingStore) -> None:
@@ -165,7 +165,7 @@ def test_rows_of_transactions_that_end_later_are_found(url: str, rows: int, monk
     """Transactions of PostgreSQL may commit in another order than that of their ids."""
     if not url.startswith("postgresql"):
         pytest.skip("SQLite has one transaction at a time that writes")
-    monkeypatch.setattr(_changes, "_ROWS", rows)
+    monkeypatch.setattr(_change_feed, "_ROWS", rows)
     with open_store(url) as store:
         late, early, later = new_run(store), new_run(store), new_run(store)
         before = store.changes().cursor

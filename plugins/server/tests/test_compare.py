@@ -1,0 +1,213 @@
+"""Comparisons of trials: their values, their differences, and their report."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+import re
+import tarfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from det_server.pages._code_diff import Budget, DiffLine, find_edits
+
+from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.tracking import TrackingStore
+
+from .seeded_store import HOSTILE
+from .serving import ServedSite
+
+
+def add_trial(
+    store: TrackingStore,
+    experiment: int,
+    reports: Mapping[int, Mapping[str, Any]],
+    hyperparameters: Mapping[str, Any] | None = None,
+) -> int:
+    """Record a trial with validations, and return its id."""
+    trial = store.create_trial(experiment, hparams=dict(hyperparameters or {}), seed=1).id
+    run = store.start_run(trial, allocation_id=f"a{trial}").run_id
+    store.report_metrics(
+        [
+            MetricsReport(trial_id=trial, run_id=run, group="validation", steps_completed=step, metrics=dict(metrics))
+            for step, metrics in reports.items()
+        ]
+    )
+    return trial
+
+
+def add_experiment(store: TrackingStore, name: str = "x", **more: Any) -> int:
+    searcher = {"metric": "accuracy", "smaller_is_better": False}
+    return store.create_experiment(config={"name": name, "searcher": searcher, **more}).id
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """Return the texts of the cells of the table by the text of the first one."""
+    found = {}
+    for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.DOTALL):
+        texts = [
+            " ".join(re.sub(r"<[^>]*>", " ", cell).split())
+            for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+        ]
+        found[texts[0]] = texts[1:]
+    return found
+
+
+def test_metrics_have_final_and_best_values_and_those_at_a_step(local: ServedSite) -> None:
+    store = local.store
+    experiment = add_experiment(store)
+    first = add_trial(
+        store,
+        experiment,
+        {100: {"accuracy": 0.5, "odd": 1}, 200: {"accuracy": 0.75, "odd": 3}, 300: {"accuracy": 0.625}},
+    )
+    second = add_trial(store, experiment, {90: {"accuracy": 0.25}, 190: {"accuracy": math.nan}})
+    table = rows(local.owner.get(f"/compare?trials={first},{second}&step=200").text)
+    assert table["validation.accuracy final"] == ["0.6250 at 300", "NaN at 190"]
+    assert table["validation.accuracy best"] == ["0.7500", "0.2500"]
+    assert table["validation.accuracy at batch 200, or the last before"] == ["0.7500", "NaN at 190"]
+    assert table["validation.odd least"] == ["1.000", "–"]  # noqa: RUF001
+    assert table["validation.odd greatest"] == ["3.000", "–"]  # noqa: RUF001
+    page = local.owner.get(f"/compare?trials={first},{second}&names=odd").text
+    assert "validation.odd final" in rows(page) and "validation.accuracy final" not in rows(page)
+    assert "No metric has &#39;zz&#39; in its name." in local.owner.get(f"/compare?trials={first}&names=zz").text
+
+
+def test_rows_that_differ_are_shown_alone(local: ServedSite) -> None:
+    store = local.store
+    experiment = add_experiment(store)
+    for lr in (0.1, 0.2):
+        add_trial(store, experiment, {1: {"accuracy": 0.5}}, {"width": 8, "lr": lr})
+    table = rows(local.owner.get("/compare?trials=1,2").text)
+    assert list(table).index("lr") < list(table).index("width")
+    alone = rows(local.owner.get("/compare?trials=1,2&differ=1").text)
+    assert alone["lr"] == ["0.1", "0.2"]
+    assert "width" not in alone and "validation.accuracy final" not in alone
+
+
+def test_the_best_trials_of_experiments_are_compared(local: ServedSite) -> None:
+    store = local.store
+    one, other = add_experiment(store, "one"), add_experiment(store, HOSTILE)
+    ids = [
+        add_trial(store, experiment, {1: {"accuracy": value}})
+        for experiment, value in ((one, 0.1), (one, 0.2), (other, 0.3))
+    ]
+    client = local.owner
+    page = client.get(f"/compare?experiments={one}&experiments={other}&trials={ids[0]}&trials=").text
+    assert rows(page)["experiment"][:1] == ["one"]
+    assert f'value="{ids[0]},{ids[1]},{ids[2]}"' in page
+    assert f'value="{ids[1]},{ids[0]}"' in client.get(f"/compare?experiments={one}&best=2").text
+    missing = client.get(f"/compare?experiments=77,{one}&trials=88").text
+    assert "There is no experiment 77." in missing and "There is no trial 88." in missing
+    source = re.search(r'data-src="([^"]+)"', page)
+    assert source
+    labels = [one["label"] for one in client.get(source[1].replace("&amp;", "&")).json["series"]]
+    assert labels == ["trial 1, one", "trial 2, one", f"trial 3, {HOSTILE}"]
+
+
+def test_trials_are_left_out_by_a_link(local: ServedSite) -> None:
+    experiment = add_experiment(local.store)
+    for _ in range(3):
+        add_trial(local.store, experiment, {1: {"accuracy": 0.5}})
+    page = local.owner.get("/compare?trials=1,2,3&step=5&names=acc").text
+    assert re.search(r'href="/compare\?names=acc&amp;step=5&amp;trials=1%2C3" aria-label="leave out trial 2"', page)
+
+
+def archive(files: Mapping[str, str | bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as written:
+        for name, text in files.items():
+            content = text.encode() if isinstance(text, str) else text
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            written.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def apply(edits: Sequence[DiffLine], omitted: str) -> list[str]:
+    return [line.text for line in edits if line.mark != omitted]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_edits_lead_from_one_text_to_the_other_and_are_the_fewest(seed: int) -> None:
+    chosen = random.Random(seed)
+    old, new = ([chosen.choice("abcd") for _ in range(chosen.randrange(14))] for _ in range(2))
+    edits = find_edits(old, new, Budget())
+    assert edits is not None
+    assert apply(edits, "+") == old
+    assert apply(edits, "-") == new
+    assert sum(line.mark == " " for line in edits) == _longest_common(old, new)
+
+
+def _longest_common(old: Sequence[str], new: Sequence[str]) -> int:
+    lengths = [0] * (len(new) + 1)
+    for line in old:
+        before = lengths[:]
+        for j, other in enumerate(new):
+            lengths[j + 1] = before[j] + 1 if line == other else max(before[j + 1], lengths[j])
+    return lengths[-1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (["a", "b"] * 20_000, ["b", "a", "a"] * 13_000),
+        ([str(n % 101) for n in range(40_000)], [str(n % 103) for n in range(40_000)]),
+        (["x"] * 40_000, ["y"] * 40_000),
+        ([str(n) for n in range(40_000)], [str(n) for n in reversed(range(40_000))]),
+    ],
+    ids=["repeated", "periodic", "different", "reversed"],
+)
+def test_texts_that_are_hard_to_compare_take_limited_work(old: list[str], new: list[str]) -> None:
+    budget = Budget()
+    begin = time.process_time()
+    assert find_edits(old, new, budget) is None
+    assert time.process_time() - begin < 10
+    assert budget.steps > -200_000
+
+
+def test_code_of_experiments_is_compared(local: ServedSite) -> None:
+    long = "".join(f"line {n}\n" for n in range(100))
+    old = archive({"same.py": "1\n", "gone.py": "x = 1\n", "long.py": long, "data.bin": b"\0\1", "big": "a" * 10**6})
+    changed = long.replace("line 50\n", f"{HOSTILE}\n")
+    new = archive(
+        {"same.py": "1\n", "new.py": "y = 2\n", "long.py": changed, "data.bin": b"\0\2", "big": "b" * 300_000}
+    )
+    store = local.store
+    ids = [store.create_experiment(config={"name": "x"}, model_definition=code).id for code in (old, new, old)]
+    page = local.owner.get(f"/compare/code?experiments={ids[0]},{ids[1]}")
+    assert page.status == 200
+    text = page.text
+    for name, kind in (("gone.py", "removed"), ("new.py", "added"), ("long.py", "changed"), ("data.bin", "changed")):
+        assert re.search(rf"{name}\s*<span class=.note.>{kind}", text), name
+    assert "same.py" not in text and "This file is not text." in text and "Only files of up to 200 kB" in text
+    assert "line 48 → line 48" in text and "line 46" not in text
+    assert HOSTILE not in text and "&lt;img src=x onerror=alert(1)&gt;" in text
+    assert "The code is the same." in local.owner.get(f"/compare/code?experiments={ids[0]},{ids[2]}").text
+    assert local.owner.get(f"/compare/code?experiments={ids[0]},999").status == 404
+    assert "expected two experiments or more" in local.owner.get(f"/compare/code?experiments={ids[0]}").text
+
+
+def test_damaged_and_missing_code_is_compared(local: ServedSite) -> None:
+    code = archive({"a.py": "1\n"})
+    ids = [local.store.create_experiment(config={}, model_definition=one).id for one in (code, b"x", b"")]
+    page = local.owner.get(f"/compare/code?experiments={','.join(map(str, ids))}").text
+    assert "An archive is damaged" in page
+    assert re.search(r"a.py\s*<span class=.note.>removed", page)
+
+
+def test_configs_are_compared_by_key(local: ServedSite) -> None:
+    store = local.store
+    one = add_experiment(store, "one", optimizer={"name": "adam"}, slots=1)
+    other = add_experiment(store, "other", optimizer={"name": "sgd"}, slots=1)
+    for experiment in (one, other):
+        add_trial(store, experiment, {1: {"accuracy": 0.5}})
+    page = local.owner.get("/compare?trials=1,2").text
+    table = rows(page)
+    assert table["optimizer.name"] == ["adam", "sgd"]
+    assert table["slots"] == ["1"]
+    assert f'href="/compare/code?experiments={one}%2C{other}"' in page
+    assert "optimizer.name" not in rows(local.owner.get("/compare?trials=1").text)
