@@ -72,7 +72,7 @@ class ExperimentFinished(ExperimentEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStarted(TrialEvent):
-    """A run of the trial is about to be launched. A restart is a new run."""
+    """A run of the trial is about to be launched, or goes on with another runner. A restart is a new run."""
 
     name = "trial_started"
 

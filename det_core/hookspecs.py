@@ -251,7 +251,7 @@ def det_experiment_finished(event: events.ExperimentFinished) -> None:
 
 @_hookspec
 def det_trial_started(event: events.TrialStarted) -> None:
-    """Called before a run of a trial is launched. A restart is a new run.
+    """Called before a run of a trial is launched, or when it goes on with another runner. A restart is a new run.
 
     Args:
         event: the trial and the number of the run.

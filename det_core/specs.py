@@ -83,10 +83,13 @@ class BackendSpec(Spec):
     Args:
         adapters: framework names mapped to ``"module:adapter"``.
         elastic: whether workers continue from checkpoints of another number of workers.
+        prepare: modules that its launcher and its workers import with any framework, and that may be imported before a
+            fork, as for `FrameworkSpec`.
     """
 
     adapters: Mapping[str, str] = field(default_factory=dict)
     elastic: bool = False
+    prepare: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "launch.queued_launch",
         "launch.standalone",
         "launch.worker_output",
+        "launch.worker_processes",
         "lazy",
         "owner_process",
         "package_commands",

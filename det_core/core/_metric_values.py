@@ -6,11 +6,12 @@ import heapq
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from enum import Enum
+from itertools import chain
 from numbers import Real
-from operator import index
+from operator import index, methodcaller
 from typing import Any
 
 from det_core.interfaces.records import MAX_METRICS, MAX_STEPS, require_writable
@@ -25,6 +26,7 @@ _DEEPEST = 50
 _log = logging.getLogger("det.core")
 _FLAT = frozenset((float, int, bool))
 _STRING = frozenset((str,))
+_DICT = frozenset((dict,))
 
 
 class MetricConverter:
@@ -82,7 +84,7 @@ class MetricConverter:
         """
         return self._metrics(values, _Room(MAX_COPY_SIZE))
 
-    def _within(self, size: int, mappings: Iterable[Mapping[str, Any]], which: str) -> list[dict[str, Any]]:
+    def _within(self, size: int, mappings: Sequence[Mapping[str, Any]], which: str) -> list[dict[str, Any]]:
         """Return converted copies without the largest metrics if these exceed a size.
 
         Args:
@@ -90,6 +92,8 @@ class MetricConverter:
             mappings: the metrics, or those of each batch.
             which: description of the metrics for warnings.
         """
+        if (flat := _copy_flat(mappings, size)) is not None:
+            return flat
         room = _Room(size)
         try:
             return [self._metrics(metrics, room) for metrics in mappings]
@@ -114,10 +118,6 @@ class MetricConverter:
             TypeError: as in `copy`.
             ValueError: as in `copy`.
         """
-        most = min(room.left, MAX_METRICS)
-        if sizes is None and type(metrics) is dict and len(metrics) <= most and _is_flat(metrics):
-            room.left -= len(metrics)
-            return metrics.copy()
         if not isinstance(metrics, Mapping):
             raise TypeError(f"metrics are a {_kind(metrics)}; expected a mapping such as {{'loss': 0.5}}")
         copied: dict[str, Any] = {}
@@ -340,12 +340,21 @@ def _name(key: object) -> str:
     raise TypeError(f"has the name {key!r}; expected a string")
 
 
-def _is_flat(metrics: Mapping[str, Any]) -> bool:
-    """Return whether all values are numbers, and all names are text that every database can store."""
-    if not (_FLAT.issuperset(map(type, metrics.values())) and _STRING.issuperset(map(type, metrics))):
-        return False
-    names = "".join(metrics)
-    return "" not in metrics and names.isascii() and "\0" not in names
+def _copy_flat(mappings: Sequence[Mapping[str, Any]], size: int) -> list[dict[str, Any]] | None:
+    """Return copies of mappings, or None if something must be converted or left out.
+
+    Most reports consist of numbers. They are checked without a call per mapping, which training would wait for.
+    """
+    if not _DICT.issuperset(map(type, mappings)):
+        return None
+    names = list(chain.from_iterable(mappings))
+    values = chain.from_iterable(map(methodcaller("values"), mappings))
+    if not (_FLAT.issuperset(map(type, values)) and _STRING.issuperset(map(type, names))):
+        return None
+    text = "".join(names)
+    is_writable = "" not in names and text.isascii() and "\0" not in text
+    is_small = len(names) <= size and max(map(len, mappings), default=0) <= MAX_METRICS
+    return [mapping.copy() for mapping in mappings] if is_writable and is_small else None  # type: ignore[attr-defined]
 
 
 def _kind(value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
@@ -186,6 +186,8 @@ class Launcher(ABC):
     slots: int | None = None
     """Maximum number of slots that the trials of an experiment occupy together. None if the launcher queues trials
     itself."""
+    adopts: bool = False
+    """Whether `adopt` continues launches whose runner is gone."""
 
     @abstractmethod
     def device(self) -> Literal["cpu", "cuda"]:
@@ -213,7 +215,7 @@ class Launcher(ABC):
         """
         return None
 
-    def open(self, key: str) -> None:
+    def open(self, key: str, keep: Collection[str] = ()) -> None:
         """Prepare the launches of an experiment, and remove what earlier runners of it have left in the engine.
 
         Jobs that nobody watches would hold nodes, and write what their successors write. The runner calls this once,
@@ -222,6 +224,8 @@ class Launcher(ABC):
         Args:
             key: name of the experiment, unique among all tracking stores, of letters, digits and ``-``. The key of each
                 launch begins with this name and ``-``.
+            keep: keys of the launches that the runner will `adopt`, which stay. A launcher that does not `adopts` is
+                called without it.
 
         Raises:
             det_core.errors.LaunchError, det_core.errors.LaunchDelayed: as `start`, which is tried again after it.
@@ -229,6 +233,24 @@ class Launcher(ABC):
 
     def close(self) -> None:
         """Release what `open` and the launches have shared. The runner calls this once, after its last launch."""
+
+    def adopt(self, request: LaunchRequest, number: float) -> Allocation:
+        """Return a launch of an earlier runner, whose processes have outlived it, and return it at once.
+
+        Its workers train on, and what they have reported meanwhile goes to the ``log`` and the ``call`` of the request.
+        The launch ends with `Cause.NOT_STARTED`, or one of the errors below is raised, here or by `Allocation.wait`, if
+        that is not possible: it has ended, its runner is not lost for the engine, or it is another run or has another
+        code or config than the request. The runner then starts a new launch, as without this method.
+
+        Args:
+            request: the launch request of the same run. Its ``env`` and ``secrets`` are those of a new launch.
+            number: number of this runner, which is larger than those of all earlier ones that have adopted the launch.
+                The processes never obey a runner with a smaller one again. The runner that has started them has 0.
+
+        Raises:
+            det_core.errors.LaunchError, det_core.errors.LaunchDelayed: it cannot be adopted.
+        """
+        raise NotImplementedError("this launcher does not adopt launches")
 
     @abstractmethod
     def start(self, request: LaunchRequest) -> Allocation:

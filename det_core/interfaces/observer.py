@@ -114,7 +114,7 @@ class Observer:
         """The experiment has ended or was paused. Sent in the runner."""
 
     def trial_started(self, event: events.TrialStarted) -> None:
-        """A run of a trial is about to be launched. Sent in the runner."""
+        """A run of a trial is about to be launched, or goes on with another runner. Sent in the runner."""
 
     def trial_finished(self, event: events.TrialFinished) -> None:
         """A trial has reached a final state. Sent in the runner."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import replace
@@ -34,6 +34,7 @@ class CheckedLauncher(Launcher):
     Args:
         launcher: the other launcher.
         key: name of the experiment, as for `Launcher.open`.
+        keep: keys of the launches to adopt, as for `Launcher.open`.
 
     Raises:
         LaunchError: its number of slots cannot be used.
@@ -42,9 +43,11 @@ class CheckedLauncher(Launcher):
     does not allow, and a call that does not end are a `LauncherDefect`.
     """
 
-    def __init__(self, launcher: Launcher, key: str) -> None:
+    def __init__(self, launcher: Launcher, key: str, keep: Collection[str] = ()) -> None:
         self._launcher = launcher
         self._key = key
+        self._keep = (keep,) if keep and launcher.adopts else ()
+        self.adopts = launcher.adopts
         self._opening = threading.Lock()
         self._is_open = False
         self.slots = launcher.slots
@@ -82,14 +85,20 @@ class CheckedLauncher(Launcher):
                 thread.call(self._launcher.close)
 
     def start(self, request: LaunchRequest) -> Allocation:
+        return self._launch(self._launcher.start, request)
+
+    def adopt(self, request: LaunchRequest, number: float) -> Allocation:
+        return self._launch(self._launcher.adopt, request, number)
+
+    def _launch(self, method: Callable[..., Allocation], request: LaunchRequest, *args: float) -> Allocation:
         thread = _CallThread()
         try:
             with self._opening:
                 if not self._is_open:
-                    thread.call(self._launcher.open, self._key)
+                    thread.call(self._launcher.open, self._key, *self._keep)
                     self._is_open = True
             request = replace(request, log=partial(_log_checked, request.log))
-            launch = thread.call(self._launcher.start, request, expected=Allocation, late=_end_late_launch)
+            launch = thread.call(method, request, *args, expected=Allocation, late=_end_late_launch)
         except BaseException:
             thread.close()
             raise

@@ -23,7 +23,6 @@ import runpy
 import select
 import signal
 import socket
-import struct
 import sys
 import warnings
 import weakref
@@ -33,16 +32,9 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from det_core.launch import _guard
+from det_core.launch import _fork_requests, _guard
+from det_core.launch._fork_requests import ENDED, LENGTH, STARTED
 from det_core.plugins import plugin_registry
-
-LENGTH = struct.Struct("!I")
-"""Size of a request in bytes. It is sent before the request, with the descriptors of the standard streams and of files
-that all processes keep open."""
-STARTED = struct.Struct("!ii")
-"""Process ids of the outer guard and of the worker, sent once the worker runs."""
-ENDED = struct.Struct("!i")
-"""Exit code of the worker, negative for a signal, sent once nothing that it started is left."""
 
 MOST_PRINTED = 1 << 20
 """Capacity of the pipe for what the import of the modules prints, in bytes."""
@@ -94,8 +86,9 @@ def _run_request(connection: int, environment: Mapping[str, str], output: bytes)
     """
     handlers = {number: signal.getsignal(number) or signal.SIG_DFL for number in _guard.GUARDED_SIGNALS}
     request, inherited = _receive(connection)
+    leads_session, starts_others = request["leads_session"], request["starts_others"]
     _set_command_line([sys.executable, _guard.__file__, str(connection), sys.executable, "-m", *request["argv"]])
-    code = _guard.guard_process(connection, request["grace"], partial(_fork_worker, connection))
+    code = _guard.guard_process(connection, request["grace"], partial(_fork_process, connection, leads_session))
     if code is not None:
         for descriptor in inherited:  # such as the lock of a slot, which is free once the end is known
             os.close(descriptor)
@@ -107,7 +100,11 @@ def _run_request(connection: int, environment: Mapping[str, str], output: bytes)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # now a signal has its effect that came earlier
     _renew_random_state()
     _change_environment(environment, request["env"])
-    os.write(2, output)
+    if starts_others:
+        server, *inherited = inherited
+        _fork_requests.server = _fork_requests.ForkServer(server, inherited)
+    else:
+        os.write(2, output)
     _run_module(*request["argv"])
 
 
@@ -204,7 +201,7 @@ def _bury_forks(number: int, frame: FrameType | None) -> None:
 
 
 def _receive(connection: int) -> tuple[dict[str, Any], list[int]]:
-    """Return the request and the descriptors that all processes keep, and take its streams and directory.
+    """Return the request and the other descriptors that came with it, and take its streams and directory.
 
     This process ends instead if the agent has given up the request.
     """
@@ -223,15 +220,19 @@ def _receive(connection: int) -> tuple[dict[str, Any], list[int]]:
     return request, descriptors[_STREAMS:]
 
 
-def _fork_worker(connection: int) -> int:
-    """Fork the worker, in which all signals wait until it has its handlers, and send its process id."""
+def _fork_process(connection: int, leads_session: bool) -> int:
+    """Fork the process, in which all signals wait until it has its handlers, and which sends its process id."""
+    guard = os.getppid()
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-    worker = os.fork()
-    if worker:
+    process = os.fork()
+    if process:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        with contextlib.suppress(OSError):  # the agent is gone
-            os.write(connection, STARTED.pack(os.getppid(), worker))
-    return worker
+        return process
+    if leads_session:
+        os.setsid()
+    with contextlib.suppress(OSError):  # the agent is gone
+        os.write(connection, STARTED.pack(guard, os.getpid()))
+    return 0
 
 
 def _renew_random_state() -> None:

@@ -16,9 +16,10 @@ from det_core.errors import LaunchError
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.backend import Backend, NodePlacement
 from det_core.launch import backends
-from det_core.launch._guarded_command import SpawnedCommand
+from det_core.launch._guarded_command import GuardedCommand
 from det_core.launch.output_lines import RANK_TEMPLATE
 from det_core.launch.worker_environment import reserve_free_ports, thread_limit_variables
+from det_core.launch.worker_processes import start_launcher
 from det_core.scratch import scratch_directory
 
 FAILURE_GRACE = 8.0
@@ -101,8 +102,7 @@ class Node:
                 failure_notes.NOTES_VARIABLE: str(notes),
                 backends.BACKEND_VARIABLE: name,
             }
-            # The starter of this process may wait for the end of all processes that inherit its lock.
-            command = SpawnedCommand(start.argv, {**os.environ, **environment, **env, **start.env}, inherit=None)
+            command = start_launcher(start.argv, {**os.environ, **environment, **env, **start.env})
             with closing(command):
                 code = _wait(command, notes)
             return _report_failure(code, notes)
@@ -127,7 +127,7 @@ class Node:
         }
 
 
-def _wait(command: SpawnedCommand, notes: Path) -> int:
+def _wait(command: GuardedCommand, notes: Path) -> int:
     kill_at: float | None = None
     while (code := command.wait(_TICK)) is None:
         if kill_at is None and failure_notes.poll_worker_failures(notes):

@@ -1,4 +1,4 @@
-"""Workers that start at once, because a prepared process has imported their modules."""
+"""Processes of launches that start at once, because a prepared process has imported their modules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any, cast
 
 from det_core.errors import DetError, LaunchError
 from det_core.launch._framework_lookup import find_framework
 from det_core.launch._guard import ENGINE_VARIABLE
 from det_core.launch._guarded_command import GuardedCommand, SpawnedCommand
 from det_core.launch.prepared_process import PreparedProcess, prepared_processes
+from det_core.plugins import plugin_registry
+from det_core.specs import BackendSpec
 
 WORKER_MODULES = (
     "det_core.comm._ranks",
@@ -37,22 +40,36 @@ WORKER_MODULES = (
     "pathspec",
 )
 """Modules that workers of all frameworks import."""
+SLOT_MODULES = (
+    "det_core.comm._collective_channel",
+    "det_core.comm._mesh",
+    "det_core.config._plugin_blocks",
+    "det_core.config._validation_errors",
+    "det_core.launch._node",
+    "det_core.launch.standalone",
+)
+"""Further modules that workers on several slots and their launchers import."""
 _OWN_VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 _LASTING_VARIABLES = ("DET_DISABLE_PLUGINS", ENGINE_VARIABLE)
 """Variables of det that a process reads before it has a trial."""
 
 
-def find_worker_modules(entrypoint: str, code: Path) -> list[str]:
-    """Return the modules of det and of the trial's framework that its worker imports and that may be imported early.
+def find_worker_modules(entrypoint: str, code: Path, backend: str | None = None) -> list[str]:
+    """Return the modules of det, of the trial's framework and of its backend that may be imported early.
 
     Args:
         entrypoint: the trial class as MODULE:CLASS.
         code: directory with the user's code, which is read, but not run.
+        backend: name of the backend that starts the workers, or None if there is only one worker.
     """
     framework = None
     with suppress(DetError):  # such as two plugins that claim the trial, which the worker reports
         framework = find_framework(entrypoint, code)
-    return [*WORKER_MODULES, *(framework.prepare if framework else ())]
+    modules = [*WORKER_MODULES, *(framework.prepare if framework else ())]
+    if backend:
+        spec = cast("BackendSpec", plugin_registry().find("backend", backend))
+        modules += [*SLOT_MODULES, *spec.prepare]
+    return modules
 
 
 def find_prepared_process(modules: Sequence[str], env: Mapping[str, str]) -> PreparedProcess:
@@ -82,6 +99,7 @@ class PreparedCommand:
         cwd: its working directory.
         inherit: file descriptors that all processes keep open.
         outputs: file descriptors that become stdout and stderr.
+        starts_others: whether it starts workers, which are forks, too.
         explain: function that is called with the reason if the command starts as a new process.
 
     Raises:
@@ -97,9 +115,11 @@ class PreparedCommand:
         cwd: Path,
         inherit: Sequence[int],
         outputs: Sequence[int],
+        starts_others: bool = False,
         explain: Callable[[str], None],
     ) -> None:
         self._argv, self._env, self._cwd, self._explain = argv, env, cwd, explain
+        self._starts_others = starts_others
         self._prepared = find_prepared_process(modules, env)
         self._command: GuardedCommand | None = None
         self._killed = False
@@ -136,19 +156,16 @@ class PreparedCommand:
 
     def _start(self) -> GuardedCommand:
         problem = self._prepared.problem
+        keep: Any = {"cwd": self._cwd, "inherit": self._inherit, "outputs": self._outputs}
         if taken := sorted(_module_names(self._cwd) & {*self._prepared.names}):
             problem = f"the code has a module {taken[0]}, and so have the libraries"
         if not problem:
             try:
-                with Path(os.devnull).open("rb") as nothing:
-                    descriptors = [nothing.fileno(), *self._outputs, *self._inherit]
-                    return self._prepared.fork(self._argv, self._env, cwd=self._cwd, descriptors=descriptors)
+                return self._prepared.fork(self._argv, self._env, starts_others=self._starts_others, **keep)
             except LaunchError as error:
                 problem = str(error)
         self._explain(f"the worker starts as a new process, because {problem}")
-        return SpawnedCommand(
-            [sys.executable, "-m", *self._argv], self._env, cwd=self._cwd, inherit=self._inherit, outputs=self._outputs
-        )
+        return SpawnedCommand([sys.executable, "-m", *self._argv], self._env, **keep)
 
 
 def _module_names(code: Path) -> set[str]:

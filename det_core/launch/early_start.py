@@ -29,6 +29,7 @@ def prepare_first_launch(config: ExperimentConfig, code: Path) -> None:
     if not entrypoint or is_command(entrypoint) or not is_local or adds_variables:
         return
     launcher = open_launcher(config)
-    if isinstance(launcher, LocalLauncher) and choose_backend(config, None, os.environ) is None:
+    if isinstance(launcher, LocalLauncher):
+        backend = choose_backend(config, None, os.environ)
         variables = config.environment.environment_variables.for_device(launcher.device())
-        launcher.prepare(str(entrypoint), code, resolve_secrets(variables))
+        launcher.prepare(str(entrypoint), code, resolve_secrets(variables), backend.name if backend else None)

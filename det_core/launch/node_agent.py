@@ -32,6 +32,7 @@ from det_core.launch._worker_connections import WorkerConnections
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.network import LOOPBACK
 from det_core.launch.worker_environment import (
+    find_backend,
     find_oversized_variables,
     make_info_variables,
     make_lasting_environment,
@@ -92,8 +93,8 @@ class NodeAgent(Allocation):
         env: variables to add to the environment of the processes. Those of the request replace them.
         inherit: file descriptors that all processes keep open, such as that of a lock.
         parent: directory in which the code is unpacked. By default the one for temporary files.
-        prepare: modules that the only worker of a trial class need not import, beside those of det and of its
-            framework, because a prepared process has imported them. None starts it as a new process, as all others.
+        prepare: modules that workers of a trial class need not import, beside those of det, its framework and its
+            backend, because a prepared process has imported them. None starts them as new processes, as all others.
 
     Raises:
         LaunchDelayed: the processes could not be started, because a resource such as memory is exhausted.
@@ -176,13 +177,14 @@ class NodeAgent(Allocation):
     def _start_processes(
         self, request: LaunchRequest, env: Mapping[str, str], prepare: Sequence[str] | None, **keep: Any
     ) -> GuardedCommand | PreparedCommand:
-        if prepare is None or tuple(request.argv) != (PYTHON, "-m", _WORKER):
+        if prepare is None or (request.argv[0], request.argv[-1]) != (PYTHON, _WORKER):
             return SpawnedCommand([sys.executable if word == PYTHON else word for word in request.argv], env, **keep)
         from det_core.launch._prepared_command import PreparedCommand, find_worker_modules  # others need not import it
 
-        modules = find_worker_modules(request.info["trial.json"]["config"]["entrypoint"], keep["cwd"])
-        explain = partial(self._log, None, "det")
-        return PreparedCommand([*modules, *prepare], [_WORKER], env, **keep, explain=explain)
+        backend = find_backend(request.argv)
+        modules = find_worker_modules(request.info["trial.json"]["config"]["entrypoint"], keep["cwd"], backend)
+        keep = {**keep, "starts_others": backend is not None, "explain": partial(self._log, None, "det")}
+        return PreparedCommand([*modules, *prepare], request.argv[2:], env, **keep)
 
     def _count_memory_kills(self) -> None:
         """Forget kills of long ago, which may have been those of other trials."""

@@ -5,12 +5,8 @@ from __future__ import annotations
 import atexit
 import fcntl
 import json
-import marshal
 import os
-import select
-import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -21,14 +17,12 @@ from pathlib import Path
 
 import det_core
 from det_core.errors import LaunchError
-from det_core.launch._fork_server import ENDED, LENGTH, MOST_PRINTED, STARTED
+from det_core.launch._fork_requests import ForkedCommand, request_fork, set_time_limit
+from det_core.launch._fork_server import MOST_PRINTED
 from det_core.launch._guard import GRACE
-from det_core.launch._guarded_command import GuardedCommand
 
 _READY_SECONDS = 300.0
 """Seconds that the import of the modules may take."""
-_FORK_SECONDS = 20.0
-"""Seconds that a fork may take, on a machine that swaps."""
 _END_SECONDS = 5.0
 """Seconds that a prepared process has to end by itself."""
 _KEPT = 2
@@ -88,7 +82,14 @@ class PreparedProcess:
         return self._answered.wait(timeout)
 
     def fork(
-        self, argv: Sequence[str], env: Mapping[str, str], *, cwd: Path, descriptors: Sequence[int]
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        cwd: Path,
+        outputs: Sequence[int],
+        inherit: Sequence[int],
+        starts_others: bool = False,
     ) -> ForkedCommand:
         """Fork a process below two guards that does what ``python -m MODULE ARGUMENT...`` does.
 
@@ -96,28 +97,28 @@ class PreparedProcess:
             argv: name of the module, and the arguments.
             env: its whole environment.
             cwd: its working directory.
-            descriptors: file descriptors that become stdin, stdout and stderr, and others that all processes keep open.
+            outputs: file descriptors that become stdout and stderr.
+            inherit: file descriptors that all processes keep open.
+            starts_others: whether it starts other processes, and is not a worker.
 
         Raises:
             LaunchError: nothing was forked.
         """
-        body = marshal.dumps({"argv": [*argv], "env": {**env}, "cwd": str(cwd), "grace": GRACE})
-        ours, theirs = socket.socketpair()
-        ours.settimeout(_FORK_SECONDS)
         try:
-            with theirs:
-                self.pass_connection(theirs)
-            socket.send_fds(ours, [LENGTH.pack(len(body))], descriptors)
-            ours.sendall(body)
-            guard, _ = STARTED.unpack(ours.recv(STARTED.size, socket.MSG_WAITALL))
-        except (OSError, struct.error) as error:
-            with suppress(OSError):
-                ours.send(b"!")  # a fork that comes late ends at once
-            ours.close()
+            return request_fork(
+                self._socket,
+                argv,
+                env,
+                cwd=cwd,
+                outputs=outputs,
+                inherit=inherit,
+                grace=GRACE,
+                starts_others=starts_others,
+            )
+        except LaunchError:
             self._process.kill()  # the request may still be in its queue, with the descriptors
             self.close()
-            raise LaunchError("the prepared process has died or does not answer") from error
-        return ForkedCommand(ours.detach(), guard)
+            raise
 
     def pass_connection(self, connection: socket.socket) -> None:
         """Pass a connection on which a request will arrive.
@@ -146,7 +147,7 @@ class PreparedProcess:
         try:
             with self._socket.makefile("rb") as answers:
                 answer = answers.readline()
-            self._socket.settimeout(_FORK_SECONDS)
+            set_time_limit(self._socket)
         except TimeoutError:
             self.problem = f"the modules were not imported within {_READY_SECONDS:.0f} s"
         except OSError:  # closed meanwhile
@@ -157,38 +158,6 @@ class PreparedProcess:
             except (ValueError, TypeError):  # it died, or det was upgraded meanwhile
                 self.problem = "the prepared process did not answer as expected"
         self._answered.set()
-
-
-class ForkedCommand(GuardedCommand):
-    """Process that a prepared process has forked below two guards.
-
-    Args:
-        connection: file descriptor of the connection to the outer guard, the only process that has its other end.
-        guard: process id of the outer guard.
-    """
-
-    def __init__(self, connection: int, guard: int) -> None:
-        super().__init__(connection)
-        self._guard = guard
-        self._code: int | None = None
-
-    def wait(self, timeout: float) -> int | None:
-        if self._code is None:
-            poll = select.poll()
-            poll.register(self._to_guard, select.POLLIN)
-            if poll.poll(1000 * timeout):
-                self._code = self._receive_code()
-        return self._code
-
-    def _receive_code(self) -> int:
-        answer = b""
-        with suppress(ConnectionResetError):
-            answer = os.read(self._to_guard, ENDED.size)
-        return int(ENDED.unpack(answer)[0]) if answer else -signal.SIGKILL  # the guard was killed
-
-    def _kill_guard(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self._guard, signal.SIGKILL)
 
 
 class PreparedProcesses:

@@ -8,18 +8,21 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from det_core.home import MASTER_VARIABLES
+from det_core.interfaces.launcher import PYTHON
 from det_core.launch.output_lines import RANK_TEMPLATE
 from det_core.tracking import AGENT_URL
 from det_core.tracking.access_tokens import TOKEN_VARIABLE
 
 AGENT_STORE_VARIABLES: Mapping[str, str] = {**dict.fromkeys(MASTER_VARIABLES, AGENT_URL), TOKEN_VARIABLE: ""}
 """Variables that lead the SDK and the command line to the store of the runner, without a token."""
+_LAUNCHER = "det_core.launch"
+"""Module that starts the workers of a node. Its first argument is the name of the backend."""
 _THREADS = "OMP_NUM_THREADS"
 _MAX_BYTES = 131_072
 """Maximum size of an environment string in bytes, with its name and final NUL (execve(2), MAX_ARG_STRLEN)."""
@@ -45,6 +48,15 @@ _VARIABLES = {
     },
 }
 """Key of each variable in its info file, by file and variable."""
+
+
+def find_backend(argv: Sequence[str]) -> str | None:
+    """Return the name of the backend that starts the workers of a trial class, or None if there is only one worker.
+
+    Args:
+        argv: command line of the launch.
+    """
+    return argv[3] if tuple(argv[:3]) == (PYTHON, "-m", _LAUNCHER) else None
 
 
 def make_lasting_environment(env: Mapping[str, str]) -> dict[str, str]:

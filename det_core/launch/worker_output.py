@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,6 +9,7 @@ from functools import partial
 from typing import BinaryIO
 
 from det_core.launch._stream_threads import StreamThread, end_streams
+from det_core.launch.worker_processes import Worker
 
 _ORPHAN_SECONDS = 1.0
 """Seconds to wait for the end of the output of workers that have ended, because orphans may keep their streams open."""
@@ -25,7 +25,7 @@ class OutputRelay:
     def __init__(self) -> None:
         self._threads: list[StreamThread] = []
 
-    def add_worker(self, worker: subprocess.Popen[bytes], rank: int) -> None:
+    def add_worker(self, worker: Worker, rank: int) -> None:
         """Pass on the output of a worker whose stdout and stderr are pipes."""
         assert worker.stdout and worker.stderr
         for source, target in ((worker.stdout, sys.stdout.buffer), (worker.stderr, sys.stderr.buffer)):

@@ -24,7 +24,8 @@ from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.launchers import open_launcher
 from det_core.runner._failed_launches import FailedLaunches
-from det_core.runner._launch_request import experiment_key
+from det_core.runner._launch_request import experiment_key, trial_key
+from det_core.runner._orphaned_runs import find_orphaned_run
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests
@@ -180,7 +181,8 @@ class ExperimentRunner:
             storage = open_storage_block(config.dump()["checkpoint_storage"])
             check_storage(storage)
             key = experiment_key(self._store, self._experiment.id)
-            launcher, launches = CheckedLauncher(open_launcher(config), key), FailedLaunches()
+            launcher = CheckedLauncher(open_launcher(config), key, self._orphaned_keys())
+            launches = FailedLaunches()
             runner = TrialRunner(
                 store=self._store,
                 experiment=self._experiment,
@@ -226,6 +228,11 @@ class ExperimentRunner:
 
                 loop.run(turn)
             return self._outcome(search, loop)
+
+    def _orphaned_keys(self) -> Sequence[str]:
+        """Return the keys of the launches that may have outlived an earlier runner."""
+        active = self._store.trials(self._experiment.id, ordered=True, states=[State.ACTIVE])
+        return [trial_key(self._store, trial) for trial in active if find_orphaned_run(self._store, trial)]
 
     def _outcome(self, search: RecordedSearch, loop: SearchLoop) -> State:
         if self._requests.current:

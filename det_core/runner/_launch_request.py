@@ -53,7 +53,7 @@ def build_launch_request(
     worker = Caller(user=experiment.owner, run=access)
     environment = config.environment.environment_variables.for_device(launcher.device())
     return LaunchRequest(
-        key=f"{experiment_key(store, trial.experiment_id)}-trial-{trial.id}",
+        key=trial_key(store, trial),
         argv=_argv(config),
         code=code,
         env={
@@ -74,6 +74,11 @@ def build_launch_request(
 def experiment_key(store: TrackingStore, experiment_id: int) -> str:
     """Return the name of an experiment in engines, unique among all tracking stores."""
     return f"{store.cluster_id}-exp-{experiment_id}"  # with that of a trial at most 63 characters, as labels have
+
+
+def trial_key(store: TrackingStore, trial: TrialRecord) -> str:
+    """Return the name of a trial in engines, unique among all tracking stores."""
+    return f"{experiment_key(store, trial.experiment_id)}-trial-{trial.id}"
 
 
 def build_run_info(

@@ -31,6 +31,7 @@ from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._launch_supervision import supervise_launch
 from det_core.runner._log_writer import LogWriter, make_log_line
+from det_core.runner._orphaned_runs import find_orphaned_run
 from det_core.runner._placement_display import PlacementDisplay
 from det_core.runner._restart_policy import (
     FAILURES,
@@ -45,6 +46,7 @@ from det_core.runner._restart_policy import (
 )
 from det_core.runner._starting_point import choose_starting_point
 from det_core.runner._trial_history import TrialHistory
+from det_core.runner._warm_start import find_source_checkpoint
 from det_core.tracking._rows import RUNNER_ENDED
 
 _TICK = 0.2
@@ -134,7 +136,11 @@ class TrialRunner:
         """
         history = self._histories.pop(trial.id, None) or self._new_history(trial)
         while not requested() and self._activate(trial):
-            end = self._unreported_end(trial, history) or self._run_once(trial, history, requested)
+            end = (
+                self._adopt_run(trial, history, requested)
+                or self._unreported_end(trial, history)
+                or self._run_once(trial, history, requested)
+            )
             stops = requested() is not None
             if not stops:
                 history.count(end.kind)
@@ -166,6 +172,33 @@ class TrialRunner:
         """Record that the trial is ACTIVE, and return whether it is, because its end may have been requested."""
         self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
         return self.store.trial(trial.id).state is State.ACTIVE
+
+    def _adopt_run(
+        self, trial: TrialRecord, history: TrialHistory, requested: Callable[[], State | None]
+    ) -> _RunEnd | None:
+        """Continue the newest run if its processes have outlived its runner, and return its end. None if they have not.
+
+        Its reports are those of the same run, so it is not fenced.
+        """
+        run = find_orphaned_run(self.store, trial) if self.launcher.adopts else None
+        if run is None:
+            return None
+        try:
+            start = StartingPoint(find_source_checkpoint(self.store, self.config.searcher))
+            number = self.store.continue_run(trial.id, run.run_id, lease=self.lease)
+            history.start_run(run, start.checkpoint.uuid if start.checkpoint else None)
+            end = self._launch(trial, history, start, requested, adopted_as=number)
+            why = end.reason if end.kind is End.NOT_STARTED else ""
+        except TrackingError:
+            raise
+        except DetError as error:
+            why = str(error)
+        if why:
+            self._log(trial, run, f"run {run.run_id} of trial {trial.id} does not go on: {why}")
+            self.store.end_run(trial.id, run.run_id, reason=RUNNER_ENDED, lease=self.lease)
+            return None
+        self.store.end_run(trial.id, run.run_id, reason=end.reason, lease=self.lease)
+        return end
 
     def _unreported_end(self, trial: TrialRecord, history: TrialHistory) -> _RunEnd | None:
         """Return the end of the newest run if its workers have ended it, but its runner did not live to report this."""
@@ -253,9 +286,15 @@ class TrialRunner:
         )
 
     def _launch(
-        self, trial: TrialRecord, history: TrialHistory, start: StartingPoint, requested: Callable[[], State | None]
+        self,
+        trial: TrialRecord,
+        history: TrialHistory,
+        start: StartingPoint,
+        requested: Callable[[], State | None],
+        *,
+        adopted_as: float | None = None,
     ) -> _RunEnd:
-        """Launch a run, and return how its processes have ended."""
+        """Launch a run, or adopt it with a number, and return how its processes have ended."""
         run = history.run
         name = f"run {run.run_id} of trial {trial.id}"
         reasons: list[str] = []
@@ -266,12 +305,15 @@ class TrialRunner:
                     reasons.append(text.removeprefix(FAILURE_PREFIX))
                 logs.add(rank, stdtype, text)
 
-            for line in start.warnings():
-                logs.add(None, "det", line)
-            logs.add(None, "det", f"{name} starts from {start}")
-            self.stream.emit(events.TrialStarted, **_identity(trial, run))
             make_request = partial(self._make_request, trial, history, start, log)
-            ended = self._launch_until_started(trial, make_request, history, logs, requested)
+            if adopted_as is None:
+                for line in start.warnings():
+                    logs.add(None, "det", line)
+                logs.add(None, "det", f"{name} starts from {start}")
+                self.stream.emit(events.TrialStarted, **_identity(trial, run))
+                ended = self._launch_until_started(trial, make_request, history, logs, requested)
+            else:
+                ended = self._adopt(trial, make_request, adopted_as, history, logs, requested)
             if ended.cause is Cause.NOT_STARTED:
                 return _RunEnd(End.NOT_STARTED, ended.message, ended.cause)
             how = f"was terminated by signal {-ended.code}" if ended.code < 0 else f"exited with code {ended.code}"
@@ -280,6 +322,38 @@ class TrialRunner:
         reported = [choose_cause(reasons), logs.error] if ended.code > 0 else []
         reason = next(filter(None, [cause, *reported]), f"the worker {how}" if ended.code else "")
         return self._classify(ended, reason, history, start)
+
+    def _adopt(
+        self,
+        trial: TrialRecord,
+        make_request: Callable[[], LaunchRequest],
+        number: float,
+        history: TrialHistory,
+        logs: LogWriter,
+        requested: Callable[[], State | None],
+    ) -> Exit:
+        """Adopt the processes of a run, and wait for their end."""
+        run = history.run
+
+        def note_success() -> None:
+            logs.add(None, "det", f"run {run.run_id} of trial {trial.id} goes on with another runner")
+            self.stream.emit(events.TrialStarted, **_identity(trial, run))
+            self.launches.add_success(trial.id)
+
+        return supervise_launch(
+            lambda: self.launcher.adopt(make_request(), number),
+            display=PlacementDisplay(self.store, run, logs, lease=self.lease),
+            logs=logs,
+            requested=requested,
+            grace=self._preemption_timeout,
+            on_running=note_success,
+            needs_change=lambda _: False,
+        )
+
+    @property
+    def _preemption_timeout(self) -> float:
+        timeout = self.config.preemption_timeout
+        return _PREEMPTION_TIMEOUT if timeout is None else timeout
 
     def _make_request(
         self,
@@ -311,7 +385,7 @@ class TrialRunner:
         requested: Callable[[], State | None],
     ) -> Exit:
         """Launch the processes and wait for their end. Launch again if they do not start and the policy allows it."""
-        run, slots, timeout = history.run, history.slots, self.config.preemption_timeout
+        run, slots = history.run, history.slots
         available = partial(self._available_slots, make_request)
         slots.begin_run(available)
 
@@ -334,7 +408,7 @@ class TrialRunner:
                     display=PlacementDisplay(self.store, run, logs, lease=self.lease),
                     logs=logs,
                     requested=requested,
-                    grace=_PREEMPTION_TIMEOUT if timeout is None else timeout,
+                    grace=self._preemption_timeout,
                     on_running=lambda: self.launches.add_success(run.trial_id),
                     needs_change=needs_change,
                 )

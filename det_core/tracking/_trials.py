@@ -150,6 +150,14 @@ class TrialsMixin(StoreMixin):
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
             return run
 
+    def continue_run(self, trial_id: int, run_id: int, *, lease: str = "") -> float:
+        this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
+        with self._database.write() as connection:
+            lock_trial(connection, trial_id, lease=lease)
+            fence_run(connection, trial_id, run_id)
+            connection.execute(update(runs).where(*this).values(end_time=None, end_reason=""))
+            return float(connection.execute(select(self._database.clock)).scalar_one())
+
     def run(self, trial_id: int, run_id: int) -> Run:
         of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.read() as connection:

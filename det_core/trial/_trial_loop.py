@@ -122,8 +122,8 @@ class TrialLoop:
         """Names of metrics that reports leave out."""
         self._is_training = False
         self._is_alone = core.distributed.size == 1
-        self._unreturned = 0
-        """Number of batches trained whose metrics the adapter has not returned yet."""
+        self._batch = 0
+        """Number of batches trained, including those whose metrics the adapter has not returned yet."""
         # Listed at the start: later the directory has what training wrote, too.
         self._directory = Path.cwd()
         self._code = _list_code(self._directory) if self._plan.checkpoint_code else []
@@ -153,7 +153,7 @@ class TrialLoop:
             self._agree()
             self._restore()
             self._adapter.started()
-            self._note_batches(0)
+            self._note_batch(self._progress.batches_trained)
             if self._ranks.is_chief:
                 self._core.train._set_total(self._schedule.length)
             try:
@@ -210,7 +210,7 @@ class TrialLoop:
         """
         self._note_training()
         self._progress.batches_trained += len(batch_metrics)
-        self._note_batches(0)
+        self._note_batch(self._progress.batches_trained)
         self._progress.unreported += self._merge_ranks(batch_metrics)
 
     def _merge_ranks(self, batch_metrics: Sequence[Metrics]) -> Sequence[dict[str, Any]]:
@@ -239,12 +239,11 @@ class TrialLoop:
         """Return whether to stop training before the end of the chunk. To be called after each batch."""
         if not self._is_training:
             self._note_training()
-        self._note_batches(self._unreturned + 1)
+        self._batch = self._core.train._batches_trained = self._batch + 1
         return self._is_alone and (self._core.preempt.should_preempt(auto_ack=False) or self._timer.is_due())
 
-    def _note_batches(self, unreturned: int) -> None:
-        self._unreturned = unreturned
-        self._core.train._batches_trained = self._progress.batches_trained + unreturned
+    def _note_batch(self, batch: int) -> None:
+        self._batch = self._core.train._batches_trained = batch
 
     def _asked_to_stop(self) -> bool:
         # With several workers all must leave at the same batch, so there they ask at boundaries only.

@@ -25,6 +25,7 @@ import det_core
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, WorkerRanks
 from det_core.launch.worker_output import OutputRelay
+from det_core.launch.worker_processes import Worker, start_worker
 from det_core.specs import BackendSpec
 
 NAMES = ("RING_NODE", "RING_NODES", "RING_SLOTS", "RING_LOCAL")
@@ -79,17 +80,16 @@ class Ring(Backend):
 def main(grace: float, worker: Sequence[str]) -> int:
     """Run the launcher of this backend on a node, as `Ring.start` says, and return its exit code."""
     node, slots = int(os.environ["RING_NODE"]), int(os.environ["RING_SLOTS"])
-    workers = []
+    workers: list[Worker] = []
     with closing(OutputRelay()) as relay:
         for local in range(slots):
             env = {**os.environ, "RING_LOCAL": str(local)}
-            process = subprocess.Popen(worker, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            workers.append(process)
-            relay.add_worker(process, node * slots + local)
+            workers.append(start_worker(worker, env))
+            relay.add_worker(workers[-1], node * slots + local)
         return wait(workers, grace)
 
 
-def wait(workers: Sequence[subprocess.Popen[bytes]], grace: float) -> int:
+def wait(workers: Sequence[Worker], grace: float) -> int:
     """Wait for all workers, and return 0 or the exit code of the first that failed. End the others after a failure."""
     while True:
         codes = [worker.poll() for worker in workers]

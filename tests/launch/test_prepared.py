@@ -19,8 +19,8 @@ import psutil
 import pytest
 from det_testing import is_soak
 
-from det_core.launch import prepared_process
-from det_core.launch._fork_server import LENGTH
+from det_core.launch import _fork_requests, prepared_process
+from det_core.launch._fork_requests import LENGTH
 from det_core.launch._guarded_command import SpawnedCommand
 from det_core.launch._prepared_command import PreparedCommand
 
@@ -114,12 +114,30 @@ print("released")
 """
 """Program that waits for a file."""
 
+LAUNCHER = """
+import os, signal, sys
+from det_core.launch import worker_processes
+
+command = [sys.executable, "-m", "probe"]
+if sys.argv[1:] == []:
+    launcher = worker_processes.start_launcher([*command, "launcher"], {**os.environ, "SET_BY": "node"})
+    sys.exit(launcher.wait(60))
+if sys.argv[1:] == ["launcher"]:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    worker = worker_processes.start_worker([*command, "worker"], {**os.environ, "SET_BY": "launcher"})
+    sys.stdout.buffer.writelines(worker.stdout)
+    sys.stderr.buffer.writelines(worker.stderr)
+    sys.exit(worker.wait())
+"""
+"""Beginning of a program that starts itself as a launcher, which starts it as a worker, which runs the rest."""
+
 
 class Running:
     """Command ``python -m probe`` in a directory, and its output."""
 
     def __init__(self, directory: Path, program: str, modules: Sequence[str] | None, **env: str) -> None:
         (directory / "probe.py").write_text(program)
+        starts_others = "start_launcher" in program
         self.explained: list[str] = []
         """Why the command was started as a new process."""
         self.lock = (directory / "lock").open("w")
@@ -133,7 +151,7 @@ class Running:
         self.command = (
             SpawnedCommand([sys.executable, "-m", "probe"], **keep)
             if modules is None
-            else PreparedCommand(modules, ["probe"], **keep, explain=self.explained.append)
+            else PreparedCommand(modules, ["probe"], **keep, starts_others=starts_others, explain=self.explained.append)
         )
         for output in outputs:
             os.close(output)
@@ -191,6 +209,88 @@ def test_a_fork_is_like_a_new_process(run: Run) -> None:
     started, forked = described
     for what, value in started.items():
         assert (what, forked[what]) == (what, value)
+
+
+def test_workers_of_a_forked_launcher_are_like_those_of_a_started_one(run: Run, tmp_path: Path) -> None:
+    """In addition they keep the lock, because they are not below the guards of the launcher."""
+    described = []
+    for modules in (None, ("prepared",)):
+        running = run(LAUNCHER + DESCRIBE, modules)
+        code, output, errors = running.end()
+        assert (code, running.explained) == (0, [])
+        assert errors.count("imported") == 1
+        found = json.loads(output.partition(AT_EXIT)[0])
+        assert found["environment"]["SET_BY"] == "launcher"
+        found["files"] = [file for file in found["files"] if file[0] != str(tmp_path / "lock")]
+        described.append(found)
+    started, forked = described
+    for what, value in started.items():
+        assert (what, forked[what]) == (what, value)
+
+
+PIDS = """
+import os, time
+from pathlib import Path
+Path("pid").write_text(str(os.getpid()))
+Path("pid").rename("worker")
+while True:
+    time.sleep(1)
+"""
+"""Rest of a program whose worker runs until it is killed."""
+
+
+@pytest.fixture
+def chain(run: Run, tmp_path: Path) -> tuple[Running, psutil.Process]:
+    """Return a forked launcher that runs, and its worker."""
+    running = run(LAUNCHER + PIDS)
+    wait_for(lambda: running.command.wait(0.01) is None and (tmp_path / "worker").exists())
+    return running, psutil.Process(int((tmp_path / "worker").read_text()))
+
+
+def launchers_of(running: Running) -> list[psutil.Process]:
+    """Return the processes that start workers, of which the first has started the second."""
+    server = psutil.Process(running.command._prepared._process.pid)
+    lines = {one: [*filter(None, one.cmdline()[1:])] for one in server.children(recursive=True)}
+    return [next(one for one, line in lines.items() if line == ["-m", "probe", *last]) for last in ([], ["launcher"])]
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_workers_end_at_once_with_each_of_their_launchers(chain: tuple[Running, psutil.Process], position: int) -> None:
+    running, worker = chain
+    launchers_of(running)[position].kill()
+    assert running.command.wait(5) == (-signal.SIGKILL if position == 0 else 256 - signal.SIGKILL)
+    wait_for(lambda: not is_alive(worker.pid), 5)
+
+
+def test_a_killed_worker_ends_its_launchers(chain: tuple[Running, psutil.Process]) -> None:
+    running, worker = chain
+    assert os.getsid(worker.pid) == worker.pid
+    os.killpg(worker.pid, signal.SIGKILL)
+    assert running.command.wait(60) == 256 - signal.SIGKILL
+
+
+def test_workers_end_when_their_launch_is_killed(chain: tuple[Running, psutil.Process]) -> None:
+    running, worker = chain
+    running.command.kill()
+    wait_for(lambda: not is_alive(worker.pid), 5)
+
+
+def test_a_launcher_without_its_prepared_process_starts_new_processes(run: Run, tmp_path: Path) -> None:
+    program = """
+import os, signal, sys, time
+if sys.argv[1:] == []:
+    print(os.getpid(), flush=True)
+    while not os.path.exists("release"):
+        time.sleep(0.01)
+"""
+    running = run(f"{LAUNCHER.replace('command =', program + 'command =')}print('worked')")
+    running.start()
+    running.command._prepared._process.kill()
+    running.command._prepared._process.wait(60)
+    (tmp_path / "release").touch()
+    code, output, errors = running.end()
+    assert (code, output) == (0, f"worked\n{AT_EXIT}"), errors
+    assert "probe starts as a new process, because the prepared process has died or does not answer" in errors
 
 
 def test_a_fork_shows_an_error_as_a_new_process_does(run: Run) -> None:
@@ -345,7 +445,7 @@ def test_a_module_that_cannot_be_prepared_is_named(
 
 
 def test_a_prepared_process_that_does_not_answer_is_ended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared_process, "_FORK_SECONDS", 0.2)
+    monkeypatch.setattr(_fork_requests, "_SECONDS", 0.2)
     assert run("").end()[0] == 0
     running = run("print('started')")
     process = running.command._prepared._process
@@ -369,7 +469,8 @@ def test_an_unexpected_answer_starts_a_new_process(run: Run) -> None:
 def test_a_request_that_was_given_up_starts_nothing(run: Run, tmp_path: Path) -> None:
     """A trial never has two workers."""
     prepared = run("open('started', 'w')").command._prepared
-    request = marshal.dumps({"argv": ["probe"], "env": dict(os.environ), "cwd": str(tmp_path), "grace": 9})
+    flags = {"leads_session": False, "starts_others": False}
+    request = marshal.dumps({"argv": ["probe"], "env": dict(os.environ), "cwd": str(tmp_path), "grace": 9, **flags})
     ours, theirs = socket.socketpair()
     with ours, Path(os.devnull).open("r+b") as nothing:
         with theirs:

@@ -1,4 +1,4 @@
-"""Workers of trial classes with one slot are forks of a process that has imported their modules."""
+"""Workers of trial classes are forks of a process that has imported their modules."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from .conftest import Submit, install_plugin
 
 pytestmark = pytest.mark.integration
 
+RING = Path(__file__).parents[2] / "examples" / "backend_plugin" / "det_ring.py"
 REPORT = """import atexit
 def report():
     import gc, types  # which leaves out objects from before a fork
@@ -31,11 +32,12 @@ atexit.register(report)
 
 
 def late_imports(store: TrackingStore, experiment: ExperimentRecord) -> list[str]:
-    """Run a trial, and return the modules of det that its worker has imported itself."""
+    """Run a trial, and return the modules of det that its workers have imported themselves."""
     assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
     (trial,) = store.trials(experiment.id)
-    (line,) = (line.log for line in store.logs(trial.id) if line.stdtype == "stdout")
-    return line.split()
+    lines = [line.log for line in store.logs(trial.id) if line.stdtype == "stdout"]
+    assert len(lines) == experiment.config["resources"]["slots_per_trial"]
+    return " ".join(lines).split()
 
 
 def test_a_worker_imports_nothing_of_det_and_its_framework(store: TrackingStore, new_experiment: Submit) -> None:
@@ -59,12 +61,30 @@ def test_the_first_launch_finds_what_was_prepared_for_it(
     assert newest_prepared() is early
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_launch_with_a_backend_finds_what_was_prepared_for_it(
+    store: TrackingStore,
+    new_experiment: Submit,
+    context_dir: Path,
+    plugin_site: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slots: int,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    install_plugin(plugin_site, RING, monkeypatch)
+    keys = {"resources": {"slots_per_trial": slots}, "launcher": {"type": "local", "slots": slots}}
+    experiment = new_experiment(REPORT, **keys, distributed={"backend": "ring"})
+    prepare_first_launch(parse_config(experiment.config), context_dir)
+    early = newest_prepared()
+    assert late_imports(store, experiment) == []
+    assert newest_prepared() is early
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"entrypoint": "python3 train.py"},
         {"launcher": {"type": "local", "prepare": False}},
-        {"resources": {"slots_per_trial": 2}, "distributed": {"backend": "torch_distributed"}},
     ],
 )
 def test_nothing_is_prepared_for_workers_that_are_new_processes(changes: Any, context_dir: Path) -> None:

@@ -70,6 +70,21 @@ def test_a_search_that_starts_over_keeps_what_was_trained(
     assert (found.id, found.restarts, found.interruptions, found.progress) == (trial.id, 0, 0, progress)
 
 
+def test_a_run_that_goes_on_has_no_end(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    """Only the newest one goes on, and only with the holder of the lease."""
+    store.acquire_lease(trial.experiment_id, "old", seconds=0.0)
+    store.acquire_lease(trial.experiment_id, "new", seconds=60.0)
+    assert store.run(trial.id, run.run_id).end_reason
+    with pytest.raises(StaleRun):
+        store.continue_run(trial.id, run.run_id, lease="old")
+    before = store.continue_run(trial.id, run.run_id, lease="new")
+    assert store.run(trial.id, run.run_id) == run
+    assert store.continue_run(trial.id, run.run_id, lease="new") >= before > 0
+    store.start_run(trial.id, allocation_id="a2", lease="new")
+    with pytest.raises(StaleRun):
+        store.continue_run(trial.id, run.run_id, lease="new")
+
+
 @pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
 def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial: TrialRecord, state: State) -> None:
     """The next start must not overwrite a kill."""

@@ -96,8 +96,8 @@ def _uses(registry: Registry, kind: str, spec: Spec) -> Iterator[Callable[[], ob
     if isinstance(spec, FrameworkSpec):
         yield partial(registry.loader, spec)
         yield from (partial(registry.exporter, spec, format) for format in spec.exports)
-        yield partial(_check_preparation, registry, spec)
     if isinstance(spec, BackendSpec | FrameworkSpec):
+        yield partial(_check_preparation, registry, spec)
         yield from (partial(registry.adapter, spec, name) for name in spec.adapters)
     if isinstance(spec, ObserverSpec):
         yield partial(_check_methods, registry, spec)
@@ -113,7 +113,7 @@ def _check_methods(registry: Registry, spec: Spec) -> None:
         raise PluginError(f"plugin {registry.owner(spec)}, {spec.target!r}: {'; '.join(problems)}")
 
 
-def _check_preparation(registry: Registry, spec: FrameworkSpec) -> None:
+def _check_preparation(registry: Registry, spec: BackendSpec | FrameworkSpec) -> None:
     if spec.prepare and (problem := find_preparation_problem(spec.prepare)):
         raise PluginError(f"plugin {registry.owner(spec)}: {spec.name!r} cannot be prepared: {problem}")
 

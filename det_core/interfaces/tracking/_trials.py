@@ -145,6 +145,19 @@ class TrialStore(ABC):
             allocation_id: id of the allocation that the processes belong to.
         """
 
+    @writes(is_report=True)
+    @abstractmethod
+    def continue_run(self, trial_id: int, run_id: int, *, lease: str = "") -> float:
+        """Record that the newest run of a trial goes on, although its runner is gone. It has no end any more.
+
+        Returns:
+            The time of the call by the store's clock, in seconds. Of two runners that have called this, that with the
+            later lease has the larger one.
+
+        Raises:
+            StaleRun: the run is not the newest of the trial.
+        """
+
     @reads
     @abstractmethod
     def run(self, trial_id: int, run_id: int) -> Run:

@@ -3,6 +3,7 @@
 ``python -m det_cluster.agent_program --key KEY`` starts it as a program, and connects the runner with it.
 
 The runner may connect again, and then gets what it missed. Calls have numbers, so those without an answer are repeated.
+So may another runner that has taken over the experiment, unless a later one has done so before (`Launcher.adopt`).
 Reports of metrics are kept in a file meanwhile, and count as done for the worker. All other calls wait, and so does
 what they belong to, such as a checkpoint. Lines of the log are kept, too.
 
@@ -42,6 +43,8 @@ _MAX_REPORT_BYTES = 256 << 20
 _MAX_LOG_BYTES = 64 << 20
 """Sizes of the files. If one is full, the workers wait."""
 _LINES_AT_ONCE = 500
+_REFUSAL_SECONDS = 5.0
+"""Seconds to wait until an earlier runner has the message that it was replaced."""
 _DISK_SECONDS = 1.0
 """Seconds between two attempts to write to a full disk."""
 
@@ -61,9 +64,12 @@ class SurvivingAgent(agent_program.AgentProgram):
         self._link = threading.RLock()
         """Held to change or use the connection, or what depends on it."""
         self._connection: socket.socket | None = None
-        self._next_writer: messages.MessageWriter | None = None
-        """Writer of a connection on which the runner has not answered yet."""
-        self._greeted_at = self._lease_at = _read_clock()
+        """Connection of the runner, which has welcomed this agent on it."""
+        self._runner = 0.0
+        """Number of the runner."""
+        self._request = ""
+        """Fingerprint of the launch request."""
+        self._lease_at = _read_clock()
         self._welcomed: tuple[float, float] | None = None
         """Times by the clocks of this node and of the runner, of which the first is the earlier one."""
         self._unanswered: dict[int, dict[str, Any]] = {}
@@ -92,17 +98,21 @@ class SurvivingAgent(agent_program.AgentProgram):
                 connection.close()
 
     def talk(self, connection: socket.socket) -> None:
-        """Obey the runner on a new connection, which replaces the present one, until it ends."""
-        with self._link:
-            self._disconnect()
-            self._connection = connection
-            self._next_writer = messages.MessageWriter(connection.makefile("wb"))
-            self._heard_at, self._greeted_at = time.monotonic(), _read_clock()
-            state = {"agent": self._identity, "ordered": self._is_ordered, "started": self._agent is not None}
-            self._next_writer.send("hello", **self.introduction(), **state)
+        """Obey the runner on a new connection until it ends. It replaces the present one once the runner has answered.
+
+        An earlier runner gets no answer any more, so two of them never talk at the same time.
+        """
+        connection.settimeout(messages.SILENCE_SECONDS)
+        writer, greeted_at = messages.MessageWriter(connection.makefile("wb")), _read_clock()
+        state = {"agent": self._identity, "request": self._request, "started": self._agent is not None}
+        writer.send("hello", **self.introduction(), **state)
         with suppress(OSError, ValueError), connection.makefile("rb") as lines:
-            self.follow(lines)
+            welcome = next(messages.read_messages(lines), None)
+            connection.settimeout(None)
+            if isinstance(welcome, dict) and self._take_runner(welcome, connection, writer, greeted_at):
+                self.follow(lines)
         self._lose_connection(connection)
+        writer.abandon()
 
     def obey(self, message: Mapping[str, Any]) -> None:
         super().obey(message)
@@ -121,14 +131,38 @@ class SurvivingAgent(agent_program.AgentProgram):
             if self._writer:
                 super()._send(kind, **fields)
 
-    def _welcome(self, message: Mapping[str, Any]) -> None:
+    def _take_runner(
+        self,
+        message: Mapping[str, Any],
+        connection: socket.socket,
+        writer: messages.MessageWriter,
+        greeted_at: float,
+    ) -> bool:
+        """Obey the runner that has sent a message on a connection from now on, and return whether it may be obeyed."""
         with self._link:
-            self._welcomed = self._greeted_at, message["at"]
-            self._writer = self._next_writer
+            if message["kind"] != "welcome":
+                return False
+            if message.get("runner", 0.0) < self._runner:
+                writer.send("replaced")
+                writer.close()
+                writer.join(_REFUSAL_SECONDS)
+                return False
+            self._disconnect()
+            self._runner = message.get("runner", 0.0)
+            self._connection, self._writer = connection, writer
+            self._heard_at, self._welcomed = time.monotonic(), (greeted_at, message["at"])
+            self._lease_at = max(self._lease_at, greeted_at)
+            if self._agent:  # it may have started since the greeting
+                self._send("started")
             for call in self._unanswered.values():
                 self._send("call", **call)
             if self._end:
                 self._send("exit", **self._end)
+            return True
+
+    def _start(self, message: Mapping[str, Any]) -> None:
+        self._request = message.get("fingerprint", "")
+        super()._start(message)
 
     def _release(self, message: Mapping[str, Any]) -> None:
         self._is_released.set()
@@ -209,8 +243,8 @@ class SurvivingAgent(agent_program.AgentProgram):
         with self._link:
             if self._connection is connection:
                 self._disconnect()
-                if not self._is_ordered:
-                    self.lose_runner()
+            if not self._is_ordered:
+                self.lose_runner()
         connection.close()
 
     def _disconnect(self) -> None:
@@ -218,9 +252,9 @@ class SurvivingAgent(agent_program.AgentProgram):
         if self._connection:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
-        if self._next_writer:
-            self._next_writer.abandon()
-        self._connection = self._next_writer = self._writer = None
+        if self._writer:
+            self._writer.abandon()
+        self._connection = self._writer = None
         for number in self._in_flight & self._unanswered.keys():
             call = self._unanswered[number]
             record = _pack(call["method"], messages.unpack_bytes(call["body"]))

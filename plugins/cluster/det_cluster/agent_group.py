@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import signal
@@ -55,6 +56,8 @@ _TICK = 1.0
 _CALLS_AT_ONCE = 4
 _RECONNECT_SECONDS = 2.0
 """Seconds between two attempts to connect again."""
+_ATTACH = "--attach"
+"""Argument of a command that starts no agent, but connects to the one that is there."""
 _RECONNECT_MARGIN = 5.0
 """Seconds that agents may take beyond their time limits."""
 _SAVE_SECONDS = 600.0
@@ -89,6 +92,10 @@ class AgentGroup(Allocation):
         reconnect_seconds: number of seconds for which agents and their workers outlive a lost connection, or 0. In this
             time, a command is started again and again, until it reaches the agent. The nodes must run Linux. Only with
             a command for each node, whose last words are those of the agent.
+        launch: id of the launch, unique among those of its key. With ``reconnect_seconds``, agents are found by it.
+        adopted_as: number of this runner, as `Launcher.adopt` gets it, to adopt the workers of a launch with this id
+            and ``reconnect_seconds``, or 0 to start workers. If its agents are not there, or have another request,
+            the launch ends with `Cause.NOT_STARTED`.
         take_line: function that gets each other line that the commands print, and returns whether it is for itself.
             Others are logged. It is called from any thread, also before the group is constructed.
 
@@ -108,9 +115,13 @@ class AgentGroup(Allocation):
         start_seconds: float = _START_SECONDS,
         inherit: Sequence[int] = (),
         reconnect_seconds: float = 0.0,
+        launch: str = "",
+        adopted_as: float = 0.0,
         take_line: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self._request: LaunchRequest | None = request
+        self._request: LaunchRequest | None = None if adopted_as else request
+        self._fingerprint = _fingerprint(request) if reconnect_seconds else ""
+        self._adopted_as = adopted_as
         self._take_line = take_line
         self._log = request.log
         self._call = request.call
@@ -119,13 +130,13 @@ class AgentGroup(Allocation):
         self._slot_ids = slot_ids or [range(request.slots // node_count)] * node_count
         self._give_up_at = time.monotonic() + start_seconds
         self._start_seconds = start_seconds
-        self._ordered_at = math.inf
+        self._ordered_at = time.monotonic() if adopted_as else math.inf
         """Time at which all agents were there and were ordered to start the workers."""
         self._kill_at = math.inf
         """Time at which the nodes that are left are killed."""
         self._reconnect_seconds = reconnect_seconds
         # An agent of an earlier launch is not found.
-        key = [f"--key={request.key}-{uuid.uuid4().hex[:8]}"] if reconnect_seconds else []
+        key = [f"--key={request.key}-{launch or uuid.uuid4().hex[:8]}"] if reconnect_seconds else []
         self._words = [[*command, *key] for command in commands]
         self._inherit = inherit
         self._is_stopping = self._killed = False
@@ -137,7 +148,7 @@ class AgentGroup(Allocation):
         self._commands: list[AgentCommand] = []
         self._undo = ExitStack()
         try:
-            self._marker = self._undo.enter_context(mark_mounted_storage(request))
+            self._marker = None if adopted_as else self._undo.enter_context(mark_mounted_storage(request))
             if slot_ids is None and request.slots % node_count:
                 raise LaunchError(
                     f"the trial needs {request.slots} slots, which {node_count} nodes cannot share equally; "
@@ -146,7 +157,7 @@ class AgentGroup(Allocation):
             survive = [f"--survive={reconnect_seconds}"] if reconnect_seconds else []
             for index, command in enumerate(self._words):
                 started = self._nodes if nodes else [self._nodes[index]]
-                words = [*command, *survive]
+                words = [*command, *([_ATTACH] if adopted_as else survive)]
                 self._commands.append(
                     AgentCommand(index, words, started, self._receive_line, inherit, labeled=nodes is not None)
                 )
@@ -168,7 +179,7 @@ class AgentGroup(Allocation):
         names = [node.name for node in self._nodes]
         phase = Phase.RUNNING if all(node.started for node in self._nodes) else Phase.STARTING
         lost = [self._nodes[index] for index in self.lost_nodes]
-        message = f"no connection to {', '.join(node.name for node in lost)}; {lost[0].problem}" if lost else ""
+        message = f"no connection to {', '.join(node.title for node in lost)}; {lost[0].problem}" if lost else ""
         return Status(phase=phase, nodes=[name for name in names if name], message=message)
 
     @property
@@ -326,7 +337,7 @@ class AgentGroup(Allocation):
             node.is_welcome = False
             command.hang_up()
             with suppress(LaunchError):  # the next attempt may have a free process
-                words = [*self._words[node.index], "--attach"]
+                words = [*self._words[node.index], _ATTACH]
                 self._commands[node.index] = AgentCommand(
                     node.index, words, [node], self._receive_line, self._inherit, labeled=False
                 )
@@ -357,6 +368,7 @@ class AgentGroup(Allocation):
             names=list(names),
             port=greetings[0]["port"] if len(hosts) > 1 else None,
             marker=str(self._marker or ""),
+            fingerprint=self._fingerprint,
         )
 
     def _explain_delay(self, now: float) -> str:
@@ -450,6 +462,11 @@ class _Node:
         self._group = group
         self._lock = threading.Lock()
 
+    @property
+    def title(self) -> str:
+        """Name for errors. That of a node whose agent was not reached yet is unknown."""
+        return self.name or f"node {self.index}"
+
     def take(self, message: Mapping[str, Any] | str) -> None:
         """Take a message of the agent, or a line that something else has printed."""
         if isinstance(message, str):
@@ -459,7 +476,9 @@ class _Node:
         if kind == "hello":
             self._take_hello(message)
         elif kind == "gone":
-            self.finish(self.describe_loss(f"the agent of {self.name} has ended"), lost=True)
+            self.finish(self.describe_loss(f"the agent of {self.title} has ended"), lost=True)
+        elif kind == "replaced":
+            self.finish(self.describe_loss(f"the agent of {self.title} obeys a later runner"), lost=True)
         elif kind == "started":
             self.started = True
             self._group._changed.set()
@@ -486,7 +505,7 @@ class _Node:
         if self._group._reconnect_seconds and self._group._request is None:
             if self.lost_at is None and not self.end:
                 self.lost_at = time.monotonic()
-                self._group._log(None, "det", f"no connection to {self.name}, connecting again: {message}")
+                self._group._log(None, "det", f"no connection to {self.title}, connecting again: {message}")
             self._group._changed.set()
         else:
             self.finish(self.describe_loss(message), lost=True)
@@ -505,16 +524,21 @@ class _Node:
                 f"{ours} (det-core {__version__}); install the same release on all nodes"
             )
             self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
+        elif self._group._adopted_as and message.get("request") != self._group._fingerprint:
+            problem = "its processes belong to another run, or have another code, config or release"
+            self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
         elif self.hello and self.hello["agent"] != message["agent"]:
             self.finish(self.describe_loss(f"{self.name} has started another agent"), lost=True)
         else:
             self.hello = self.hello or message
+            if self._group._adopted_as:
+                self.name = message["name"]
             if self.lost_at is not None:
                 seconds = time.monotonic() - self.lost_at
                 self._group._log(None, "det", f"connected to {self.name} again after {seconds:.0f} s")
             if "agent" in message:
                 self.is_welcome, self.lost_at, self.started = True, None, message["started"]
-                self.command.send("welcome", protocol=protocol)
+                self.command.send("welcome", protocol=protocol, runner=self._group._adopted_as)
                 self._group._repeat_orders(self)
             self._group._changed.set()
 
@@ -528,3 +552,10 @@ class _Node:
             self.lose(f"{self.name or self.command.text} has been silent for {now - heard_at:.0f} s")
         if now > max(heard_at, self.command.ended_at) + _KILL_SECONDS:
             self.lose(self.command.explain_end())
+
+
+def _fingerprint(request: LaunchRequest) -> str:
+    """Return a text that is the same for requests of one run with the same code, config and number of slots."""
+    trial = {name: value for name, value in request.info.get("trial.json", {}).items() if name != "steps_completed"}
+    content = json.dumps([hashlib.sha256(request.code).hexdigest(), trial, request.slots], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()

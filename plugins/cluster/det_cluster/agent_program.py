@@ -287,7 +287,6 @@ _ORDERS = {
     "kill": "_kill",
     "answer": "_answer",
     "alive": "_ignore",
-    "welcome": "_welcome",
     "bye": "_release",
 }
 """Method for each kind of message of the runner."""

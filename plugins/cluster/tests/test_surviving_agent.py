@@ -301,6 +301,24 @@ def test_a_runner_that_connects_and_does_not_answer_gives_no_new_time(
         assert agent._lost.wait(60)
 
 
+def test_a_later_runner_replaces_an_earlier_one_for_good(agent: SurvivingAgent) -> None:
+    """The earlier one may have been frozen, and does not know that it has lost the experiment."""
+    with closing(Played(agent)) as first, closing(Played(agent)) as next_one:
+        first.send("welcome", at=0.0)
+        wait_for(lambda: agent._welcomed)
+        next_one.send("welcome", at=0.0, runner=5.0)
+        first.thread.join(60)  # its connection was closed
+        waiting, answers = in_background(lambda: agent._relay_call("cluster_id", b""))
+        call = next_one.receive("call")
+        for number in (0.0, 4.0):
+            with closing(Played(agent)) as earlier:
+                earlier.send("welcome", at=0.0, runner=number)
+                earlier.receive("replaced")
+        next_one.send("answer", id=call["id"], body=messages.pack_bytes(b"it"))
+        waiting.join(60)
+    assert answers == [b"it"]
+
+
 def in_background(call: Callable[[], bytes]) -> tuple[threading.Thread, list[Any]]:
     answers: list[Any] = []
 

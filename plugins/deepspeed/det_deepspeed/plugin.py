@@ -17,4 +17,5 @@ def det_backends() -> Iterator[BackendSpec]:
         adapters={"pytorch": "det_deepspeed._adapter:make_deepspeed_adapter"},
         install="pip install torch, then pip install det-deepspeed",
         elastic=True,
+        prepare=("det_torch.torchrun_process",),
     )

@@ -20,14 +20,13 @@ from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPSer
 from det_core.errors import LaunchError
 from det_core.launch.engine_signals import shield_from_engine
 from det_core.launch.worker_output import OutputRelay
+from det_core.launch.worker_processes import Worker, start_worker
 
 _EXIT_TIMEOUT = 5.0
 """Time that the other workers have to exit after one failed, before they are killed."""
 _RENDEZVOUS_TIMEOUT = 600.0
 """Time that the first node has to start the rendezvous."""
 _POLL_INTERVAL = 0.05
-
-Worker = subprocess.Popen[bytes]
 
 
 def main(command: Sequence[str]) -> int:
@@ -89,8 +88,7 @@ def _run(command: Sequence[str], node: int, slots: int) -> int:
         for local in range(slots):
             rank = node * slots + local
             place = {"HOROVOD_HOSTNAME": _name(node), "HOROVOD_RANK": str(rank), "HOROVOD_LOCAL_RANK": str(local)}
-            pipe = subprocess.PIPE
-            workers.append(subprocess.Popen(command, env={**os.environ, **place}, stdout=pipe, stderr=pipe))
+            workers.append(start_worker(command, {**os.environ, **place}))
             relay.add_worker(workers[-1], rank)
         return _wait(workers)
 

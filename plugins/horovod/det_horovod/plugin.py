@@ -20,4 +20,5 @@ def det_backends() -> Iterator[BackendSpec]:
         },
         install="pip install det-horovod, then python -m det_horovod.build",
         elastic=True,
+        prepare=("det_horovod._launcher",),
     )

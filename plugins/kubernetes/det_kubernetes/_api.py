@@ -24,6 +24,8 @@ from det_kubernetes._pod_specs import RUNNER, Manifest
 _START_SECONDS = 10.0
 """Seconds until ``kubectl proxy`` must listen."""
 _CONFIG_SECONDS = 30.0
+_DELETE_ATTEMPTS = 5
+"""Number of attempts to delete a pod that changes."""
 _TICK = 0.02
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """File with the namespace of the pod of this process, if it runs in one."""
@@ -56,18 +58,20 @@ class KubernetesApi:
 
     ``kubectl proxy`` holds the credentials, so everything that a kubeconfig may contain works here, and a runner in a
     pod uses its service account. It listens on a socket that only this user can open. The process that keeps it running
-    also deletes the pods of this runner when the runner is gone.
+    also deletes the pods of this runner when the runner is gone, those that run once no other runner has adopted them.
 
     Args:
         namespace: namespace of the pods, or None for that of the context.
         context: context of the kubeconfig, or None for the current one.
+        reconnect_seconds: seconds for which running pods wait for another runner after the end of this one.
     """
 
-    def __init__(self, namespace: str | None, context: str | None) -> None:
+    def __init__(self, namespace: str | None, context: str | None, reconnect_seconds: float = 0.0) -> None:
         self.runner = uuid.uuid4().hex[:12]
         """Id of this runner, which all its pods have as a label."""
         self._kubectl = ["kubectl", *([f"--context={context}"] if context else [])]
         self._namespace = namespace
+        self._reconnect_seconds = reconnect_seconds
         self._lock = threading.Lock()
         self._keeper: subprocess.Popen[bytes] | None = None
         self._directory: Path | None = None
@@ -95,19 +99,42 @@ class KubernetesApi:
         """Return the pods that a label selector selects."""
         return self.list_pods(selector)[0]
 
-    def delete_pod(self, name: str, grace: int) -> None:
+    def delete_pod(self, name: str, grace: int, *, version: str = "") -> None:
         """Ask for the deletion of a pod, if it is still there.
 
         Args:
             name: name of the pod.
             grace: seconds that its processes have to end. With 0, the server forgets it without waiting for its node,
                 which may be gone.
+            version: version of the pod that is deleted, or "" for any. Another one is a conflict.
         """
+        options = {"gracePeriodSeconds": grace, **({"preconditions": {"resourceVersion": version}} if version else {})}
         try:
-            self.call("DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": grace})
+            self.call("DELETE", f"{self._pods}/{name}", options)
         except ApiError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
+
+    def delete_own_pod(self, name: str, grace: int) -> None:
+        """Ask for the deletion of a pod as `delete_pod`, unless another runner has adopted it.
+
+        Raises:
+            ApiError: as `call`, or the pod has changed at the same time.
+        """
+        for attempts_left in reversed(range(_DELETE_ATTEMPTS)):
+            own = {pod["metadata"]["name"]: pod for pod in self.find_pods(f"{RUNNER}={self.runner}")}
+            try:
+                if name in own:
+                    self.delete_pod(name, grace, version=own[name]["metadata"]["resourceVersion"])
+                return
+            except ApiError as error:
+                if error.status != HTTPStatus.CONFLICT or not attempts_left:
+                    raise
+
+    def adopt_pod(self, name: str) -> Manifest:
+        """Make a pod one of this runner, and return it."""
+        pod: Manifest = self.call("PATCH", f"{self._pods}/{name}", {"metadata": {"labels": {RUNNER: self.runner}}})
+        return pod
 
     def find_events(self, pod: str) -> list[Manifest]:
         """Return the events of a pod, the oldest first."""
@@ -180,7 +207,7 @@ class KubernetesApi:
         self._directory = self._undo.enter_context(scratch_directory("kubernetes"))
         socket = self._directory / "api"
         command = [*self._kubectl, "proxy", f"--unix-socket={socket}"]
-        arguments = [str(socket), self._pods, f"{RUNNER}={self.runner}"]
+        arguments = [str(socket), self._pods, f"{RUNNER}={self.runner}", str(self._reconnect_seconds)]
         with (self._directory / "log").open("wb") as log:
             keeper = subprocess.Popen(
                 [sys.executable, "-m", proxy_keeper.__name__, *arguments, *command],
@@ -221,7 +248,9 @@ class KubernetesApi:
 
 def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:
     assert keeper.stdin
-    keeper.stdin.close()
+    with suppress(OSError):  # it has ended
+        keeper.stdin.write(proxy_keeper.CLOSED)
+        keeper.stdin.close()
     try:
         keeper.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:

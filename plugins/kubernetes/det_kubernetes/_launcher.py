@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from det_cluster.engine_launch import EngineLaunch
@@ -25,6 +25,7 @@ RIGHTS = (
     ("list", "pods", ""),
     ("watch", "pods", ""),
     ("get", "pods", ""),
+    ("patch", "pods", ""),
     ("create", "pods", "exec"),
     ("list", "events", ""),
 )
@@ -39,7 +40,8 @@ class KubernetesLauncher(Launcher):
 
     def __init__(self, config: KubernetesConfig, claimed: ClaimedKeys) -> None:
         self._config, self._claimed = config, claimed
-        self._api = KubernetesApi(config.namespace, config.context)
+        self.adopts = config.reconnect_timeout > 0
+        self._api = KubernetesApi(config.namespace, config.context, config.reconnect_timeout)
         self._watch = PodWatch(self._api)
         self._experiment = ""
 
@@ -65,12 +67,19 @@ class KubernetesLauncher(Launcher):
             )
         return self, slots
 
-    def open(self, key: str) -> None:
+    def open(self, key: str, keep: Collection[str] = ()) -> None:
         """Ask for the deletion of the pods of earlier runners, whose hosts may be frozen or cut off."""
         self._experiment = key
-        PodRemoval(self._api, f"{EXPERIMENT}={label_value(key)}", self._config.reconnect_timeout).advance()
+        kept = set(map(label_value, keep))
+        PodRemoval(self._api, f"{EXPERIMENT}={label_value(key)}", self._config.reconnect_timeout, kept).advance()
 
     def start(self, request: LaunchRequest) -> Allocation:
+        return EngineLaunch(request, self._make_job(request))
+
+    def adopt(self, request: LaunchRequest, number: float) -> Allocation:
+        return EngineLaunch(request, self._make_job(request, adopted_as=number))
+
+    def _make_job(self, request: LaunchRequest, *, adopted_as: float = 0.0) -> PodJob:
         nodes = -(-request.slots // (self._config.slots_per_node or request.slots))
         if request.slots % nodes:
             raise LaunchError(
@@ -94,15 +103,15 @@ class KubernetesLauncher(Launcher):
                 request.key, nodes, options, runner=self._api.runner, experiment=self._experiment, launch=launch
             )
 
-        job = PodJob(
+        return PodJob(
             request,
             build,
             cpus=self._config.cpus_of(share),
             reconnect_seconds=self._config.reconnect_timeout,
             api=self._api,
             watch=self._watch,
+            adopted_as=adopted_as,
         )
-        return EngineLaunch(request, job)
 
     def close(self) -> None:
         self._api.close()

@@ -16,7 +16,7 @@ from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Stat
 from det_kubernetes import _pod_causes as causes
 from det_kubernetes._api import ApiError, KubernetesApi
 from det_kubernetes._pod_removal import GRACE_SECONDS, PodRemoval
-from det_kubernetes._pod_specs import CONTAINER, LAUNCH, TRIAL, Manifest, label_value
+from det_kubernetes._pod_specs import CONTAINER, LAUNCH, NODE, TRIAL, Manifest, label_value
 from det_kubernetes._pod_watch import PodWatch
 
 _QUOTA = "exceeded quota"
@@ -44,6 +44,7 @@ class PodJob(EngineJob):
         reconnect_seconds: as for `AgentGroup`.
         api: the API.
         watch: states of the pods.
+        adopted_as: number of this runner to adopt the pods that another one has created, or 0 to create them.
     """
 
     poll_seconds = _TICK
@@ -57,18 +58,24 @@ class PodJob(EngineJob):
         reconnect_seconds: float,
         api: KubernetesApi,
         watch: PodWatch,
+        adopted_as: float = 0.0,
     ) -> None:
         self._log = request.log
+        self._adopted_as = adopted_as
+        self._selector = f"{TRIAL}={label_value(request.key)}"
         self._build, self._cpus, self._reconnect_seconds = build, cpus, reconnect_seconds
         self._api, self._watch = api, watch
-        self._removal = PodRemoval(api, f"{TRIAL}={label_value(request.key)}", reconnect_seconds)
+        self._removal = PodRemoval(api, self._selector, reconnect_seconds)
         self._names: Sequence[str] = ()
         self._message = "creating its pods"
         self._is_placed = False
         now = time.monotonic()
+        self._adopt_until = now + reconnect_seconds
         self._create_at = self._look_at = self._image_since = self._partial_since = now
 
     def advance(self, request: LaunchRequest) -> AgentGroup | None:
+        if self._adopted_as:
+            return self._adopt(request)
         if not self._names and not self._create():
             return None
         pods = [pod for name in self._names if (pod := self._watch.find(name))]
@@ -78,9 +85,7 @@ class PodJob(EngineJob):
         if len(pods) < len(self._names):
             return None
         if not waiting:
-            self._is_placed = True
-            commands = [self._agent_command(node, pod) for node, pod in enumerate(pods)]
-            return AgentGroup(request, commands, reconnect_seconds=self._reconnect_seconds)
+            return self._connect(request, pods)
         self._explain_wait(waiting[0])
         self._require_image(waiting)
         if self._makes_way(pods):
@@ -123,6 +128,42 @@ class PodJob(EngineJob):
             self._delete()
         except LaunchError as error:
             self._log(None, "det", f"its pods are left, and are deleted with the next launch or the runner: {error}")
+
+    def _connect(self, request: LaunchRequest, pods: Sequence[Manifest]) -> AgentGroup:
+        """Connect with the agents in the pods, which run."""
+        self._is_placed = True
+        return AgentGroup(
+            request,
+            [self._agent_command(node, pod) for node, pod in enumerate(pods)],
+            reconnect_seconds=self._reconnect_seconds,
+            launch=pods[0]["metadata"]["labels"][LAUNCH],
+            adopted_as=self._adopted_as,
+        )
+
+    def _adopt(self, request: LaunchRequest) -> AgentGroup | None:
+        """Make the pods of another runner those of this one. As long as there is no answer, it is tried again."""
+        self._message = "looking for its pods"
+        try:
+            found = self._api.find_pods(self._selector)
+            pods = sorted(found, key=lambda pod: int(pod["metadata"]["labels"][NODE]))
+            self._require_whole_launch(pods)
+            self._names = [pod["metadata"]["name"] for pod in pods]
+            self._watch.add(self._names)
+            for name in self._names:
+                self._watch.note(self._api.adopt_pod(name))
+        except ApiError as error:
+            if error.is_final or time.monotonic() > self._adopt_until:
+                raise
+            self._message = str(error)
+            return None
+        return self._connect(request, pods)
+
+    def _require_whole_launch(self, pods: Sequence[Manifest]) -> None:
+        """Raise an error unless all pods of a launch run."""
+        launches = {pod["metadata"]["labels"][LAUNCH] for pod in pods}
+        running = [pod for pod in pods if causes.is_running(pod) and "deletionTimestamp" not in pod["metadata"]]
+        if len(launches) != 1 or len(running) != len(self._build("")):
+            raise LaunchDelayed(f"{len(running)} of its {len(self._build(''))} pods are running")
 
     def _create(self) -> bool:
         """Create the pods once those of earlier launches are gone, and return whether it was done."""
@@ -209,7 +250,7 @@ class PodJob(EngineJob):
         names, self._names = self._names, ()
         self._watch.remove(names)
         for name in names:
-            self._api.delete_pod(name, GRACE_SECONDS)
+            self._api.delete_own_pod(name, GRACE_SECONDS)
 
 
 def _is_partial(pods: Sequence[Manifest]) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection
 
 from det_kubernetes._api import KubernetesApi
+from det_kubernetes._pod_specs import TRIAL
 
 GRACE_SECONDS = 8
 """Seconds until the processes of a pod that nobody needs are killed."""
@@ -23,17 +25,19 @@ class PodRemoval:
         selector: label selector of the pods.
         reconnect_seconds: seconds for which workers outlive a lost connection. Pods on a node that does not answer
             are forgotten when their agents must have ended the workers.
+        keep: values of the label of trials whose pods stay.
     """
 
-    def __init__(self, api: KubernetesApi, selector: str, reconnect_seconds: float) -> None:
-        self._api, self._selector = api, selector
+    def __init__(self, api: KubernetesApi, selector: str, reconnect_seconds: float, keep: Collection[str] = ()) -> None:
+        self._api, self._selector, self._keep = api, selector, keep
         self._late_seconds = max(reconnect_seconds, _SILENCE_SECONDS) + _KILL_SECONDS
         self._late_at = math.inf
         self._asked: set[str] = set()
 
     def advance(self) -> str:
         """Ask for the deletion of all pods, and return the name of one that is left, or "" if none is."""
-        found = [pod["metadata"]["name"] for pod in self._api.find_pods(self._selector)]
+        pods = [one["metadata"] for one in self._api.find_pods(self._selector)]
+        found = [pod["name"] for pod in pods if pod["labels"][TRIAL] not in self._keep]
         if found:
             now = time.monotonic()
             self._late_at = min(self._late_at, now + self._late_seconds)

@@ -57,7 +57,8 @@ def call(
         OSError, HTTPException: there was no answer.
     """
     with closing(ProxyConnection(path)) as connection:
-        connection.request(method, _target(resource, query), None if body is None else json.dumps(body), _HEADERS)
+        headers = {**_HEADERS, **_PATCH_HEADERS} if method == "PATCH" else _HEADERS
+        connection.request(method, _target(resource, query), None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
         text = answer.read().decode("utf-8", "replace")
     try:
@@ -89,6 +90,7 @@ def watch(path: str, resource: str, query: Mapping[str, str], seconds: float) ->
 
 
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
+_PATCH_HEADERS = {"Content-Type": "application/merge-patch+json"}
 
 
 def _target(resource: str, query: Mapping[str, str] | None) -> str:

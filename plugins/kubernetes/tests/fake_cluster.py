@@ -127,6 +127,15 @@ class FakeCluster:
                 seconds = pod["spec"]["terminationGracePeriodSeconds"] if grace is None else grace
                 threading.Thread(target=self._end, args=(pod, seconds), daemon=True).start()
 
+    def label(self, name: str, labels: Mapping[str, str]) -> Manifest:
+        """Change labels of a pod. Watches of the labels that it had see it deleted."""
+        with self._changed:
+            pod = self.pods[name]
+            self._change("DELETED", pod)
+            pod["metadata"]["labels"].update(labels)
+            self._change("ADDED", pod)
+            return pod
+
     def set_status(self, name: str, *, kill: bool = False, **status: Any) -> None:
         """Change the status of a pod, and kill its processes first if that is wanted."""
         with self._changed:
@@ -214,6 +223,7 @@ class FakeCluster:
             self._schedule()
 
     def _change(self, kind: str, pod: Manifest) -> None:
+        pod["metadata"]["resourceVersion"] = str(len(self._changes) + 1)
         self._changes.append((len(self._changes) + 1, kind, json.loads(json.dumps(pod))))
         self._changed.notify_all()
 
@@ -259,9 +269,21 @@ class _Handler(BaseHTTPRequestHandler):
         path, _ = self._read()
         options = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         name = path.rpartition("/")[2]
-        if name in self.cluster.pods:
+        wanted = options.get("preconditions", {}).get("resourceVersion")
+        if name in self.cluster.pods and wanted not in (None, self.cluster.pods[name]["metadata"]["resourceVersion"]):
+            self._answer(409, {"message": f'pod "{name}" has another version'})
+        elif name in self.cluster.pods:
             self.cluster.delete(name, grace=options.get("gracePeriodSeconds"))
             self._answer(200, {})
+        else:
+            self._answer(404, {"message": f'pods "{name}" not found'})
+
+    def do_PATCH(self) -> None:
+        path, _ = self._read()
+        labels = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["metadata"]["labels"]
+        name = path.rpartition("/")[2]
+        if name in self.cluster.pods:
+            self._answer(200, self.cluster.label(name, labels))
         else:
             self._answer(404, {"message": f'pods "{name}" not found'})
 

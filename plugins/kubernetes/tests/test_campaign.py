@@ -130,6 +130,11 @@ class _Search:
             (loss,) = self.store.metrics(trial.id, group="validation")
             assert loss.metrics["loss"] == values[-1]
 
+    def count_adoptions(self) -> int:
+        """Return how often a runner has adopted a run."""
+        lines = [line.log for trial in self.store.trials(self.id) for line in self.store.logs(trial.id)]
+        return sum(line.endswith("goes on with another runner") for line in lines)
+
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", _RUNNER, str(self.id)], stdin=subprocess.DEVNULL)
 
@@ -176,5 +181,6 @@ def test_a_disturbed_search_has_the_undisturbed_result(
         if search.runner.poll() is None:
             search.kill_runner()
     search.require_undisturbed_result()
+    counts["adoptions"] = search.count_adoptions()
     told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     print(f"seed {seed}: {_TRIALS} trials equal, none lost, none twice; {told}; {time.monotonic() - began:.0f} s")

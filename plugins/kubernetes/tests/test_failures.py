@@ -163,17 +163,35 @@ def test_the_api_server_is_away_for_a_moment(make: MakeExperiment, fake: FakeClu
     assert experiment.run(restart) is State.COMPLETED, experiment.describe()
 
 
-@pytest.mark.soak
-def test_the_runner_is_killed(make: MakeExperiment, cluster: Cluster) -> None:
+def test_the_next_runner_adopts_the_run_of_a_killed_one(make: MakeExperiment, cluster: Cluster) -> None:
+    """The worker trains on, also while there is no runner, and each of its reports arrives once."""
     experiment = make()
+    kill_runner(experiment)
+    names = cluster.names()
+    experiment.release.touch()
+    assert experiment.run() is State.COMPLETED, experiment.describe()
+    experiment.require_undisturbed_result(restarts=0, interruptions=0)
+    assert [run.run_id for run in experiment.store.runs(experiment.trial.id)] == [1], experiment.describe()
+    assert "run 1 of trial 1 goes on with another runner" in experiment.lines()
+    assert len(names) == 1 and not cluster.names()
+
+
+def test_a_run_is_not_adopted_without_its_agent(make: MakeExperiment, cluster: Cluster) -> None:
+    """The trial starts again from its last checkpoint, which is no interruption, as after any end of a runner."""
+    experiment = make({"reconnect_timeout": 0})
+    kill_runner(experiment)
+    assert experiment.run() is State.COMPLETED, experiment.describe()
+    experiment.require_undisturbed_result(restarts=0, interruptions=0)
+    assert len(experiment.store.runs(experiment.trial.id)) == 2, experiment.describe()
+
+
+def kill_runner(experiment: DisturbedExperiment) -> None:
+    """Run the experiment in a process until its trial waits, and kill the process."""
     with experiment.start_runner() as runner:
         try:
             wait_until_it_trains(experiment)
         finally:
             runner.kill()
-    experiment.wait_for(lambda: not cluster.names(), "end of the pods")
-    experiment.run()
-    experiment.require_undisturbed_result()
 
 
 @pytest.mark.soak

@@ -173,5 +173,18 @@ def test_old_keys_about_containers_are_not_ignored() -> None:
     assert not [notice for notice in notices if "ignored" in notice], notices
 
 
+def test_old_keys_without_a_meaning_here_are_named() -> None:
+    blocks = {
+        "resources": {"resource_pool": "a100"},
+        "bind_mounts": [{"host_path": "/data", "container_path": "/data"}],
+    }
+    environment = {"image": IMAGE, "registry_auth": {"username": "u"}}
+    notices = parse(environment=environment, **blocks).notices
+    ignored = "these keys have no effect and are ignored: "
+    (notice,) = [notice for notice in notices if notice.startswith(ignored)]
+    expected = {"bind_mounts", "environment.registry_auth", "resources.resource_pool"}
+    assert set(notice.removeprefix(ignored).split(", ")) == expected
+
+
 def test_a_manifest_is_json() -> None:
     json.dumps(build(2, manifest=OLD_MANIFEST))

@@ -49,6 +49,16 @@ def render_page(request: Request, template: str, *, status_code: int = 200, **co
     return HTMLResponse(text.encode(errors="replace"), status_code=status_code)
 
 
+def render_text(template: str, **context: Any) -> str:
+    """Render a template that is no page of a site.
+
+    Args:
+        template: file name of the template.
+        context: values for the template.
+    """
+    return _environment().get_template(template).render(**context)
+
+
 def render_error(request: Request, status_code: int, message: str, hint: str = "") -> Response:
     """Render a page about an error.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import math
 import random
@@ -9,12 +11,17 @@ import re
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
+from det_server._curve_picture import draw_curves
 from det_server.pages._code_diff import Budget, DiffLine, find_edits
 
+from det_core.cli import main
 from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
 
 from .seeded_store import HOSTILE
@@ -211,3 +218,89 @@ def test_configs_are_compared_by_key(local: ServedSite) -> None:
     assert table["slots"] == ["1"]
     assert f'href="/compare/code?experiments={one}%2C{other}"' in page
     assert "optimizer.name" not in rows(local.owner.get("/compare?trials=1").text)
+
+
+class HtmlUse(HTMLParser):
+    """Names of elements and attributes in a document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def check_report(text: str) -> None:
+    """Check that a report is one file that loads nothing and runs nothing."""
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert policy and style
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    wanted = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert policy[1].replace("&#39;", "'") == wanted
+    used = HtmlUse()
+    used.feed(text)
+    assert not used.elements & {"script", "img", "link", "iframe", "object", "embed", "form", "a", "use"}
+    assert not [one for one in used.attributes if one.startswith("on") or one in ("style", "src", "href")]
+    assert "url(" not in style[1] and "@import" not in style[1]
+    assert text.count("<style") == text.count("</style") == 1
+
+
+def test_a_report_has_the_comparison_and_loads_nothing(local: ServedSite) -> None:
+    store = local.store
+    reference = f"{REFERENCE_PREFIX}{'0' * 32}"
+    one = add_experiment(store, HOSTILE, storage={"key": reference})
+    other = add_experiment(store, "</style><script>alert(1)</script>", storage={"key": "x"})
+    hyperparameters = {HOSTILE: HOSTILE, "password": reference}
+    ids = [
+        add_trial(store, one, {100: {"accuracy": 0.5, HOSTILE: 1}, 200: {"accuracy": math.nan}}, hyperparameters),
+        add_trial(store, other, {100: {"accuracy": 0.25}, 300: {"accuracy": 0.75}}),
+    ]
+    answer = local.owner.get(f"/compare/report?trials={ids[0]},{ids[1]}&step=150&axis=time&log=1")
+    assert answer.status == 200
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="comparison.html"'
+    check_report(answer.text)
+    assert REFERENCE_PREFIX not in answer.text and MASK in answer.text
+    table = rows(answer.text)
+    assert table["validation.accuracy final"] == ["NaN at 200", "0.7500 at 300"]
+    assert table["storage.key"] == [MASK, "x"]
+    assert "from the records of\ntrials 1, 2 of\nexperiments 1" in answer.text
+    assert answer.text.count('<g class="line') == 2
+    assert local.owner.get("/compare/report?trials=999").status == 404
+
+
+def test_the_command_writes_the_same_report(
+    store: TrackingStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiments = [add_experiment(store, name) for name in ("one", "other")]
+    for experiment in experiments:
+        add_trial(store, experiment, {100: {"accuracy": 0.5}}, {"lr": experiment})
+    file = tmp_path / "report.html"
+    assert main(["compare", "--experiments", "1", "2", "--step", "100", "--differences", "-o", str(file)]) == 0
+    assert capsys.readouterr().out == f"The comparison of 2 trials is in {file}\n"
+    check_report(file.read_text())
+    assert rows(file.read_text())["lr"] == ["1", "2"]
+    assert main(["compare", "7", "-o", str(file)]) == 1
+    assert "There is no trial 7. Give the ids of trials, or --experiments" in capsys.readouterr().err
+    assert main(["compare", "1", "-o", str(tmp_path)]) == 1
+    assert f"{tmp_path} cannot be written" in capsys.readouterr().err
+    assert main(["compare", "x"]) == 2
+    assert "expected a positive number, got 'x'" in capsys.readouterr().err
+
+
+def test_curves_are_drawn_between_the_axes() -> None:
+    gaps, wide = [(0, 1.0), (10, math.nan), (20, math.inf), (30, 4.0)], [(5, -1e308), (6, 1e308)]
+    curves: dict[int, list[tuple[int, float]]] = {1: gaps, 2: wide, 3: [], 4: [(1, 2.0)]}
+    for log in (False, True):
+        picture = draw_curves(curves, log=log)
+        numbers = [float(one) for line in picture.lines for one in re.findall(r"[\d.-]+", line.path)]
+        assert numbers and all(0 <= one <= picture.width for one in numbers)
+        assert [line.trial_id for line in picture.lines] == [1, 2, 4]
+        assert picture.lines[0].crosses.count("M") == 1
+        assert all(picture.left <= x <= picture.right for x, _ in picture.across)
+    on_epochs = draw_curves({1: [(0, 1.0), (10, 2.0)], 2: [(0, 1.0)]}, {1: [(0, 0.0), (100, 4.0)]}, log=False)
+    assert [line.trial_id for line in on_epochs.lines] == [1]
+    assert on_epochs.across[-1][1] == pytest.approx(0.4)

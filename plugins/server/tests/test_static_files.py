@@ -42,6 +42,8 @@ def test_all_assets_together_are_small() -> None:
 @pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.html")), ids=lambda file: file.name)
 def test_templates_need_no_inline_script_or_style(template: Path) -> None:
     text = template.read_text()
+    if template.name == "report.html":  # a file without a server, whose policy has the hash of its only style
+        text = text.replace('<style>{% include "report.css" %}</style>', "")
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text)
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
     assert "http://" not in text and "https://" not in text, "a page asks only its own server"

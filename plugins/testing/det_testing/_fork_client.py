@@ -15,7 +15,7 @@ import struct
 import sys
 
 LENGTH, STARTED, ENDED = struct.Struct("!I"), struct.Struct("!ii"), struct.Struct("!i")
-"""Formats of `det_core.launch._fork_server`, whose import would take longer than all the rest."""
+"""Formats of `det_core.launch._fork_requests`, whose import would take longer than all the rest."""
 _FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -23,8 +23,8 @@ def main(address: str, argv: list[str]) -> int:
     """Run ``python ARGUMENT...`` in a fork, and return its exit code."""
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(address)
-        program = ["det_testing._fork_program", *argv]
-        request = marshal.dumps({"argv": program, "env": dict(os.environ), "cwd": os.getcwd(), "grace": 0})  # noqa: PTH109
+        program, flags = ["det_testing._fork_program", *argv], {"leads_session": False, "starts_others": False}
+        request = marshal.dumps({"argv": program, "env": dict(os.environ), "cwd": os.getcwd(), "grace": 0, **flags})  # noqa: PTH109
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # until there is a process to send them to
         socket.send_fds(server, [LENGTH.pack(len(request))], [0, 1, 2])
         server.sendall(request)

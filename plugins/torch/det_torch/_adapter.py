@@ -200,7 +200,10 @@ class PyTorchAdapter(TrialAdapter):
                 if index == 0:
                     call("on_training_epoch_start", epoch)
                 rows.append(training_metrics(train_batch(batch, epoch, loop.batch)))
-                loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
+                if loop.amp or context.lr_schedulers:
+                    loop.end_batch(context.lr_schedulers, context.aggregation_frequency)
+                else:
+                    loop.batch += 1
                 if left_out is not None:
                     left_out.note_tensors()
                     left_out = None

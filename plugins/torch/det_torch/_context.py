@@ -239,6 +239,9 @@ class PyTorchTrialContext(TrialContext):
             create_graph: whether to make the gradients differentiable.
         """
         amp = self._loop.amp
+        if amp is None and type(self.backend) is TorchBackend:  # fast path, because this happens in each batch
+            loss.backward(gradient, retain_graph, create_graph)  # type: ignore[no-untyped-call]
+            return
         backward: Callable[..., Any] = partial(amp.backward, loss) if amp else loss.backward
         self.backend.backward(loss, partial(backward, gradient, retain_graph, create_graph))
 
@@ -282,11 +285,14 @@ class PyTorchTrialContext(TrialContext):
                 )
             if not loop.updates(self.aggregation_frequency):
                 return
-        if loop.amp:
-            run = partial(loop.amp.step, optimizer, divisor, clip_grads)
+        if loop.amp is None and type(self.backend) is TorchBackend:  # fast path, as in `backward`
+            _amp.run_optimizer_step(optimizer, divisor, clip_grads, scaler)
         else:
-            run = partial(_amp.run_optimizer_step, optimizer, divisor, clip_grads, scaler)
-        self.backend.step(optimizer, run, clips=clip_grads is not None)
+            if loop.amp:
+                run = partial(loop.amp.step, optimizer, divisor, clip_grads)
+            else:
+                run = partial(_amp.run_optimizer_step, optimizer, divisor, clip_grads, scaler)
+            self.backend.step(optimizer, run, clips=clip_grads is not None)
         if auto_zero_grads:
             optimizer.zero_grad()
 

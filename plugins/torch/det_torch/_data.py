@@ -442,10 +442,11 @@ def to_device(data: Any, device: torch.device, warned_types: set[type] | None = 
             set after a warning about it. None means no warnings.
     """
     if type(data) is list:  # fast path for most batches, as the checks below take as long as the transfer
-        return [
-            value if type(value) is torch.Tensor and value.device == device else to_device(value, device, warned_types)
-            for value in data
-        ]
+        moved = []
+        for value in data:
+            is_there = type(value) is torch.Tensor and value.device == device
+            moved.append(value if is_there else to_device(value, device, warned_types))
+        return moved
     if isinstance(data, torch.Tensor) and data.device == device:
         return data
     if isinstance(data, (torch.Tensor, PackedSequence)):

@@ -31,7 +31,11 @@ def training_metrics(returned: Any) -> dict[str, Any]:
         if not isinstance(returned, torch.Tensor):
             raise no_loss(returned, "the loss, or a dict of metric names to values")
         returned = {"loss": returned}
-    return {name: _held(name, value) for name, value in returned.items()}
+    held = {}
+    for name, value in returned.items():  # a loop and a fast path for most metrics, because this happens in each batch
+        is_plain = type(value) is torch.Tensor and value.is_cpu and not value.ndim
+        held[name] = value.item() if is_plain else _held(name, value)
+    return held
 
 
 def no_loss(returned: Any, expected: str) -> InvalidTrial:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 RENDEZVOUS = "det"
-"""Name of the rendezvous in `det_torch._torchrun_process`."""
+"""Name of the rendezvous in `det_torch.torchrun_process`."""
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _RANKS = {
     "rank": "RANK",
@@ -50,7 +50,7 @@ class Torchrun(Backend):
             "log-dir": place.directory,
         }
         options = [f"--{name}={value}" for name, value in arguments.items()]
-        argv = [sys.executable, "-m", "det_torch._torchrun_process", *options, "--no-python", *worker]
+        argv = [sys.executable, "-m", "det_torch.torchrun_process", *options, "--no-python", *worker]
         # DeepSpeed's launcher sets these variables, and scripts for it read them.
         ours = {"LOCAL_SIZE": place.slots, "CROSS_RANK": place.node, "CROSS_SIZE": len(place.hosts)}
         env = {name: str(value) for name, value in ours.items()}

@@ -45,7 +45,7 @@ class Small(PyTorchTrial):
     build_validation_data_loader = build_training_data_loader
 
 
-@pytest.mark.parametrize(("schedules", "most"), [(False, 14), (True, 24)])
+@pytest.mark.parametrize(("schedules", "most"), [(False, 8), (True, 18)])
 def test_det_makes_few_calls_per_batch(make_context: Any, *, schedules: bool, most: int) -> None:
     """The budget counts calls, so it holds on any machine, unlike the times of `make bench`. It only goes down."""
     context = make_context(hparams={"schedules": schedules})

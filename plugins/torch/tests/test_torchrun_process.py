@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from det_torch import _torchrun_process
-from det_torch._torchrun_process import _limit_closing, _listen, _relay_output, create_rendezvous
+from det_torch import torchrun_process
+from det_torch.torchrun_process import _limit_closing, _listen, _relay_output, create_rendezvous
 from torch.distributed.elastic.multiprocessing.api import PContext
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import SubprocessHandler
@@ -52,11 +52,11 @@ def test_a_failed_worker_is_named_without_the_traceback_of_torchrun(monkeypatch:
     def fail(argv: Sequence[str]) -> None:
         raise ChildFailedError("train.py", {1: ProcessFailure(local_rank=1, pid=7, exitcode=-9, error_file="")})
 
-    monkeypatch.setattr(_torchrun_process.run, "main", fail)
+    monkeypatch.setattr(torchrun_process.run, "main", fail)
     for patch in ("_limit_closing", "_relay_output"):  # which change torchrun
-        monkeypatch.setattr(_torchrun_process, patch, lambda _: None)
+        monkeypatch.setattr(torchrun_process, patch, lambda _: None)
     with pytest.raises(SystemExit, match=r"(?s)train.py FAILED.*Signal 9 \(SIGKILL\)"):
-        _torchrun_process.main(["train.py"])
+        torchrun_process.main(["train.py"])
 
 
 def test_workers_are_killed_after_the_timeout_also_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,4 +17,5 @@ def det_backends() -> Iterator[BackendSpec]:
         adapters={"pytorch": "det_torch_distributed._adapter:choose_torch_adapter"},
         install="pip install torch, then pip install det-torch-distributed",
         elastic=True,
+        prepare=("det_torch.torchrun_process", "det_torch_distributed._adapter"),
     )

@@ -203,14 +203,16 @@ def _metric_rows(
         messages.append(f"The table has {MOST_METRICS} of {len(keys)} metrics. Type a part of the names of others.")
     try:
         final = _values(store, ids, shown)
-        at_step = None if choice.step is None else _values(store, ids, shown, choice.step)
+        at_step = {} if choice.step is None else _values(store, ids, shown, choice.step)
     except CallTooLarge:
         return [], [*messages, "The reports of these trials are too many to read final and best values of metrics."]
     directions = {key: _direction(key, experiments.values()) for key in shown}
     rows = [
         row
         for key in shown
-        for row in _rows_of_metric(key, directions[key], final[key], at_step and at_step[key], ids, choice.step)
+        for row in _rows_of_metric(
+            key, directions[key], final[key], None if at_step is None else at_step[key], ids, choice.step
+        )
     ]
     return rows, messages
 

@@ -9,12 +9,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import MAX_STEPS
+from det_server._comparison_report import make_report
+from det_server._refusal import RefusedError
 from det_server._rendering import query_string, render_page
 from det_server._site import site_of
+from det_server._threads import Work, in_threads
+from det_server.pages._axes import AXES, positions_on
 from det_server.pages._comparison import MOST_TRIALS, Choice, Comparison, read_comparison
 from det_server.pages._live_page import live
 from det_server.pages._store_values import metric_of, parse_ids, parse_number, ranked_colors
-from det_server.pages.code import MOST_CODES
+from det_server.pages.code import MOST_CODES, code_differences
 
 _MOST_NAMED = 1000
 _LONGEST_NAME = 200
@@ -27,6 +31,29 @@ def show_compare(request: Request) -> Response:
     return render_page(
         request, "compare.html", **page_values(comparison, choice), only_differences=_wants_differences(request)
     )
+
+
+def send_report(request: Request) -> Response:
+    """Return the same as one HTML file to save, with the differences of the code."""
+    store, choice, query = site_of(request).store, read_choice(request), request.query_params
+    comparison = _read(request, choice)
+    if not comparison.trials:
+        raise RefusedError(404, "there are no such trials; expected some, such as ?trials=3,17")
+    axis = query.get("axis", "")
+    report = make_report(
+        store,
+        comparison,
+        choice,
+        code_differences(store, list(comparison.experiments)),
+        only_differences=_wants_differences(request),
+        axis=axis if axis in AXES else "batch",
+        positions=positions_on(axis, store, comparison.trials, comparison.drawn.group, -1, MAX_STEPS)
+        if axis in AXES
+        else None,
+        log=query.get("log") == "1",
+    )
+    headers = {"Content-Disposition": 'attachment; filename="comparison.html"'}
+    return Response(report, media_type="text/html; charset=utf-8", headers=headers)
 
 
 def read_choice(request: Request) -> Choice:
@@ -79,4 +106,7 @@ def _wants_differences(request: Request) -> bool:
     return request.query_params.get("differ") == "1"
 
 
-ROUTES = [Route("/compare", live(show_compare))]
+ROUTES = [
+    Route("/compare", live(show_compare)),
+    Route("/compare/report", in_threads(Work.CODE, send_report)),
+]

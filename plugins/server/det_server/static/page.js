@@ -63,7 +63,11 @@ document.addEventListener("submit", (event) => {
 });
 document.addEventListener("formdata", (event) => {
   if (!(event.target instanceof HTMLFormElement) || event.target.method !== "get") return;
-  for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
+  for (const name of new Set(event.formData.keys())) {
+    const filled = event.formData.getAll(name).filter((value) => value !== "");
+    event.formData.delete(name);
+    for (const value of filled) event.formData.append(name, value);
+  }
   if (new URL(event.target.action, location.href).pathname === location.pathname) keepChartState(event.formData);
 });
 document.addEventListener("det:refreshed", () => localTimes(document));

@@ -557,6 +557,28 @@ def test_trials_are_compared_from_the_table(windows: Windows, seeded: Seeded) ->
         visit.wait_until_drawn()
 
 
+def test_experiments_are_compared_from_their_list_and_the_report_has_the_axis(
+    windows: Windows, seeded: Seeded
+) -> None:
+    with windows.visit() as visit:
+        page = visit.open("/experiments")
+        for one in (seeded.search, seeded.failed):
+            page.locator(f"input[name=experiments][value='{one}']").check()
+        page.get_by_role("button", name="Compare").click()
+        page.wait_for_url("**/compare?experiments=*")
+        visit.wait_until_drawn()
+        assert page.locator(".compare thead").first.inner_text().count("×") == 2  # noqa: RUF001
+        page.get_by_label("Add a trial").fill(str(seeded.running_trial))
+        page.get_by_role("button", name="Compare").click()
+        page.wait_for_url("**/compare?trials=*")
+        visit.wait_until_drawn()
+        page.get_by_label("over").select_option("time")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Download report").click()
+        report = download.value.path().read_text()
+        assert "running time in hours" in report and report.count('<g class="line') == 3
+
+
 def test_forms_are_accepted_from_a_real_browser(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
     site, seeded = served_seed
     with windows.visit() as visit:

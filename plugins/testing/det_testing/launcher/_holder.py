@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from det_core.config import parse_config
 from det_core.interfaces.launcher import PYTHON
@@ -22,17 +23,15 @@ def main(job: str) -> int:
     described = json.loads(job)
     launcher = open_launcher(parse_config(described["config"]))
     launcher.open(described["key"])
-    launch = WatchedLaunch(
-        launcher,
-        _LIMIT,
-        key=f"{described['key']}-trial-1",
-        argv=[PYTHON, "main.py"],
-        code=pack_code({"main.py": described["script"].encode()}),
-        info=INFO,
-        slots=1,
-    )
+    launch = WatchedLaunch(launcher, _LIMIT, **request_fields(described["key"], described["script"]))
     print(REPORT + json.dumps(launch.report()), flush=True)  # noqa: T201
     return launch.ended().code
+
+
+def request_fields(key: str, script: str) -> dict[str, Any]:
+    """Return the fields of the launch request, from the key of the experiment and the script."""
+    code = pack_code({"main.py": script.encode()})
+    return {"key": f"{key}-trial-1", "argv": [PYTHON, "main.py"], "code": code, "info": INFO, "slots": 1}
 
 
 if __name__ == "__main__":

@@ -9,16 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from det_core.config import parse_config
+from det_core.errors import LaunchError
+from det_core.interfaces.launcher import Cause
 from det_core.launch.launchers import open_launcher
-from det_testing.launcher.launcher_suite import IsRunning, Launch, LauncherSuite
-from det_testing.launcher.watched_launch import PRELUDE, REPORT, run_within
+from det_testing.launcher._holder import request_fields
+from det_testing.launcher.launcher_suite import INFO, IsRunning, Launch, LauncherSuite
+from det_testing.launcher.watched_launch import PRELUDE, REPORT, WatchedLaunch, run_within
 
 PROMISED = 10.0
 """Seconds within which processes end when the holder of their launch is gone."""
@@ -161,8 +164,7 @@ class LaunchStopTests(LauncherSuite):
         """A network that fails for a moment ends no trial. Lines arrive once, and calls are answered later."""
         if not self.outlives_connection:
             pytest.skip("processes end when the connection is lost")
-        answers = {"cluster_id": b'{"returned": "known"}'}
-        one = launch(_TRAINS, call=lambda method, body: answers[method])
+        one = launch(_TRAINS, call=_answer)
         pid = one.report()
         for step in (3, 6):
             one.wait_until(lambda step=step: f"step {step}" in one.output(), f"step {step}")  # type: ignore[misc]
@@ -171,6 +173,48 @@ class LaunchStopTests(LauncherSuite):
             assert is_running(pid)
         one.require_code(5)
         assert one.output()[1:] == [*(f"step {step}" for step in range(_STEPS)), "known"]
+
+    def test_the_launch_of_a_killed_runner_is_adopted(self, tmp_path: Path) -> None:
+        """The same workers train on. Their lines and calls reach the next runner."""
+        with self._killed_holder(tmp_path) as adopt:
+            one = adopt()
+            one.require_code(5)
+            expected = [*(f"step {step}" for step in range(_STEPS)), "known"]
+            output = [line for line in one.output() if not line.startswith(REPORT)]
+            assert output == expected[-len(output) :]
+
+    def test_another_run_is_not_adopted(self, tmp_path: Path) -> None:
+        """The workers of an earlier run, or with other code or another config, would train what nobody wants."""
+        with self._killed_holder(tmp_path) as adopt:
+            trial = {**INFO["trial.json"], "trial_run_id": 2}
+            try:
+                end = adopt(info={**INFO, "trial.json": trial}).ended()
+            except LaunchError:
+                return
+            assert end.cause is Cause.NOT_STARTED, end
+
+    @contextmanager
+    def _killed_holder(self, directory: Path) -> Iterator[Callable[..., WatchedLaunch]]:
+        """Kill a process that holds a launch. Yield a function that adopts it, with fields of the request."""
+        key = "suite-adopted"
+        with ExitStack() as ending:
+            next_runner = open_launcher(parse_config(self.experiment_config()))
+            ending.callback(next_runner.close)
+            if not next_runner.adopts:
+                pytest.skip("launches end with their runner")
+            first = _Holder(type(self), directory, _TRAINS, ending, key=key)
+            first.report()
+            first.process.kill()
+            first.process.wait()
+            next_runner.open(key, [f"{key}-trial-1"])
+
+            def adopt(**fields: Any) -> WatchedLaunch:
+                request = {**request_fields(key, PRELUDE + _TRAINS), **fields}
+                one = WatchedLaunch(next_runner, self.limit, call=_answer, adopted_as=1.0, **request)
+                ending.callback(one.release)
+                return one
+
+            yield adopt
 
     def test_what_a_frozen_runner_has_left_is_removed(self, tmp_path: Path, is_running: IsRunning) -> None:
         """A runner that was moved to another host cannot end it, and its jobs would hold nodes for ever."""
@@ -187,6 +231,12 @@ class LaunchStopTests(LauncherSuite):
                 while any(map(is_running, pids)):
                     assert time.monotonic() < end, "open() has not ended the launch of the frozen runner"
                     time.sleep(0.1)
+
+
+def _answer(method: str, body: bytes) -> bytes:
+    """Answer the only call of `_TRAINS`."""
+    assert method == "cluster_id"
+    return b'{"returned": "known"}'
 
 
 class _Holder:

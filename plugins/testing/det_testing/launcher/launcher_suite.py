@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import tarfile
@@ -183,9 +184,15 @@ def is_running_here(pid: int) -> bool:
 
 
 def pack_code(files: Mapping[str, bytes]) -> bytes:
-    """Return an archive of these files as in `LaunchRequest.code`. Scripts of shells are executable."""
+    """Return an archive of these files as in `LaunchRequest.code`. Scripts of shells are executable.
+
+    It depends on the files only.
+    """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=1, mtime=0) as stream,
+        tarfile.open(fileobj=stream, mode="w") as archive,
+    ):
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o755 if name.endswith(".sh") else 0o644

@@ -84,6 +84,7 @@ class WatchedLaunch:
         launcher: the launcher.
         limit: time limit of everything in seconds.
         call: stands in for the tracking store, as `LaunchRequest.call`.
+        adopted_as: number with which the launch is adopted, as for `Launcher.adopt`, or 0 to start it.
         watched: whether there is a thread. Otherwise, the caller waits for the end and closes the launch.
         request: fields of the launch request, except for ``log`` and ``call``.
 
@@ -101,6 +102,7 @@ class WatchedLaunch:
         limit: float,
         *,
         call: Callable[[str, bytes], bytes] | None = None,
+        adopted_as: float = 0.0,
         watched: bool = True,
         **request: Any,
     ) -> None:
@@ -112,7 +114,7 @@ class WatchedLaunch:
         self._end: Exit | None = None
         self._problem: Exception | None = None
         self.request = LaunchRequest(log=self._log, call=call or refuse_calls, **request)
-        self.allocation = OneThreadAllocation(start_within(limit, launcher, self.request))
+        self.allocation = OneThreadAllocation(start_within(limit, launcher, self.request, adopted_as))
         self._thread = threading.Thread(target=self._watch, name="watch-launch", daemon=True)
         if watched:
             self._thread.start()
@@ -212,13 +214,13 @@ def run_within(seconds: float, function: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def start_within(seconds: float, launcher: Launcher, request: LaunchRequest) -> Allocation:
-    """Start a launch in a thread, check that `Launcher.start` returns within a number of seconds, and return it."""
+def start_within(seconds: float, launcher: Launcher, request: LaunchRequest, adopted_as: float = 0.0) -> Allocation:
+    """Start a launch in a thread, or adopt one, check that this returns within a number of seconds, and return it."""
     started: Future[Allocation] = Future()
 
     def start() -> None:
         try:
-            allocation = launcher.start(request)
+            allocation = launcher.adopt(request, adopted_as) if adopted_as else launcher.start(request)
         except Exception as error:  # noqa: BLE001  (raised to the caller)
             if started.set_running_or_notify_cancel():
                 started.set_exception(error)

@@ -1,6 +1,6 @@
 """Program that runs torchrun with a store that listens at one address only, and without files for output.
 
-Usage: ``python -m det_torch._torchrun_process ARGUMENT...``.
+Usage: ``python -m det_torch.torchrun_process ARGUMENT...``.
 
 The static rendezvous of torchrun listens on all interfaces, where any client can read and change its store. Its option
 ``--tee`` stores all output of the workers in files, which fill the disk, and a full disk ends the workers.
@@ -14,7 +14,6 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from subprocess import PIPE, Popen
 from typing import NoReturn
 
 from torch.distributed import TCPStore, run  # type: ignore[attr-defined]  # not in its __all__
@@ -32,6 +31,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from det_core.launch.engine_signals import shield_from_engine
 from det_core.launch.worker_output import OutputRelay
+from det_core.launch.worker_processes import Worker, start_worker
 from det_torch.torchrun import RENDEZVOUS
 
 _RENDEZVOUS_TIMEOUT = 600
@@ -121,12 +121,12 @@ def _limit_closing(seconds: int) -> None:
 def _relay_output(relay: OutputRelay) -> None:
     """Let torchrun start workers whose output is passed on through pipes."""
 
-    def start(self: SubprocessHandler, args: Sequence[str], env: Mapping[str, str]) -> Popen[bytes]:
-        worker = Popen(args, env=env, stdout=PIPE, stderr=PIPE, start_new_session=True)
+    def start(self: SubprocessHandler, args: Sequence[str], env: Mapping[str, str]) -> Worker:
+        worker = start_worker(args, env)
         relay.add_worker(worker, int(env["RANK"]))
         return worker
 
-    SubprocessHandler._popen = start  # type: ignore[method-assign]
+    SubprocessHandler._popen = start  # type: ignore[assignment,method-assign]
 
 
 if __name__ == "__main__":
