@@ -167,13 +167,11 @@ def test_the_next_runner_adopts_the_run_of_a_killed_one(make: MakeExperiment, cl
     """The worker trains on, also while there is no runner, and each of its reports arrives once."""
     experiment = make()
     kill_runner(experiment)
-    names = cluster.names()
     experiment.release.touch()
     assert experiment.run() is State.COMPLETED, experiment.describe()
     experiment.require_undisturbed_result(restarts=0, interruptions=0)
     assert [run.run_id for run in experiment.store.runs(experiment.trial.id)] == [1], experiment.describe()
     assert "run 1 of trial 1 goes on with another runner" in experiment.lines()
-    assert len(names) == 1 and not cluster.names()
 
 
 def test_a_run_is_not_adopted_without_its_agent(make: MakeExperiment, cluster: Cluster) -> None:
