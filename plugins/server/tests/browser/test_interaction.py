@@ -557,9 +557,7 @@ def test_trials_are_compared_from_the_table(windows: Windows, seeded: Seeded) ->
         visit.wait_until_drawn()
 
 
-def test_experiments_are_compared_from_their_list_and_the_report_has_the_axis(
-    windows: Windows, seeded: Seeded
-) -> None:
+def test_experiments_are_compared_from_their_list_and_the_report_has_the_axis(windows: Windows, seeded: Seeded) -> None:
     with windows.visit() as visit:
         page = visit.open("/experiments")
         for one in (seeded.search, seeded.failed):

@@ -191,7 +191,7 @@ def pack_code(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=1, mtime=0) as stream,
-        tarfile.open(fileobj=stream, mode="w") as archive,
+        tarfile.open(fileobj=stream, mode="w", encoding="utf-8") as archive,
     ):
         for name, content in files.items():
             member = tarfile.TarInfo(name)
