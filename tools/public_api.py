@@ -76,6 +76,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "tracking",
         "tracking.access_tokens",
         "tracking.control",
+        "tracking.log_reading",
         "tracking.printable",
         "tracking.reading_limits",
         "tracking.remote",

@@ -10,6 +10,8 @@ from det_core.errors import CallTooLarge
 from det_core.interfaces.records import LogLine
 from det_core.interfaces.tracking import TrackingStore
 
+__all__ = ["LogFilter", "LogPart", "log_parts"]
+
 _WINDOW = 100_000
 """Number of ids among which a statement looks for lines that match."""
 _LEAST_WINDOW = 100
