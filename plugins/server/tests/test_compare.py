@@ -259,7 +259,7 @@ def test_a_report_has_the_comparison_and_loads_nothing(local: ServedSite) -> Non
         add_trial(store, one, {100: {"accuracy": 0.5, HOSTILE: 1}, 200: {"accuracy": math.nan}}, hyperparameters),
         add_trial(store, other, {100: {"accuracy": 0.25}, 300: {"accuracy": 0.75}}),
     ]
-    answer = local.owner.get(f"/compare/report?trials={ids[0]},{ids[1]}&step=150&axis=time&log=1")
+    answer = local.owner.get(f"/compare/report.html?trials={ids[0]},{ids[1]}&step=150&axis=time&log=1")
     assert answer.status == 200
     assert answer.headers["Content-Disposition"] == 'attachment; filename="comparison.html"'
     check_report(answer.text)
@@ -269,7 +269,7 @@ def test_a_report_has_the_comparison_and_loads_nothing(local: ServedSite) -> Non
     assert table["storage.key"] == [MASK, "x"]
     assert "from the records of\ntrials 1, 2 of\nexperiments 1" in answer.text
     assert answer.text.count('<g class="line') == 2
-    assert local.owner.get("/compare/report?trials=999").status == 404
+    assert local.owner.get("/compare/report.html?trials=999").status == 404
 
 
 def test_the_command_writes_the_same_report(

@@ -99,7 +99,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What a comparison shows.
+    """Values and differences of trials.
 
     Args:
         trials: the trials.

@@ -108,5 +108,5 @@ def _wants_differences(request: Request) -> bool:
 
 ROUTES = [
     Route("/compare", live(show_compare)),
-    Route("/compare/report", in_threads(Work.CODE, send_report)),
+    Route("/compare/report.html", in_threads(Work.CODE, send_report)),
 ]
