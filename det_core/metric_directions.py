@@ -8,6 +8,8 @@ from typing import Final
 
 from det_core.similar_names import closest_name
 
+__all__ = ["known_direction"]
+
 _WORDS: Final[Mapping[bool | None, str]] = {
     False: "acc accuracies accuracy ap auc aucpr auprc auroc bleu chrf cider correlation dice elbo f1 fbeta fscore "
     "hits iou jaccard kappa likelihood map mcc meteor miou mrr ndcg pearson pesq precision psnr r2 recall return "

@@ -65,6 +65,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "launch.worker_output",
         "launch.worker_processes",
         "lazy",
+        "metric_directions",
         "owner_process",
         "package_commands",
         "plugins",

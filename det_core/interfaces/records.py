@@ -31,6 +31,7 @@ __all__ = [
     "LogLine",
     "MAX_LABELS",
     "MAX_STEPS",
+    "MetricValues",
     "MetricsReport",
     "NewTrial",
     "Run",

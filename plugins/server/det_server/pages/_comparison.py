@@ -210,9 +210,7 @@ def _metric_rows(
     rows = [
         row
         for key in shown
-        for row in _rows_of_metric(
-            key, directions[key], final[key], None if at_step is None else at_step[key], ids, choice.step
-        )
+        for row in _rows_of_metric(key, directions[key], final[key], at_step.get(key), ids, choice.step)
     ]
     return rows, messages
 
