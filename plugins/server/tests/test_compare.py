@@ -304,3 +304,17 @@ def test_curves_are_drawn_between_the_axes() -> None:
     on_epochs = draw_curves({1: [(0, 1.0), (10, 2.0)], 2: [(0, 1.0)]}, {1: [(0, 0.0), (100, 4.0)]}, log=False)
     assert [line.trial_id for line in on_epochs.lines] == [1]
     assert on_epochs.across[-1][1] == pytest.approx(0.4)
+    epochs = [(0, -1.7e308), (10, 1.7e308)]
+    on_any = draw_curves({1: [(step, 1.0) for step in (0, 5, 10, 2**62)]}, {1: epochs}, log=False)
+    assert on_any.lines[0].path.count("L") == 2 and all(math.isfinite(x) for x, _ in on_any.across)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    "values", [[1.7e308], [-1.7e308, 1.7e308], [1e250], [0.0, 5e-324], [5e-324], [1.6, math.nextafter(1.6, 2)], [0.0]]
+)
+def test_curves_of_any_numbers_have_a_place(values: Sequence[float], log: bool) -> None:
+    picture = draw_curves({1: list(enumerate(values))}, log=log)
+    numbers = [float(one) for one in re.findall(r"[\d.-]+", picture.lines[0].path)]
+    assert all(0 <= one <= picture.width for one in numbers)
+    assert all(picture.top <= y <= picture.bottom and math.isfinite(value) for y, value in picture.up)
