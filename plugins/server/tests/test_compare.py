@@ -115,6 +115,14 @@ def test_the_best_trials_of_experiments_are_compared(local: ServedSite) -> None:
     assert labels == ["trial 1, one", "trial 2, one", f"trial 3, {HOSTILE}"]
 
 
+def test_ids_are_separated_by_commas_or_spaces(local: ServedSite) -> None:
+    experiment = add_experiment(local.store)
+    for _ in range(12):
+        add_trial(local.store, experiment, {1: {"accuracy": 0.5}})
+    for text in ("1+2", "1,+2", "+1%0A2,", "1&trials=2&trials="):
+        assert 'value="1,2"' in local.owner.get(f"/compare?trials={text}").text, text
+
+
 def test_trials_are_left_out_by_a_link(local: ServedSite) -> None:
     experiment = add_experiment(local.store)
     for _ in range(3):

@@ -98,8 +98,8 @@ def _read(request: Request, choice: Choice) -> Comparison:
 
 def _ids(request: Request, name: str) -> list[int]:
     """Return the ids that all values of a name in the query have together."""
-    texts = (text.replace(" ", "").strip(",") for text in request.query_params.getlist(name))
-    return parse_ids(",".join(filter(None, texts)), _MOST_NAMED)
+    words = ",".join(request.query_params.getlist(name)).replace(",", " ").split()
+    return parse_ids(",".join(words), _MOST_NAMED)
 
 
 def _wants_differences(request: Request) -> bool:
