@@ -8,6 +8,8 @@ import io
 import math
 import random
 import re
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
@@ -315,6 +317,13 @@ def test_curves_are_drawn_between_the_axes() -> None:
     epochs = [(0, -1.7e308), (10, 1.7e308)]
     on_any = draw_curves({1: [(step, 1.0) for step in (0, 5, 10, 2**62)]}, {1: epochs}, log=False)
     assert on_any.lines[0].path.count("L") == 2 and all(math.isfinite(x) for x, _ in on_any.across)
+
+
+@pytest.mark.integration
+def test_the_command_runs_in_a_process_of_its_own() -> None:
+    """Other tests have imported the pages before, in an order that works."""
+    done = subprocess.run([sys.executable, "-m", "det_core.cli", "compare", "7"], capture_output=True, text=True)
+    assert "det: error: There is no trial 7. Give the ids of trials" in done.stderr
 
 
 @pytest.mark.parametrize("log", [False, True])
