@@ -216,6 +216,19 @@ def test_damaged_and_missing_code_is_compared(local: ServedSite) -> None:
     assert re.search(r"a.py\s*<span class=.note.>removed", page)
 
 
+def test_files_that_claim_any_size_are_not_read(local: ServedSite) -> None:
+    size = str(1 << 60)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as written:
+        member = tarfile.TarInfo("a.py")
+        member.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": size, "GNU.sparse.realsize": size}
+        written.addfile(member)
+    codes = archive({"a.py": "1"}), buffer.getvalue()
+    ids = [local.store.create_experiment(config={}, model_definition=one).id for one in codes]
+    page = local.owner.get(f"/compare/code?experiments={ids[0]},{ids[1]}").text
+    assert "An archive is damaged: &#39;a.py&#39; is a sparse file" in page
+
+
 def test_configs_are_compared_by_key(local: ServedSite) -> None:
     store = local.store
     one = add_experiment(store, "one", optimizer={"name": "adam"}, slots=1)
