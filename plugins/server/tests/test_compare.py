@@ -306,6 +306,9 @@ def test_the_command_writes_the_same_report(
     assert capsys.readouterr().out == f"The comparison of 2 trials is in {file}\n"
     check_report(file.read_text())
     assert rows(file.read_text())["lr"] == ["1", "2"]
+    assert main(["compare", "1", "--step", "0", "--metric", "accuracy", "-o", str(file)]) == 0
+    unknown = "There are no curves of 'accuracy'; expected one of validation.accuracy."
+    assert unknown in capsys.readouterr().out and "at batch 0" in file.read_text()
     assert main(["compare", "7", "-o", str(file)]) == 1
     assert "There is no trial 7. Give the ids of trials, or --experiments" in capsys.readouterr().err
     assert main(["compare", "1", "-o", str(tmp_path)]) == 1

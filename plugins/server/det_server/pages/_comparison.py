@@ -42,6 +42,8 @@ MOST_METRICS = 20
 MOST_ROWS = 1000
 """Maximum number of hyperparameters, and of keys of configs."""
 _LONGEST_VALUE = 200
+_MOST_NAMED = 10
+"""Maximum number of metrics that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +201,9 @@ def _metric_rows(
     keys.sort(key=lambda key: key not in searched)
     shown, ids = keys[:MOST_METRICS], [trial.id for trial in trials]
     messages = [] if shown or not choice.names else [f"No metric has {choice.names!r} in its name."]
+    if choice.series and drawn.choices and choice.series != drawn.key:
+        known = ", ".join(drawn.choices[:_MOST_NAMED])
+        messages.append(f"There are no curves of {choice.series!r:.200}; expected one of {known}.")
     if len(keys) > MOST_METRICS:
         messages.append(f"The table has {MOST_METRICS} of {len(keys)} metrics. Type a part of the names of others.")
     try:
