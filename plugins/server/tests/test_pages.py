@@ -365,7 +365,8 @@ def test_a_refusal_says_why(seeded: tuple[Seeded, Client], path: str, reason: st
 
 
 @pytest.mark.parametrize(
-    "query", ["page=x", "page=-3", "page=99999999999999999999", "order=%27;--", "state=NONE", "archived=?"]
+    "query",
+    ["page=x", "page=-3", f"page={'9' * 5000}", "order=%27;--", "state=NONE", "archived=?"],
 )
 def test_values_of_the_url_that_make_no_sense_are_ignored(seeded: tuple[Seeded, Client], query: str) -> None:
     for path in ("/experiments", f"/experiments/{seeded[0].search}"):
