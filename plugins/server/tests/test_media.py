@@ -252,4 +252,6 @@ def test_a_page_of_large_records_ends_in_time(
     assert "words" in local.owner.get(path).text
     monkeypatch.setattr(media, "MOST_SECONDS", -1.0)
     page = local.owner.get(path).text
-    assert "words" not in page and "reading this page took too long" in page
+    assert "words" not in page and "reading this page took too long" in page and "later values are missing" not in page
+    report(b"", name="events.out.tfevents.2")
+    assert "later values are missing" in local.owner.get(path).text

@@ -57,12 +57,14 @@ class _Media:
         folder: path of the directory of the trial.
         sizes: sizes of the other files by path below the folder.
         found: what the event files have, by name.
+        is_whole: whether all of them were read.
     """
 
     root: Path
     folder: str
     sizes: dict[str, int]
     found: dict[str, Reported]
+    is_whole: bool = True
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
@@ -87,7 +89,7 @@ class ShownMedium:
     about: str = ""
 
 
-_indexes: OrderedDict[tuple[object, ...], dict[str, Reported]] = OrderedDict()
+_indexes: OrderedDict[tuple[object, ...], tuple[dict[str, Reported], bool]] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -114,6 +116,7 @@ def show_media(request: Request) -> Response:
         media=[one for one in shown if one],
         files=sorted(media.sizes.items()) if media else [],
         reason=reason,
+        is_whole=media.is_whole if media else True,
     )
 
 
@@ -152,7 +155,7 @@ def _read_media(request: Request, trial: TrialRecord) -> tuple[_Media | None, st
     files = dict(islice(_list_files(root / folder), _MOST_FILES))
     events = {path: version for path, version in files.items() if _EVENTS in path}
     others = {path: size for path, (size, _) in files.items() if path not in events}
-    return _Media(root, folder, others, _index(root, folder, events)), ""
+    return _Media(root, folder, others, *_index(root, folder, events)), ""
 
 
 def _list_files(directory: Path) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -168,8 +171,8 @@ def _list_files(directory: Path) -> Iterator[tuple[str, tuple[int, int]]]:
             yield path.relative_to(directory).as_posix(), (status.st_size, status.st_mtime_ns)
 
 
-def _index(root: Path, folder: str, events: dict[str, tuple[int, int]]) -> dict[str, Reported]:
-    """Return what event files have, of which the last read ones stay in memory until they change."""
+def _index(root: Path, folder: str, events: dict[str, tuple[int, int]]) -> tuple[dict[str, Reported], bool]:
+    """Return what event files have, and whether all were read. The last results stay in memory until files change."""
     key = (str(root), folder, tuple(sorted(events.items())))
     with _lock:
         if key in _indexes:
@@ -184,10 +187,10 @@ def _index(root: Path, folder: str, events: dict[str, tuple[int, int]]) -> dict[
         except OSError:  # a link, or removed since
             continue
     with _lock:
-        _indexes[key] = found
+        _indexes[key] = index = found, time.monotonic() < deadline
         while len(_indexes) > _MOST_INDEXES:
             _indexes.popitem(last=False)
-    return found
+    return index
 
 
 def _content(media: _Media, tag: str, step: int, kind: Kind) -> memoryview | None:
