@@ -41,20 +41,20 @@ class SearchedTrials:
 def read_search(request: Request, experiment: ExperimentRecord) -> SearchedTrials:
     """Return the trials of a search with the values of the metric that the query names."""
     drawn, store = drawn_series(request, experiment), site_of(request).store
-    results = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=MOST_TRIALS)
+    results = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=MOST_TRIALS, brief=True)
     if _is_searched(experiment, drawn):
         values = {one.trial.id: one.best.value for one in results if one.best}
     else:
         newest = store.latest_values([one.trial.id for one in results], drawn.metric, group=drawn.group)
         values = {trial_id: value for trial_id, (_, value) in newest.items()}
-    names = hyperparameter_columns(result.trial for result in results)
+    names = list(hyperparameter_columns(result.trial for result in results))
     return SearchedTrials(results, names, name_of_values(experiment, drawn), values)
 
 
 def drawn_series(request: Request, experiment: ExperimentRecord) -> DrawnSeries:
     """Return the metric that the query names, or that of the searcher."""
     store = store_of(request)
-    best = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_NAMED)
+    best = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_NAMED, brief=True)
     wanted = request.query_params.get("series", "")
     return find_series(store, [one.trial.id for one in best], wanted, metric_of(experiment))
 
