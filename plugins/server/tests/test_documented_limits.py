@@ -133,6 +133,9 @@ LIMITS = {
         _hyperparameters.MOST_COLUMNS,
         _hyperparameters._LONGEST_NAME,
     ],
+    "names of hyperparameters, and of keys of configs, of several records in one answer": [
+        _hyperparameters._LONGEST_NAME
+    ],
     "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [text.LONGEST_KEYS / MIB],
     "hosts and GPUs in a chart": [utilization._MOST_CURVES],
     "charts of the use of CPU, memory and GPUs": [utilization._MOST_CHARTS, utilization._LONGEST_NAME],

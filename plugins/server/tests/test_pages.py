@@ -841,6 +841,20 @@ def test_pages_name_the_records_whose_values_they_leave_out(local: ServedSite) -
     assert "xxx" in local.owner.get(f"/trials/{trial}").text
 
 
+@pytest.mark.parametrize("page", ["/experiments/1", "/compare?trials={}"])
+def test_deep_hyperparameters_of_many_trials_take_little_memory(local: ServedSite, page: str) -> None:
+    """Names of nested values repeat those around them: 15 KiB of them have up to 2 MiB together."""
+    store, deep = local.store, dict[str, Any]()
+    for number in range(900):
+        deep = {"a": number, "b": deep}
+    experiment = store.create_experiment(config={"searcher": {"metric": "loss"}}).id
+    trials = [store.create_trial(experiment, hparams=deep, seed=0).id for _ in range(30)]
+    path = page.format(",".join(map(str, trials)))
+    answer, peak = call_with_peak_memory(local.owner.get, path)
+    assert answer.status == 200
+    assert peak < 12 << 20
+
+
 def test_any_config_can_have_a_search(local: ServedSite) -> None:
     """The API records configs that nothing has checked."""
     space = {"a": {"type": "categorical", "vals": 5}, "b": {"type": ["log"]}, "c": {"type": "log"}, "d": 5}

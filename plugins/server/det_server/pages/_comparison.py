@@ -23,10 +23,10 @@ from det_core.interfaces.records import (
 )
 from det_core.json_values import name_non_finite
 from det_core.metric_directions import known_direction
-from det_core.text import flatten_mapping, mask_references
+from det_core.text import mask_references
 from det_server._live_rows import RowValues, results_of_trials, trial_values
 from det_server._rendering import format_metric, format_number
-from det_server.pages._hyperparameters import hyperparameter_values, name_left_out
+from det_server.pages._hyperparameters import listed_hyperparameters, name_left_out, values_with_short_names
 from det_server.pages._outcomes import outcome_word
 from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
@@ -293,7 +293,7 @@ def _format_value(value: float | None) -> str:
 
 def _hyperparameter_rows(trials: Sequence[TrialRecord]) -> list[Row]:
     """Return the values of each hyperparameter, those that differ first."""
-    values = [hyperparameter_values(trial) for trial in trials]
+    values = [listed_hyperparameters(trial) for trial in trials]
     names = dict.fromkeys(name for one in values for name in one)
     rows = [_row(name, [one.get(name) for one in values]) for name in islice(names, MOST_ROWS)]
     return sorted(rows, key=lambda row: not row.differs)
@@ -302,7 +302,7 @@ def _hyperparameter_rows(trials: Sequence[TrialRecord]) -> list[Row]:
 def _config_rows(experiments: Sequence[ExperimentRecord]) -> tuple[list[Row], list[tuple[str, str]]]:
     """Return the rows of the keys that differ between configs, and the keys that do not with their values."""
     values = [
-        flatten_mapping({name: value for name, value in one.config.items() if name != "hyperparameters"})
+        values_with_short_names({name: value for name, value in one.config.items() if name != "hyperparameters"})
         for one in experiments
     ]
     names = dict.fromkeys(name for one in values for name in one)

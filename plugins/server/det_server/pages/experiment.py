@@ -23,13 +23,17 @@ from det_core.interfaces.records import (
     sort_options,
 )
 from det_core.interfaces.server_store import RungCount, ServerStore
-from det_core.text import flatten_mapping
 from det_server._csv_export import csv_response, read_in_parts
 from det_server._live_rows import experiment_values, trial_values
 from det_server._rendering import query_string, render_page
 from det_server._site import site_of
 from det_server.pages._actions import possible_actions
-from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values, name_left_out
+from det_server.pages._hyperparameters import (
+    hyperparameter_columns,
+    listed_hyperparameters,
+    name_left_out,
+    values_with_short_names,
+)
 from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, read_columns, read_filtered
 from det_server.pages._live_page import live
 from det_server.pages._runs import reason_of_failure
@@ -132,13 +136,13 @@ def _hyperparameter_names(results: Iterable[TrialResult]) -> list[str]:
     """Return the names of all hyperparameters, at most `MOST_EXPORTED`."""
     names: dict[str, None] = {}
     for result in results:
-        new = (name for name in flatten_mapping(result.trial.hparams) if name not in names)
+        new = (name for name in values_with_short_names(result.trial.hparams) if name not in names)
         names |= dict.fromkeys(islice(new, MOST_EXPORTED - len(names)))
     return list(names)
 
 
 def _exported_with_hyperparameters(names: Sequence[str], result: TrialResult) -> list[object]:
-    return [*_exported(result), *map(hyperparameter_values(result.trial).get, names)]
+    return [*_exported(result), *map(listed_hyperparameters(result.trial).get, names)]
 
 
 def _exported(result: TrialResult) -> list[object]:
@@ -178,7 +182,7 @@ def _rows(
             "note": _note(store, trial, experiment),
             "live": live_values[trial.id],
             "color": colors.get(trial.id),
-            "values": {**hyperparameter_values(trial), **values.get(trial.id, {})},
+            "values": {**listed_hyperparameters(trial), **values.get(trial.id, {})},
         }
         for trial in (result.trial for result in results)
     ]
