@@ -848,11 +848,11 @@ def test_deep_hyperparameters_of_many_trials_take_little_memory(local: ServedSit
     for number in range(900):
         deep = {"a": number, "b": deep}
     experiment = store.create_experiment(config={"searcher": {"metric": "loss"}}).id
-    trials = [store.create_trial(experiment, hparams=deep, seed=0).id for _ in range(30)]
+    trials = [store.create_trial(experiment, hparams=deep, seed=0).id for _ in range(20)]
     path = page.format(",".join(map(str, trials)))
     answer, peak = call_with_peak_memory(local.owner.get, path)
     assert answer.status == 200
-    assert peak < 12 << 20
+    assert peak < 8 << 20
 
 
 def test_any_config_can_have_a_search(local: ServedSite) -> None:
