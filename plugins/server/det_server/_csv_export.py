@@ -24,7 +24,6 @@ MAX_EXPORTS = 16
 MAX_EXPORTS_PER_PERSON = 4
 """Maximum number of tables that are read and sent to one person at a time."""
 _ROWS_AT_ONCE = 500
-_READ_AT_ONCE = 100
 
 _T = TypeVar("_T")
 
@@ -69,7 +68,7 @@ def read_in_parts(read: Callable[..., Sequence[_T]]) -> Iterator[_T]:
 
     Errors about the arguments are raised here, before the answer begins.
     """
-    parts = (read(limit=_READ_AT_ONCE, offset=offset) for offset in count(0, _READ_AT_ONCE))
+    parts = (read(limit=_ROWS_AT_ONCE, offset=offset) for offset in count(0, _ROWS_AT_ONCE))
     return chain.from_iterable(takewhile(bool, chain([next(parts)], parts)))
 
 

@@ -173,7 +173,7 @@ def test_clients_that_do_not_read_their_answers_are_dropped(
 
 @pytest.mark.parametrize("path", ["/experiments.csv", "/models.csv", "/audit.csv"])
 def test_an_export_has_few_rows_in_memory(team: ServedSite, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr("det_server._csv_export._READ_AT_ONCE", 2)
+    monkeypatch.setattr("det_server._csv_export._ROWS_AT_ONCE", 2)
     monkeypatch.setattr("det_server.pages.accounts._ACTIONS_AT_ONCE", 2)
     root, limits = team.log_in("root"), list[int | None]()
     for number in range(5):
