@@ -61,8 +61,8 @@ def _run(args: argparse.Namespace) -> int:
     from det_core.errors import DetError
     from det_core.text import format_count
     from det_core.tracking import open_store
-    from det_server._comparison_report import make_report
     from det_server.pages._comparison import Choice, read_comparison
+    from det_server.pages._comparison_report import make_report
     from det_server.pages.code import code_differences
 
     choice = Choice(

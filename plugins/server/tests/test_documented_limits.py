@@ -103,6 +103,7 @@ LIMITS = {
         media._MOST_FILES,
         _event_files.MOST_BYTES / MIB,
         _event_files.LARGEST_RECORD / MIB,
+        _event_files.MOST_FIELDS,
         _event_files.MOST_SECONDS,
         _event_files.MOST_TAGS,
         _event_files.MOST_ITEMS,
