@@ -15,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  det compare 3 17 40 -o report.html\n"
-        "  det compare --experiments 2 5 --best 3 --step 1000  # three trials of each"
+        "  det compare --experiments 2 5 --best 3 --step 1000  # the three best of each"
     )
     parser.add_argument("trials", nargs="*", type=_parse_id, metavar="TRIAL_ID", help="trials to compare")
     parser.add_argument(
