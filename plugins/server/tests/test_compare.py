@@ -111,6 +111,8 @@ def test_the_best_trials_of_experiments_are_compared(local: ServedSite) -> None:
     assert f'value="{ids[1]},{ids[0]}"' in client.get(f"/compare?experiments={one}&best=2").text
     missing = client.get(f"/compare?experiments=77,{one}&trials=88").text
     assert "There is no experiment 77." in missing and "There is no trial 88." in missing
+    many = ",".join(map(str, range(1, 102)))
+    assert "Only the first 100 experiments are looked at." in client.get(f"/compare?experiments={many}").text
     source = re.search(r'data-src="([^"]+)"', page)
     assert source
     labels = [one["label"] for one in client.get(source[1].replace("&amp;", "&")).json["series"]]

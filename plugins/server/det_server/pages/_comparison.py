@@ -163,6 +163,8 @@ def _chosen_trials(store: TrackingStore, choice: Choice) -> tuple[list[TrialReco
     """Return the trials that are compared, and what is missing."""
     known = [one.id for one in store.experiments_by_id(choice.experiments[:MOST_TRIALS], brief=True)]
     messages = _missing("experiment", choice.experiments[:MOST_TRIALS], known)
+    if len(choice.experiments) > MOST_TRIALS:
+        messages.append(f"Only the first {MOST_TRIALS} experiments are looked at.")
     named = [*choice.trials]
     for experiment_id in (one for one in choice.experiments if one in known):
         if len(named) <= MOST_TRIALS:
