@@ -77,7 +77,7 @@ def public_calls() -> Iterator[Callable[..., Any]]:
             module, below = import_module(path), path.removeprefix(package).removeprefix(".")
             for name in public_api.public_names(described) if not below.startswith("testing") else ():
                 found = getattr(module, name)
-                is_class = inspect.isclass(found) and not issubclass(found, (BaseException, Enum))
+                is_class = inspect.isclass(found) and not issubclass(found, (BaseException, Enum, dict))
                 if is_class or (inspect.isfunction(found) and below in modules):
                     yield found
 
