@@ -77,8 +77,13 @@ def _key(key: object, where: str) -> str:
 
 def iter_leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in nested mappings with names such as ``optimizer.lr``."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from iter_leaves(value, f"{prefix}{key}.")
-        else:
+    inner = [(prefix, iter(values.items()))]  # no recursion, which would pass each value through all levels
+    while inner:
+        prefix, items = inner[-1]
+        for key, value in items:
+            if isinstance(value, Mapping):
+                inner.append((f"{prefix}{key}.", iter(value.items())))
+                break
             yield f"{prefix}{key}", value
+        else:
+            inner.pop()

@@ -26,8 +26,8 @@ KNOWN_FAILURE = "DET_KNOWN_FAILURE"
 FAILURE_PREFIX = "det: the workers failed: "
 """Beginning of the line on stderr that reports why the workers failed."""
 
-PLACE = re.compile(r" \(batch (?P<batch>\d+), (?P<file>.+):(?P<line>\d+)\)$")
-"""Batch and line of code at the end of the description of a failure."""
+PLACE = re.compile(r" \(batch (?P<batch>\d+), (?P<file>((?! \(batch ).)+):(?P<line>\d+)\)$")
+"""Batch and line of code at the end of the description of a failure. Its error may name batches, too."""
 _VARIES = re.compile(r"0x[0-9a-f]+|/det-context-\w+|^rank \d+: ", re.IGNORECASE)
 """Memory addresses, directories of the code, and ranks, which differ between runs."""
 _CONSEQUENCE = re.compile(r"PeerLost|RankFailed|connection (was )?(reset|closed|refused)|broken pipe", re.IGNORECASE)

@@ -24,6 +24,7 @@ __all__ = [
     "ExperimentSummary",
     "LARGEST_SAMPLE",
     "LARGEST_VALUE",
+    "LONGEST_BRIEF",
     "LONGEST_LABEL",
     "LONGEST_LINE",
     "LONGEST_SEARCH",
@@ -40,6 +41,7 @@ __all__ = [
     "STATE_WORDS",
     "ScoredCheckpoint",
     "SearchEvent",
+    "Shortened",
     "SearcherOperationRecord",
     "State",
     "SystemMetrics",
@@ -80,6 +82,14 @@ LONGEST_SEARCH = 200
 """Maximum number of characters of a text to look for in names and descriptions."""
 SEARCHED = 10_000
 """Number of first characters of a name or description in which a text is looked for."""
+LONGEST_BRIEF = 16 << 10
+"""Maximum number of characters of a config or of hyperparameters, as JSON, of which lists read many."""
+
+
+class Shortened(dict[str, Any]):
+    """What lists keep of a config, or of hyperparameters, with more than `LONGEST_BRIEF` characters."""
+
+
 CHECKPOINT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 """Pattern of the ids of checkpoints, which are directories in a storage."""
 

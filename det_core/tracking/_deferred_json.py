@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +44,18 @@ class DeferredJson(Mapping[str, Any]):
         return repr(self._values)
 
     @cached_property
+    def _values(self) -> dict[str, Any]:
+        values: dict[str, Any] = load_json_value(self.text)
+        return values
+
+
+class ManyJson(DeferredJson):
+    """JSON object of which a list has many, which is decoded anew on each access, so that few are in memory."""
+
+    def items(self) -> ItemsView[str, Any]:
+        return self._values.items()
+
+    @property
     def _values(self) -> dict[str, Any]:
         values: dict[str, Any] = load_json_value(self.text)
         return values

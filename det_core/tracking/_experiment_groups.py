@@ -11,7 +11,6 @@ from det_core.errors import FilterError
 from det_core.interfaces.server_store import ExperimentGroup
 from det_core.tracking._experiments import ExperimentsMixin, fetch_experiments
 from det_core.tracking._filters import ExperimentValues, limited
-from det_core.tracking._rows import id_list
 from det_core.tracking._schema import experiments, trials
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class ExperimentGroupsMixin(ExperimentsMixin):
                 values.require_value(connection, used, true())
             count_of = {tuple(row[:3]): row[3] for row in connection.execute(counts)}
             key_of = {row.id: tuple(row[1:]) for row in connection.execute(page)}
-            shown = {one.id: one for one in fetch_experiments(connection, _c.id.in_(id_list(None, list(key_of))))}
+            shown = fetch_experiments(connection, key_of, brief=True)
         members = defaultdict[Any, list[Any]](list)
         for experiment_id in filter(shown.__contains__, key_of):
             members[key_of[experiment_id]].append(shown[experiment_id])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BindParameter, and_, case, func, or_, select
+from sqlalchemy import BindParameter, Text, and_, case, func, or_, select, type_coerce
 
 from det_core.interfaces.records import (
     ENDINGS,
@@ -16,8 +16,9 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.server_store import RungCount, StoreCounts
+from det_core.tracking._brief_configs import brief_config
 from det_core.tracking._column_types import time_of, utc_now
-from det_core.tracking._rows import StoreMixin, get_experiment, id_list
+from det_core.tracking._rows import LARGE_ROWS, StoreMixin, get_experiment, id_list
 from det_core.tracking._schema import checkpoints, deliveries, experiments, metrics, runs, trials
 from det_core.tracking._scores import best_of_trials
 
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 _COUNTED = {"running_trials": State.ACTIVE, "failed_trials": State.ERROR}
 """Numbers of trials in a state."""
 _ids: BindParameter[Any] = id_list("ids")
-_configs = select(experiments.c.id, experiments.c.config).where(experiments.c.id.in_(_ids))
+_configs = (
+    select(experiments.c.id, type_coerce(experiments.c.config, Text).label("config"))
+    .where(experiments.c.id.in_(_ids))
+    .execution_options(yield_per=LARGE_ROWS)
+)
 _trials = (
     select(
         trials.c.experiment_id,
@@ -81,11 +86,11 @@ class ExperimentSummariesMixin(StoreMixin):
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
         wanted = {"ids": list(experiment_ids)}
         with self._database.read() as connection:
-            configs = {row.id: row.config for row in connection.execute(_configs, wanted)}
-            for unknown in (experiment_id for experiment_id in experiment_ids if experiment_id not in configs):
+            directions = _directions(connection, wanted)
+            for unknown in (experiment_id for experiment_id in experiment_ids if experiment_id not in directions):
                 get_experiment(connection, unknown)  # raises
             trials_of, checkpoints_of = (_counts(connection, query, wanted) for query in (_trials, _checkpoints))
-            best_of = _best(connection, configs)
+            best_of = _best(connection, directions)
         none: dict[str, Any] = dict.fromkeys(("trials", *_COUNTED, "checkpoints", "checkpoint_bytes"), 0)
         return {
             each: ExperimentSummary(
@@ -148,10 +153,16 @@ def _counts(connection: Connection, query: Select[Any], wanted: dict[str, Any]) 
     return {row[0]: dict(zip(list(rows.keys())[1:], map(int, row[1:]), strict=True)) for row in rows}
 
 
-def _best(connection: Connection, configs: Mapping[int, Mapping[str, Any]]) -> Mapping[int, _Best]:
+def _directions(connection: Connection, wanted: dict[str, Any]) -> dict[int, bool]:
+    """Return whether smaller values are better, by id of the experiment. Few configs are in memory at a time."""
+    with connection.execute(_configs, wanted) as rows:
+        return {row.id: searcher_metric(brief_config(row.config))[1] for row in rows}
+
+
+def _best(connection: Connection, directions: Mapping[int, bool]) -> Mapping[int, _Best]:
     found = {}
     for smaller_is_better, query in _BEST.items():
-        ids = [each for each, config in configs.items() if searcher_metric(config)[1] is smaller_is_better]
+        ids = [each for each, direction in directions.items() if direction is smaller_is_better]
         best = {row.best: row.id for row in connection.execute(query, {"ids": ids}) if row.best} if ids else {}
         # A join of both queries would let PostgreSQL read all metrics.
         for row in connection.execute(_validations, {"ids": list(best)}) if best else ():

@@ -5,16 +5,19 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Text, func, or_, select, true, type_coerce, update
+from sqlalchemy import Column, ColumnElement, Connection, Text, func, literal, or_, select, true, type_coerce, update
 
 from det_core.errors import ExperimentBusy, RecordExists
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
+from det_core.tracking._brief_configs import brief_config
 from det_core.tracking._column_types import make_writable, time_of, utc_now
 from det_core.tracking._deferred_json import DeferredJson
 from det_core.tracking._filters import ExperimentValues, has_item, limited
 from det_core.tracking._rows import (
+    LARGE_ROWS,
     RUNNER_ENDED,
     StoreMixin,
+    brief_column,
     contains_text,
     end_runs,
     fetch_only_row,
@@ -93,18 +96,21 @@ class ExperimentsMixin(StoreMixin):
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
+        brief: bool = False,
     ) -> list[ExperimentRecord]:
         by = self._sorted(order, sort_by, reverse)
         # Only ids are sorted and skipped, because the other columns are large.
-        ids = select(_c.id).where(*self._wanted(states, name, label, archived, where)).order_by(*by)
+        query = select(_c.id).where(*self._wanted(states, name, label, archived, where)).order_by(*by)
         with self._database.read() as connection, limited(self._database, connection, where or sort_by):
             if sort_by:
                 ExperimentValues(self._database).require_value(connection, sort_by, true())
-            return fetch_experiments(connection, _c.id.in_(ids.limit(limit).offset(offset)), by)
+            ids = list(connection.scalars(query.limit(limit).offset(offset)))
+            found = fetch_experiments(connection, ids, brief=brief)
+            return [found[experiment_id] for experiment_id in ids if experiment_id in found]
 
-    def experiments_by_id(self, experiment_ids: Collection[int]) -> list[ExperimentRecord]:
+    def experiments_by_id(self, experiment_ids: Collection[int], *, brief: bool = False) -> list[ExperimentRecord]:
         with self._database.read() as connection:
-            return fetch_experiments(connection, _c.id.in_(id_list(None, list(experiment_ids))))
+            return list(fetch_experiments(connection, experiment_ids, brief=brief).values())
 
     def count_experiments(
         self,
@@ -267,16 +273,24 @@ class ExperimentsMixin(StoreMixin):
 
 
 def fetch_experiments(
-    connection: Connection, where: ColumnElement[bool], order: Sequence[Any] = (_c.id,)
-) -> list[ExperimentRecord]:
-    """Return the experiments for which a condition holds."""
+    connection: Connection, experiment_ids: Collection[int], *, brief: bool
+) -> dict[int, ExperimentRecord]:
+    """Return those of the experiments that exist by id, for lists if they are brief."""
     # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
-    read = (
-        column if column is not _c.config else type_coerce(column, Text)
+    columns = (
+        type_coerce(column, Text) if column is _c.config else _brief_column(column) if brief else column
         for column in record_columns(experiments, ExperimentRecord)
     )
-    rows = connection.execute(select(*read).where(where).order_by(*order)).mappings()
-    return [ExperimentRecord(**{**row, "config": DeferredJson(row["config"])}) for row in rows]
+    query = select(*columns).where(_c.id.in_(id_list(None, list(experiment_ids)))).order_by(_c.id)
+    if brief:
+        query = query.execution_options(yield_per=LARGE_ROWS)
+    read_config = brief_config if brief else DeferredJson
+    with connection.execute(query) as rows:
+        return {row["id"]: ExperimentRecord(**{**row, "config": read_config(row["config"])}) for row in rows.mappings()}
+
+
+def _brief_column(column: Column[Any]) -> ColumnElement[Any]:
+    return literal("").label(column.name) if column is _c.original_config else brief_column(column)
 
 
 def _end_runs_with_lease(connection: Connection, experiment_id: int, clock: ColumnElement[Any]) -> None:

@@ -14,16 +14,27 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    Text,
     bindparam,
+    case,
     func,
     literal_column,
     select,
+    type_coerce,
     update,
 )
 
 from det_core.errors import RecordNotFound, StaleRun
-from det_core.interfaces.records import LONGEST_SEARCH, SEARCHED, ExperimentRecord, TrialRecord
-from det_core.tracking._column_types import ListedJson, ListedText, RecordJson, utc_now
+from det_core.interfaces.records import (
+    LONGEST_BRIEF,
+    LONGEST_SEARCH,
+    SEARCHED,
+    ExperimentRecord,
+    Shortened,
+    TrialRecord,
+)
+from det_core.tracking._column_types import ListedJson, ListedText, MessageText, RecordJson, utc_now
+from det_core.tracking._deferred_json import ManyJson
 from det_core.tracking._schema import experiments, runs, trials
 
 if TYPE_CHECKING:
@@ -36,7 +47,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_LARGE_ROWS = 20
+LARGE_ROWS = 20
 """Number of large rows that a database without files of its own sends at once."""
 RUNNER_ENDED = "its runner ended first"
 """Reason for the end of a run whose end nobody has recorded."""
@@ -81,12 +92,26 @@ def brief_column(column: Column[Any]) -> ColumnElement[Any]:
     """Return a column for lists: without JSON objects, and only with the beginnings of texts."""
     if isinstance(column.type, ListedJson | RecordJson):
         return literal_column("'{}'", column.type).label(column.name)
-    if isinstance(column.type, ListedText):
+    if isinstance(column.type, ListedText | MessageText):
         return func.substr(column, 1, SEARCHED, type_=column.type).label(column.name)
     return column
 
 
-def fetch_records(connection: Connection, record: type[R], query: Select[Any]) -> list[R]:
+def brief_trial_columns() -> list[ColumnElement[Any]]:
+    """Return the columns of trials for `brief_trial`."""
+    text = type_coerce(trials.c.hparams, Text)
+    short = case((func.length(text) <= LONGEST_BRIEF, text)).label("hparams")
+    columns = record_columns(trials, TrialRecord)
+    return [short if column is trials.c.hparams else brief_column(column) for column in columns]
+
+
+def brief_trial(**values: Any) -> TrialRecord:
+    """Return a trial for lists, whose hyperparameters are decoded when they are used."""
+    text = values["hparams"]
+    return TrialRecord(**{**values, "hparams": Shortened() if text is None else ManyJson(text)})
+
+
+def fetch_records(connection: Connection, record: Callable[..., R], query: Select[Any]) -> list[R]:
     """Return the rows of a query as records."""
     return [record(**row._mapping) for row in connection.execute(query)]
 
@@ -156,7 +181,7 @@ def fetch_large_rows(
         most: number of characters after which the others are left out.
     """
     fetched, characters = list[Row[Any]](), 0
-    with connection.execute(query.execution_options(yield_per=_LARGE_ROWS)) as rows:
+    with connection.execute(query.execution_options(yield_per=LARGE_ROWS)) as rows:
         for row in rows:
             fetched.append(row)
             characters += count(row)

@@ -18,11 +18,20 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.tracking._filters import TrialValues, limited
-from det_core.tracking._rows import StoreMixin, brief_column, get_experiment, get_trial, id_list, record_columns
+from det_core.tracking._rows import (
+    StoreMixin,
+    brief_column,
+    brief_trial,
+    brief_trial_columns,
+    get_experiment,
+    get_trial,
+    id_list,
+    record_columns,
+)
 from det_core.tracking._schema import archived, checkpoints, live, metrics, scored, trials
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from sqlalchemy import Select
 
@@ -48,6 +57,7 @@ class ScoresMixin(StoreMixin):
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
+        brief: bool = False,
     ) -> list[TrialResult]:
         values = TrialValues(self._database)
         conditions = [
@@ -66,7 +76,7 @@ class ScoresMixin(StoreMixin):
                 conditions, limit, offset = [trials.c.id.in_(page)], None, 0  # validations of all would be slow to join
             query = (
                 select(
-                    *record_columns(trials, TrialRecord),
+                    *(brief_trial_columns() if brief else record_columns(trials, TrialRecord)),
                     *_named(_best, "best"),
                     *_named(_latest, "latest"),
                 )
@@ -75,7 +85,8 @@ class ScoresMixin(StoreMixin):
                 .where(*conditions)
                 .order_by(*by)
             )
-            return [_result(dict(row)) for row in connection.execute(query.limit(limit).offset(offset)).mappings()]
+            rows = connection.execute(query.limit(limit).offset(offset)).mappings()
+            return [_result(brief_trial if brief else TrialRecord, dict(row)) for row in rows]
 
     def count_trials(self, experiment_id: int, *, where: str = "") -> int:
         wanted = TrialValues(self._database).matches(where) if where else true()
@@ -176,9 +187,9 @@ def _named(of: Any, name: str) -> list[ColumnElement[Any]]:
     return [of.c.searcher_metric.label(f"{name}_value"), of.c.steps_completed.label(f"{name}_step")]
 
 
-def _result(values: dict[str, Any]) -> TrialResult:
+def _result(make: Callable[..., TrialRecord], values: dict[str, Any]) -> TrialResult:
     best, latest = (_validation(values.pop(f"{name}_value"), values.pop(f"{name}_step")) for name in ("best", "latest"))
-    return TrialResult(trial=TrialRecord(**values), best=best, latest=latest)
+    return TrialResult(trial=make(**values), best=best, latest=latest)
 
 
 def _validation(value: float | None, step: int | None) -> Validation | None:

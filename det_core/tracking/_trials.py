@@ -24,6 +24,8 @@ from det_core.tracking._metrics import archive_after
 from det_core.tracking._rows import (
     RUNNER_ENDED,
     StoreMixin,
+    brief_trial,
+    brief_trial_columns,
     end_runs,
     fence_run,
     fetch_only_row,
@@ -95,10 +97,12 @@ class TrialsMixin(StoreMixin):
             get_experiment(connection, experiment_id)
             return fetch_records(connection, TrialRecord, query.order_by(trials.c.id))
 
-    def trials_by_id(self, trial_ids: Collection[int]) -> list[TrialRecord]:
-        query = select(*record_columns(trials, TrialRecord)).where(trials.c.id.in_(id_list(None, list(trial_ids))))
+    def trials_by_id(self, trial_ids: Collection[int], *, brief: bool = False) -> list[TrialRecord]:
+        columns = brief_trial_columns() if brief else record_columns(trials, TrialRecord)
+        query = select(*columns).where(trials.c.id.in_(id_list(None, list(trial_ids))))
         with self._database.read() as connection:
-            found = {trial.id: trial for trial in fetch_records(connection, TrialRecord, query)}
+            records = fetch_records(connection, brief_trial if brief else TrialRecord, query)
+            found = {trial.id: trial for trial in records}
             return [found[trial_id] for trial_id in dict.fromkeys(trial_ids) if trial_id in found]
 
     def set_trial_state(self, trial_id: int, state: State, *, lease: str = "") -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +79,14 @@ def test_a_failure_names_the_batch_and_the_line_of_the_users_code(
     assert bool(failure_notes.PLACE.search(described)) is (batch is not None)
     here = failure_notes.describe_failure(raised.value, 1, tmp_path / "elsewhere")
     assert re.search(r" \(batch 1, \w+\.py:\d+\)$", here), "expected the innermost line without any of the user"
+
+
+def test_an_error_that_names_batches_keeps_its_own_place() -> None:
+    place = failure_notes.PLACE.search("ValueError: bad (batch 3, of data:1): x (batch 4, my (1).py:7)")
+    assert place and place.groupdict() == {"batch": "4", "file": "my (1).py", "line": "7"}
+    begin = time.process_time()
+    assert failure_notes.PLACE.search(" (batch 1, x" * 20_000) is None
+    assert time.process_time() - begin < 2, "it takes a minute if each beginning is read up to the end"
 
 
 def test_a_failure_is_known_by_what_does_not_vary() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import FilterError
-from det_core.interfaces.records import MetricsReport, State
+from det_core.interfaces.records import LONGEST_BRIEF, SEARCHED, MetricsReport, State, searcher_metric
 from det_core.interfaces.server_store import SHOWN_OF_REASONS, SHOWN_OF_TEXTS, ServerStore
 
 from .test_curves import losses, trial_with
@@ -129,3 +129,29 @@ def test_rungs_are_counted_by_the_lengths_of_trials(store: ServerStore) -> None:
         store.set_trial_state(trial, state)
     found = [(one.length, one.trials, one.reached) for one in store.rung_counts(experiment)]
     assert found == [(100, 2, 1), (400, 1, 1)]
+
+
+def test_a_brief_list_leaves_out_what_is_large(store: ServerStore) -> None:
+    searcher = {"metric": "loss", "smaller_is_better": False, "bound": float("nan")}
+    large = {"searcher": searcher, "project": "vision", "data": "x" * LONGEST_BRIEF}
+    small = {"searcher": {"metric": "acc"}, "data": {"path": "here"}}
+    ids = [store.create_experiment(config=config, original_config="a: 1").id for config in (large, small)]
+    store.edit_experiment(ids[0], description="d" * (2 * SEARCHED))
+    brief = store.experiments(brief=True, order="id", reverse=True)
+    assert store.experiments_by_id(ids, brief=True) == brief
+    assert [searcher_metric(one.config) for one in brief] == [("loss", False), ("acc", True)]
+    assert brief[0].config["project"] == "vision"
+    assert "data" not in brief[0].config
+    assert brief[1].config["data"] == {"path": "here"}
+    assert [one.original_config for one in brief] == ["", ""]
+    assert len(brief[0].description) == SEARCHED
+    trials = [
+        store.create_trial(ids[0], hparams=hparams, seed=0).id
+        for hparams in ({"a": {"b": 1, "c": float("inf")}}, {"a": "x" * LONGEST_BRIEF})
+    ]
+    store.start_run(trials[0], allocation_id="a")
+    store.set_trial_metadata(trials[0], 1, {"large": "x" * 1000})
+    found = store.trials_by_id(trials, brief=True)
+    assert [result.trial for result in store.trial_results(ids[0], brief=True)] == found
+    assert [dict(trial.hparams.items()) for trial in found] == [{"a": {"b": 1, "c": float("inf")}}, {}]
+    assert [trial.metadata for trial in found] == [{}, {}]

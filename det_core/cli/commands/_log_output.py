@@ -10,7 +10,7 @@ from itertools import islice
 
 from det_core.cli._command_table import FILTERS, UsageError, make_argument, parse_count
 from det_core.cli.render.printing import print_json
-from det_core.interfaces.records import LOG_LEVELS, LogLine
+from det_core.interfaces.records import LOG_LEVELS, LONGEST_SEARCH, LogLine
 from det_core.interfaces.tracking import TrackingStore
 from det_core.text import format_log_line, format_value
 from det_core.tracking.control import log_lines
@@ -26,6 +26,12 @@ def _moment(given: str) -> datetime:
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a time such as 2026-05-17T09:30:00, got {given!r}") from None
     return found if found.tzinfo else found.astimezone()
+
+
+def _searched_text(given: str) -> str:
+    if len(given) > LONGEST_SEARCH:
+        raise argparse.ArgumentTypeError(f"expected at most {LONGEST_SEARCH} characters, got {len(given)}")
+    return given
 
 
 LOG_ARGUMENTS = (
@@ -55,7 +61,13 @@ LOG_ARGUMENTS = (
         help="only lines of this level and more severe ones, as the lines name it",
         group=FILTERS,
     ),
-    make_argument("--search", metavar="TEXT", help="only lines that contain this text, ignoring case", group=FILTERS),
+    make_argument(
+        "--search",
+        type=_searched_text,
+        metavar="TEXT",
+        help="only lines that contain this text, ignoring case",
+        group=FILTERS,
+    ),
     make_argument(
         "--timestamp-after",
         type=_moment,

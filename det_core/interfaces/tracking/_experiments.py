@@ -62,6 +62,7 @@ class ExperimentStore(ABC):
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
+        brief: bool = False,
     ) -> list[ExperimentRecord]:
         """Return experiments, newest first by default.
 
@@ -79,6 +80,8 @@ class ExperimentStore(ABC):
             reverse: reverse the sort order. With ``sort_by``, the greatest value of all trials comes first.
             limit: maximum number of experiments.
             offset: number of experiments to skip.
+            brief: leave out the original config, the ends of texts that are longer than `SEARCHED`, and all of a config
+                of more than `LONGEST_BRIEF` characters but the searcher's metric, the project and the workspace.
 
         Raises:
             ValueError: ``order`` is unknown.
@@ -102,8 +105,12 @@ class ExperimentStore(ABC):
 
     @reads
     @abstractmethod
-    def experiments_by_id(self, experiment_ids: Collection[int]) -> list[ExperimentRecord]:
-        """Return those of the experiments that exist, in the order of their ids."""
+    def experiments_by_id(self, experiment_ids: Collection[int], *, brief: bool = False) -> list[ExperimentRecord]:
+        """Return those of the experiments that exist, in the order of their ids.
+
+        Args:
+            brief: as in `experiments`.
+        """
 
     @reads
     @abstractmethod

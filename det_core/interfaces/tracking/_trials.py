@@ -44,8 +44,12 @@ class TrialStore(ABC):
 
     @reads
     @abstractmethod
-    def trials_by_id(self, trial_ids: Collection[int]) -> list[TrialRecord]:
-        """Return those of the trials that exist, each once, in the requested order."""
+    def trials_by_id(self, trial_ids: Collection[int], *, brief: bool = False) -> list[TrialRecord]:
+        """Return those of the trials that exist, each once, in the requested order.
+
+        Args:
+            brief: as in `trial_results`.
+        """
 
     @reads
     @abstractmethod
@@ -76,6 +80,7 @@ class TrialStore(ABC):
         reverse: bool = False,
         limit: int | None = None,
         offset: int = 0,
+        brief: bool = False,
     ) -> list[TrialResult]:
         """Return trials with the best and the latest value of the experiment's searcher metric.
 
@@ -89,6 +94,8 @@ class TrialStore(ABC):
             reverse: reverse the sort order. Trials without a value stay last.
             limit: maximum number of trials.
             offset: number of trials to skip.
+            brief: leave out the metadata, hyperparameters of more than `LONGEST_BRIEF` characters as JSON, and the ends
+                of texts that are longer than `SEARCHED`.
 
         Raises:
             FilterError: ``where`` is malformed, or no trial has ``sort_by``. The message names the position, or

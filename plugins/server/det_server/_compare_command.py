@@ -15,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  det compare 3 17 40 -o report.html\n"
-        "  det compare --experiments 2 5 --best 3 --step 1000  # the three best trials of each"
+        "  det compare --experiments 2 5 --best 3 --step 1000  # the three best of each"
     )
     parser.add_argument("trials", nargs="*", type=_parse_id, metavar="TRIAL_ID", help="trials to compare")
     parser.add_argument(
@@ -30,13 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--best", type=_parse_id, default=1, metavar="N", help="number of trials of each experiment (default: 1)"
     )
     parser.add_argument(
-        "--step", type=_parse_id, metavar="BATCH", help="number of batches at which to show values, too"
+        "--step", type=_parse_step, metavar="BATCH", help="number of batches at which to show values, too"
     )
     parser.add_argument(
         "--metric",
         default="",
         metavar="KEY",
-        help="metric of the curves; default: the searcher's",
+        help="metric of the curves, such as validation.loss; default: the searcher's",
     )
     parser.add_argument(
         "--metrics",
@@ -57,12 +57,16 @@ def _parse_id(text: str) -> int:
     return int(text)
 
 
+def _parse_step(text: str) -> int:
+    return 0 if text == "0" else _parse_id(text)
+
+
 def _run(args: argparse.Namespace) -> int:
     from det_core.errors import DetError
     from det_core.text import format_count
     from det_core.tracking import open_store
-    from det_server._comparison_report import make_report
     from det_server.pages._comparison import Choice, read_comparison
+    from det_server.pages._comparison_report import make_report
     from det_server.pages.code import code_differences
 
     choice = Choice(

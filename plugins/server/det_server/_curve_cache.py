@@ -69,7 +69,7 @@ class CurveCache:
         with self._lock:
             reading = self._reading.setdefault((*trial_ids, series), threading.Lock())
         with reading:  # pages that ask for the same at the same time wait, so that it is read once
-            runs = {trial.id: trial.run_id for trial in self._store.trials_by_id(trial_ids)}
+            runs = {trial.id: trial.run_id for trial in self._store.trials_by_id(trial_ids, brief=True)}
             known = self._known(series, runs)
             now = self._clock()
             if all(entry.read_at > now - FRESH_SECONDS for entry in known.values()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ WIDTH, HEIGHT = 960, 400
 """Size of a picture in pixels."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 16, 44
 _TICKS_ACROSS, _TICKS_UP = 8, 6
+_GREATEST_EXPONENT = sys.float_info.max_10_exp
 
 Pairs = Sequence[tuple[int, float]]
 """Pairs of step and value, or of step and position on another axis."""
@@ -77,7 +79,8 @@ def draw_curves(curves: Mapping[int, Pairs], positions: Mapping[int, Pairs] | No
 
     drawn = [_line(trial_id, curve, place_x, place, least) for trial_id, curve in placed.items() if curve]
     across = [(place_x(one), one) for one in _ticks(x_range, _TICKS_ACROSS)]
-    up = [(place_y(one), 10**one if log else one) for one in _ticks(y_range, _TICKS_UP)]
+    ticks = [one for one in _ticks(y_range, _TICKS_UP) if not log or abs(one) <= _GREATEST_EXPONENT]
+    up = [(place_y(one), 10**one if log else one) for one in ticks]
     return Picture(drawn, across, up)
 
 
@@ -88,7 +91,8 @@ def _placed(curve: Pairs, positions: Pairs | None) -> list[tuple[float, float]]:
     if not positions:
         return []
     steps = [step for step, _ in positions]
-    return [(_interpolate(step, steps, positions), value) for step, value in curve]
+    placed = ((_interpolate(step, steps, positions), value) for step, value in curve)
+    return [(x, value) for x, value in placed if math.isfinite(x)]  # epochs may be any numbers
 
 
 def _interpolate(step: int, steps: Sequence[int], positions: Pairs) -> float:
@@ -97,7 +101,8 @@ def _interpolate(step: int, steps: Sequence[int], positions: Pairs) -> float:
         return positions[0][1]
     right = min(max(bisect_left(steps, step), 1), len(steps) - 1)
     (x0, y0), (x1, y1) = positions[right - 1], positions[right]
-    return y0 + (step - x0) / (x1 - x0) * (y1 - y0)
+    share = (step - x0) / (x1 - x0)
+    return y0 * (1 - share) + y1 * share
 
 
 def _line(
@@ -130,10 +135,10 @@ def _range(numbers: Iterable[float], margin: float) -> tuple[float, float]:
     if not found:
         return 0.0, 1.0
     low, high = min(found), max(found)
-    if low == high:
-        return low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
-    room = (high / 2 - low / 2) * 2 * margin
-    return max(low - room, -1e308), min(high + room, 1e308)
+    greatest = max(abs(low), abs(high))
+    wanted = (greatest or 1.0) / 2 if low == high else (high / 2 - low / 2) * (2 * margin)
+    room = max(wanted, 1e-12 * greatest, 1e-300)  # neighbours among floats have no ticks between them
+    return max(low - room, -sys.float_info.max), min(high + room, sys.float_info.max)
 
 
 def _scale(ends: tuple[float, float], begin: float, end: float) -> Callable[[float], float]:

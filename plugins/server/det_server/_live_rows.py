@@ -66,18 +66,18 @@ class LiveRows:
         if topics.trials:
             rows |= self._trial_rows(topics.trials)
         if topics.newest:
-            newest = self._store.experiments(limit=1)
+            newest = self._store.experiments(limit=1, brief=True)
             rows["experiments"] = {"newest": str(newest[0].id if newest else 0)}
         return rows
 
     def _experiment_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
-        experiments = self._store.experiments_by_id(ids)
+        experiments = self._store.experiments_by_id(ids, brief=True)
         summaries = self._store.experiment_summaries([one.id for one in experiments])
         rows = experiment_values(self._store, experiments, summaries)
         return {f"experiment/{experiment_id}": values for experiment_id, values in rows.items()}
 
     def _trial_rows(self, ids: Collection[int]) -> dict[str, RowValues]:
-        rows = trial_values(self._store, results_of_trials(self._store, self._store.trials_by_id(ids)))
+        rows = trial_values(self._store, results_of_trials(self._store, self._store.trials_by_id(ids, brief=True)))
         return {f"trial/{trial_id}": values for trial_id, values in rows.items()}
 
 
@@ -98,7 +98,7 @@ def experiment_values(
         for one in experiments
         if (trial_id := summaries[one.id].best_trial_id) is not None
     }
-    failed = {trial.id for trial in store.trials_by_id(list(bests)) if trial.state is State.ERROR}
+    failed = {trial.id for trial in store.trials_by_id(list(bests), brief=True) if trial.state is State.ERROR}
     diverged = _divergences(store, bests)
     return {
         one.id: {
@@ -122,7 +122,9 @@ def results_of_trials(store: TrackingStore, trials: Collection[TrialRecord]) -> 
     by_experiment = defaultdict[int, list[int]](list)
     for trial in trials:
         by_experiment[trial.experiment_id].append(trial.id)
-    return [result for one, ids in by_experiment.items() for result in store.trial_results(one, trial_ids=ids)]
+    return [
+        result for one, ids in by_experiment.items() for result in store.trial_results(one, trial_ids=ids, brief=True)
+    ]
 
 
 def trial_values(store: TrackingStore, results: Iterable[TrialResult]) -> dict[int, RowValues]:
@@ -133,7 +135,8 @@ def trial_values(store: TrackingStore, results: Iterable[TrialResult]) -> dict[i
         results: trials of any experiments.
     """
     by_id = {result.trial.id: result for result in results}
-    experiments = store.experiments_by_id({result.trial.experiment_id for result in by_id.values()})
+    wanted = {result.trial.experiment_id for result in by_id.values()}
+    experiments = store.experiments_by_id(wanted, brief=True)
     metrics = {one.id: searcher_metric(one.config)[0] for one in experiments}
     diverged = _divergences(
         store, {trial_id: metrics.get(result.trial.experiment_id, "") for trial_id, result in by_id.items()}

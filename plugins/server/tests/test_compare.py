@@ -8,6 +8,8 @@ import io
 import math
 import random
 import re
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
@@ -109,10 +111,20 @@ def test_the_best_trials_of_experiments_are_compared(local: ServedSite) -> None:
     assert f'value="{ids[1]},{ids[0]}"' in client.get(f"/compare?experiments={one}&best=2").text
     missing = client.get(f"/compare?experiments=77,{one}&trials=88").text
     assert "There is no experiment 77." in missing and "There is no trial 88." in missing
+    many = ",".join(map(str, range(1, 102)))
+    assert "Only the first 100 experiments are looked at." in client.get(f"/compare?experiments={many}").text
     source = re.search(r'data-src="([^"]+)"', page)
     assert source
     labels = [one["label"] for one in client.get(source[1].replace("&amp;", "&")).json["series"]]
     assert labels == ["trial 1, one", "trial 2, one", f"trial 3, {HOSTILE}"]
+
+
+def test_ids_are_separated_by_commas_or_spaces(local: ServedSite) -> None:
+    experiment = add_experiment(local.store)
+    for _ in range(12):
+        add_trial(local.store, experiment, {1: {"accuracy": 0.5}})
+    for text in ("1+2", "1,+2", "+1%0A2,", "1&trials=2&trials="):
+        assert 'value="1,2"' in local.owner.get(f"/compare?trials={text}").text, text
 
 
 def test_trials_are_left_out_by_a_link(local: ServedSite) -> None:
@@ -206,6 +218,19 @@ def test_damaged_and_missing_code_is_compared(local: ServedSite) -> None:
     assert re.search(r"a.py\s*<span class=.note.>removed", page)
 
 
+def test_files_that_claim_any_size_are_not_read(local: ServedSite) -> None:
+    size = str(1 << 60)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as written:
+        member = tarfile.TarInfo("a.py")
+        member.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": size, "GNU.sparse.realsize": size}
+        written.addfile(member)
+    codes = archive({"a.py": "1"}), buffer.getvalue()
+    ids = [local.store.create_experiment(config={}, model_definition=one).id for one in codes]
+    page = local.owner.get(f"/compare/code?experiments={ids[0]},{ids[1]}").text
+    assert "An archive is damaged: &#39;a.py&#39; is a sparse file" in page
+
+
 def test_configs_are_compared_by_key(local: ServedSite) -> None:
     store = local.store
     one = add_experiment(store, "one", optimizer={"name": "adam"}, slots=1)
@@ -283,6 +308,9 @@ def test_the_command_writes_the_same_report(
     assert capsys.readouterr().out == f"The comparison of 2 trials is in {file}\n"
     check_report(file.read_text())
     assert rows(file.read_text())["lr"] == ["1", "2"]
+    assert main(["compare", "1", "--step", "0", "--metric", "accuracy", "-o", str(file)]) == 0
+    unknown = "There are no curves of 'accuracy'; expected one of validation.accuracy."
+    assert unknown in capsys.readouterr().out and "at batch 0" in file.read_text()
     assert main(["compare", "7", "-o", str(file)]) == 1
     assert "There is no trial 7. Give the ids of trials, or --experiments" in capsys.readouterr().err
     assert main(["compare", "1", "-o", str(tmp_path)]) == 1
@@ -304,3 +332,24 @@ def test_curves_are_drawn_between_the_axes() -> None:
     on_epochs = draw_curves({1: [(0, 1.0), (10, 2.0)], 2: [(0, 1.0)]}, {1: [(0, 0.0), (100, 4.0)]}, log=False)
     assert [line.trial_id for line in on_epochs.lines] == [1]
     assert on_epochs.across[-1][1] == pytest.approx(0.4)
+    epochs = [(0, -1.7e308), (10, 1.7e308)]
+    on_any = draw_curves({1: [(step, 1.0) for step in (0, 5, 10, 2**62)]}, {1: epochs}, log=False)
+    assert on_any.lines[0].path.count("L") == 2 and all(math.isfinite(x) for x, _ in on_any.across)
+
+
+@pytest.mark.integration
+def test_the_command_runs_in_a_process_of_its_own() -> None:
+    """Other tests have imported the pages before, in an order that works."""
+    done = subprocess.run([sys.executable, "-m", "det_core.cli", "compare", "7"], capture_output=True, text=True)
+    assert "det: error: There is no trial 7. Give the ids of trials" in done.stderr
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    "values", [[1.7e308], [-1.7e308, 1.7e308], [1e250], [0.0, 5e-324], [5e-324], [1.6, math.nextafter(1.6, 2)], [0.0]]
+)
+def test_curves_of_any_numbers_have_a_place(values: Sequence[float], log: bool) -> None:
+    picture = draw_curves({1: list(enumerate(values))}, log=log)
+    numbers = [float(one) for one in re.findall(r"[\d.-]+", picture.lines[0].path)]
+    assert all(0 <= one <= picture.width for one in numbers)
+    assert all(picture.top <= y <= picture.bottom and math.isfinite(value) for y, value in picture.up)

@@ -31,6 +31,7 @@ from det_server.pages import (
     accounts,
     code,
     curves,
+    experiment,
     logs,
     media,
     models,
@@ -44,6 +45,7 @@ from det_core.interfaces.records import (
     LARGEST_RECORD,
     LARGEST_SAMPLE,
     LARGEST_VALUE,
+    LONGEST_BRIEF,
     LONGEST_LABEL,
     LONGEST_LINE,
     LONGEST_NAME,
@@ -101,6 +103,7 @@ LIMITS = {
         media._MOST_FILES,
         _event_files.MOST_BYTES / MIB,
         _event_files.LARGEST_RECORD / MIB,
+        _event_files.MOST_FIELDS,
         _event_files.MOST_SECONDS,
         _event_files.MOST_TAGS,
         _event_files.MOST_ITEMS,
@@ -122,9 +125,17 @@ LIMITS = {
         _code_diff.MOST_LINES,
     ],
     "hyperparameters, and keys of configs, in a comparison": [_comparison.MOST_ROWS],
+    "hyperparameters in a table that is sent as CSV": [experiment.MOST_EXPORTED],
+    "hyperparameters of a trial, or config of an experiment, in lists, comparisons and tables that are sent as CSV": [
+        LONGEST_BRIEF / KIB
+    ],
+    "hyperparameters among which a list or a picture looks for those that differ": [_hyperparameters._MOST_COMPARED],
     "hyperparameters in a table of trials or in a picture": [
         _hyperparameters.MOST_COLUMNS,
         _hyperparameters._LONGEST_NAME,
+    ],
+    "names of hyperparameters, and of keys of configs, of several records in one answer": [
+        _hyperparameters._LONGEST_NAME
     ],
     "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [text.LONGEST_KEYS / MIB],
     "hosts and GPUs in a chart": [utilization._MOST_CURVES],

@@ -514,9 +514,9 @@ def test_trials_are_read_by_experiment(store: TrackingStore, monkeypatch: pytest
     (one, run), (other, following) = new_run(store), new_run(store)
     asked, trial_results = list[Any](), store.trial_results
 
-    def ask(experiment_id: int, *, trial_ids: Any) -> Any:
+    def ask(experiment_id: int, *, trial_ids: Any, brief: bool) -> Any:
         asked.append((experiment_id, trial_ids))
-        return trial_results(experiment_id, trial_ids=trial_ids)
+        return trial_results(experiment_id, trial_ids=trial_ids, brief=brief)
 
     monkeypatch.setattr(store, "trial_results", ask)
     trials = [run.trial_id, following.trial_id]

@@ -177,6 +177,13 @@ def test_logs_are_filtered_by_the_url(local: ServedSite, logged: int, query: str
     assert ('class="no-lines"><p class="note">No line matches this filter' in page.text) == (number == 0)
 
 
+def test_a_filter_that_no_database_can_store_is_refused_before_a_download_begins(
+    local: ServedSite, logged: int
+) -> None:
+    answer = local.owner.get(f"/trials/{logged}/logs.txt?search=%00")
+    assert answer.status == 400 and "which no database can store" in answer.text
+
+
 def test_lines_have_their_time_source_and_level(local: ServedSite, logged: int) -> None:
     first, *_, last = local.owner.get(f"/data/logs/{logged}").json["lines"]
     assert (first["time"], first["source"], first["level"]) == ("2026-05-04T03:02:01+00:00", "0", "")

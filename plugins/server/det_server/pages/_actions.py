@@ -129,7 +129,8 @@ def confirm_bulk_action(request: Request) -> Response:
     if name not in BULK_ACTIONS:
         raise RefusedError(404, f"no action {clean_text(name)!r:.60}; expected {', '.join(BULK_ACTIONS)}")
     store, action = store_of(request), BULK_ACTIONS[name]
-    chosen = store.experiments_by_id(parse_ids(",".join(query.getlist("experiments")), MOST_SELECTED))
+    wanted = parse_ids(",".join(query.getlist("experiments")), MOST_SELECTED)
+    chosen = store.experiments_by_id(wanted, brief=True)
     runners = store.lease_holders([one.id for one in chosen])
     possible = [one for one in chosen if name == "move" or _is_possible(name, one, runners.get(one.id))]
     ids = [one.id for one in possible]

@@ -45,7 +45,8 @@ def _epochs(store: ServerStore, trials: Sequence[TrialRecord], which: Mapping[st
         missing = [trial.id for trial in trials if trial.id not in found]
         # Only trials that report it are read, because all reports of the others would be searched for it.
         found |= store.curves(store.latest_values(missing, name, group=which["group"]), name, **which)
-    experiments = {one.id: one for one in store.experiments_by_id({trial.experiment_id for trial in trials})}
+    of = {trial.experiment_id for trial in trials}
+    experiments = {one.id: one for one in store.experiments_by_id(of, brief=True)}
     for trial in trials:
         if trial.id not in found and (batches := _epoch_length(trial, experiments[trial.experiment_id])):
             found[trial.id] = [(0, 0.0), (batches, 1.0)]

@@ -134,7 +134,11 @@ def _contents(archive: bytes, names: set[str]) -> dict[str, bytes]:
 def _files(archive: bytes) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     if archive:
         with open_archive(archive) as members:
-            yield from ((member, members) for member in members if member.isfile())
+            for member in members:
+                if member.issparse():  # a header is enough to claim any size
+                    raise tarfile.ReadError(f"{member.name!r:.100} is a sparse file")
+                if member.isfile():
+                    yield member, members
 
 
 def _change(name: str, kind: str, texts: Sequence[Mapping[str, bytes]], budget: Budget) -> FileChange:

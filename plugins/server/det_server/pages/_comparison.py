@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from det_core.errors import CallTooLarge
 from det_core.interfaces.records import (
+    LONGEST_BRIEF,
     MAX_STEPS,
     ExperimentRecord,
     MetricValues,
     Run,
+    Shortened,
     State,
     TrialOrder,
     TrialRecord,
@@ -21,10 +23,10 @@ from det_core.interfaces.records import (
 )
 from det_core.json_values import name_non_finite
 from det_core.metric_directions import known_direction
-from det_core.text import flatten_mapping, mask_references
+from det_core.text import mask_references
 from det_server._live_rows import RowValues, results_of_trials, trial_values
 from det_server._rendering import format_metric, format_number
-from det_server.pages._hyperparameters import hyperparameter_values
+from det_server.pages._hyperparameters import listed_hyperparameters, name_left_out, values_with_short_names
 from det_server.pages._outcomes import outcome_word
 from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
@@ -42,6 +44,8 @@ MOST_METRICS = 20
 MOST_ROWS = 1000
 """Maximum number of hyperparameters, and of keys of configs."""
 _LONGEST_VALUE = 200
+_MOST_NAMED = 10
+"""Maximum number of metrics that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +140,7 @@ def read_comparison(store: TrackingStore, choice: Choice, latest_runs: Callable[
     """
     trials, messages = _chosen_trials(store, choice)
     ids = [trial.id for trial in trials]
-    by_id = {one.id: one for one in store.experiments_by_id({trial.experiment_id for trial in trials})}
+    by_id = {one.id: one for one in store.experiments_by_id({one.experiment_id for one in trials}, brief=True)}
     experiments = {trial.experiment_id: by_id[trial.experiment_id] for trial in trials}
     drawn = find_series(store, ids, choice.series, metric_of(experiments[trials[0].experiment_id]) if trials else "")
     metrics, more = _metric_rows(store, trials, experiments, drawn, choice)
@@ -144,7 +148,7 @@ def read_comparison(store: TrackingStore, choice: Choice, latest_runs: Callable[
     return Comparison(
         trials=trials,
         experiments=experiments,
-        messages=[*messages, *more],
+        messages=[*messages, *more, *filter(None, (name_left_out(trials), _name_shortened(experiments.values())))],
         live=trial_values(store, results_of_trials(store, trials)),
         outcomes={trial.id: _outcome(trial, experiments[trial.experiment_id], latest_runs) for trial in trials},
         metrics=metrics,
@@ -157,16 +161,19 @@ def read_comparison(store: TrackingStore, choice: Choice, latest_runs: Callable[
 
 def _chosen_trials(store: TrackingStore, choice: Choice) -> tuple[list[TrialRecord], list[str]]:
     """Return the trials that are compared, and what is missing."""
-    known = [one.id for one in store.experiments_by_id(choice.experiments[:MOST_TRIALS])]
+    known = [one.id for one in store.experiments_by_id(choice.experiments[:MOST_TRIALS], brief=True)]
     messages = _missing("experiment", choice.experiments[:MOST_TRIALS], known)
+    if len(choice.experiments) > MOST_TRIALS:
+        messages.append(f"Only the first {MOST_TRIALS} experiments are looked at.")
     named = [*choice.trials]
     for experiment_id in (one for one in choice.experiments if one in known):
         if len(named) <= MOST_TRIALS:
-            best = store.trial_results(experiment_id, order=TrialOrder.BEST, limit=min(choice.best, MOST_TRIALS))
+            most = min(choice.best, MOST_TRIALS)
+            best = store.trial_results(experiment_id, order=TrialOrder.BEST, limit=most, brief=True)
             named += [result.trial.id for result in best]
     named = list(dict.fromkeys(named))
     wanted = named[:MOST_TRIALS]
-    trials = store.trials_by_id(wanted)
+    trials = store.trials_by_id(wanted, brief=True)
     messages += _missing("trial", wanted, [trial.id for trial in trials])
     if left_out := len(named) - len(wanted):
         messages.append(f"Only the first {MOST_TRIALS} trials are shown, and {left_out} are left out.")
@@ -199,6 +206,9 @@ def _metric_rows(
     keys.sort(key=lambda key: key not in searched)
     shown, ids = keys[:MOST_METRICS], [trial.id for trial in trials]
     messages = [] if shown or not choice.names else [f"No metric has {choice.names!r} in its name."]
+    if choice.series and drawn.choices and choice.series != drawn.key:
+        known = ", ".join(drawn.choices[:_MOST_NAMED])
+        messages.append(f"There are no curves of {choice.series!r:.200}; expected one of {known}.")
     if len(keys) > MOST_METRICS:
         messages.append(f"The table has {MOST_METRICS} of {len(keys)} metrics. Type a part of the names of others.")
     try:
@@ -290,7 +300,7 @@ def _format_value(value: float | None) -> str:
 
 def _hyperparameter_rows(trials: Sequence[TrialRecord]) -> list[Row]:
     """Return the values of each hyperparameter, those that differ first."""
-    values = [hyperparameter_values(trial) for trial in trials]
+    values = [listed_hyperparameters(trial) for trial in trials]
     names = dict.fromkeys(name for one in values for name in one)
     rows = [_row(name, [one.get(name) for one in values]) for name in islice(names, MOST_ROWS)]
     return sorted(rows, key=lambda row: not row.differs)
@@ -299,13 +309,19 @@ def _hyperparameter_rows(trials: Sequence[TrialRecord]) -> list[Row]:
 def _config_rows(experiments: Sequence[ExperimentRecord]) -> tuple[list[Row], list[tuple[str, str]]]:
     """Return the rows of the keys that differ between configs, and the keys that do not with their values."""
     values = [
-        flatten_mapping({name: value for name, value in one.config.items() if name != "hyperparameters"})
+        values_with_short_names({name: value for name, value in one.config.items() if name != "hyperparameters"})
         for one in experiments
     ]
     names = dict.fromkeys(name for one in values for name in one)
     rows = [_row(name, [_masked(one.get(name)) for one in values]) for name in islice(names, MOST_ROWS)]
     same = [(row.name, row.cells[0].text) for row in rows if not row.differs]
     return [row for row in rows if row.differs], same
+
+
+def _name_shortened(experiments: Iterable[ExperimentRecord]) -> str:
+    """Return a sentence about the experiments whose configs are too large to compare, or ""."""
+    ids = ", ".join(str(one.id) for one in experiments if isinstance(one.config, Shortened))
+    return f"Configs of more than {LONGEST_BRIEF >> 10} KiB are not compared: experiments {ids}." if ids else ""
 
 
 def _masked(value: object) -> object:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from det_core.interfaces.records import ExperimentRecord, TrialOrder, TrialRecord, TrialResult
 from det_server._site import site_of
-from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
+from det_server.pages._hyperparameters import hyperparameter_columns, listed_hyperparameters
 from det_server.pages._series import DrawnSeries, find_series
 from det_server.pages._store_values import metric_of, store_of
 
@@ -41,20 +41,20 @@ class SearchedTrials:
 def read_search(request: Request, experiment: ExperimentRecord) -> SearchedTrials:
     """Return the trials of a search with the values of the metric that the query names."""
     drawn, store = drawn_series(request, experiment), site_of(request).store
-    results = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=MOST_TRIALS)
+    results = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=MOST_TRIALS, brief=True)
     if _is_searched(experiment, drawn):
         values = {one.trial.id: one.best.value for one in results if one.best}
     else:
         newest = store.latest_values([one.trial.id for one in results], drawn.metric, group=drawn.group)
         values = {trial_id: value for trial_id, (_, value) in newest.items()}
-    names = hyperparameter_columns(result.trial for result in results)
+    names = list(hyperparameter_columns(result.trial for result in results))
     return SearchedTrials(results, names, name_of_values(experiment, drawn), values)
 
 
 def drawn_series(request: Request, experiment: ExperimentRecord) -> DrawnSeries:
     """Return the metric that the query names, or that of the searcher."""
     store = store_of(request)
-    best = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_NAMED)
+    best = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_NAMED, brief=True)
     wanted = request.query_params.get("series", "")
     return find_series(store, [one.trial.id for one in best], wanted, metric_of(experiment))
 
@@ -68,7 +68,7 @@ def name_of_values(experiment: ExperimentRecord, drawn: DrawnSeries) -> str:
 
 def plain_values(trial: TrialRecord, names: Sequence[str]) -> list[float | str | None]:
     """Return hyperparameters of a trial as numbers or texts, or None for what JSON lacks."""
-    values = hyperparameter_values(trial)
+    values = listed_hyperparameters(trial)
     return [_plain(values.get(name)) for name in names]
 
 

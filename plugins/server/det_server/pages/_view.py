@@ -57,7 +57,7 @@ class ListView:
             values,
             query.get("order") or order,
             query.get("reverse") == "1",
-            min(int(page), _LAST_PAGE) if page.isascii() and page.isdigit() and int(page[:9]) > 0 else 1,
+            min(int(page[:9]), _LAST_PAGE) if page.isascii() and page.isdigit() and int(page[:9]) > 0 else 1,
             size,
             descending,
         )

@@ -9,13 +9,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import MAX_STEPS
-from det_server._comparison_report import make_report
 from det_server._refusal import RefusedError
 from det_server._rendering import query_string, render_page
 from det_server._site import site_of
 from det_server._threads import Work, in_threads
 from det_server.pages._axes import AXES, positions_on
 from det_server.pages._comparison import MOST_TRIALS, Choice, Comparison, read_comparison
+from det_server.pages._comparison_report import make_report
 from det_server.pages._live_page import live
 from det_server.pages._store_values import metric_of, parse_ids, parse_number, ranked_colors
 from det_server.pages.code import MOST_CODES, code_differences
@@ -98,8 +98,8 @@ def _read(request: Request, choice: Choice) -> Comparison:
 
 def _ids(request: Request, name: str) -> list[int]:
     """Return the ids that all values of a name in the query have together."""
-    texts = (text.replace(" ", "").strip(",") for text in request.query_params.getlist(name))
-    return parse_ids(",".join(filter(None, texts)), _MOST_NAMED)
+    words = ",".join(request.query_params.getlist(name)).replace(",", " ").split()
+    return parse_ids(",".join(words), _MOST_NAMED)
 
 
 def _wants_differences(request: Request) -> bool:

@@ -63,8 +63,9 @@ def send_curves(request: Request) -> Response:
 
 def _names_of_experiments(store: TrackingStore, trial_ids: Sequence[int]) -> dict[int, str]:
     """Return what the label of each trial has after its number, if the trials are of several experiments."""
-    trials = store.trials_by_id(trial_ids)
-    names = {one.id: one.name for one in store.experiments_by_id({trial.experiment_id for trial in trials})}
+    trials = store.trials_by_id(trial_ids, brief=True)
+    wanted = {trial.experiment_id for trial in trials}
+    names = {one.id: one.name for one in store.experiments_by_id(wanted, brief=True)}
     return {
         trial.id: f", {shorten(clean_text(names[trial.experiment_id]), _LONGEST_LABEL, placeholder='…')}"
         for trial in trials
@@ -115,7 +116,7 @@ def _positions(request: Request, group: str, trial_ids: Sequence[int]) -> Mappin
     if axis not in AXES:
         return None
     after, until = _span(request)
-    return positions_on(axis, store, store.trials_by_id(trial_ids), group, after, until)
+    return positions_on(axis, store, store.trials_by_id(trial_ids, brief=True), group, after, until)
 
 
 ROUTES = [

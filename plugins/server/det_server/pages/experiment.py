@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 from starlette.requests import Request
@@ -23,13 +23,17 @@ from det_core.interfaces.records import (
     sort_options,
 )
 from det_core.interfaces.server_store import RungCount, ServerStore
-from det_core.text import flatten_mapping
 from det_server._csv_export import csv_response, read_in_parts
 from det_server._live_rows import experiment_values, trial_values
 from det_server._rendering import query_string, render_page
 from det_server._site import site_of
 from det_server.pages._actions import possible_actions
-from det_server.pages._hyperparameters import hyperparameter_columns, hyperparameter_values
+from det_server.pages._hyperparameters import (
+    hyperparameter_columns,
+    listed_hyperparameters,
+    name_left_out,
+    values_with_short_names,
+)
 from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, read_columns, read_filtered
 from det_server.pages._live_page import live
 from det_server.pages._runs import reason_of_failure
@@ -42,6 +46,8 @@ MOST_CURVES = 40
 _MOST_READ = 1000
 """Number of best trials whose hyperparameters are compared."""
 _TRIALS_PER_PAGE = 100
+MOST_EXPORTED = 1000
+"""Maximum number of hyperparameters in a CSV file."""
 _EXPORTED = ("id", "state", "steps_completed", "progress", "restarts", "start_time", "end_time", "seed")
 _SCORES = ("best", "best_at", "latest")
 """Fields of a trial, and of its metric, in a CSV file."""
@@ -51,7 +57,7 @@ def show_experiment(request: Request) -> Response:
     """Show an experiment with the curves of its best trials and a page of its trials."""
     experiment = experiment_of(request)
     store = site_of(request).store
-    results = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_READ)
+    results = store.trial_results(experiment.id, order=TrialOrder.BEST, limit=_MOST_READ, brief=True)
     view = _view(request, experiment)
     where = view.get("where")
     total, error = read_filtered(lambda: store.count_trials(experiment.id, where=where), 0)
@@ -60,11 +66,13 @@ def show_experiment(request: Request) -> Response:
     drawn = find_series(store, best, view.get("series"), metric_of(experiment))
     shown: list[TrialResult] = []
     if total:
-        wanted = {"where": where, **_sorted_by(view), "limit": view.size, "offset": view.first}
+        wanted = {"where": where, **_sorted_by(view), "limit": view.size, "offset": view.first, "brief": True}
         shown, error = read_filtered(lambda: store.trial_results(experiment.id, **wanted), shown)
     chosen = chosen_columns(view)
     values, unread = read_filtered(lambda: read_columns(store, [one.trial.id for one in shown], chosen), NO_VALUES)
-    columns = {name: _has_numbers(name, values) for name in chosen} or _shown_hyperparameters(results)
+    columns = {name: _has_numbers(name, values) for name in chosen} or hyperparameter_columns(
+        one.trial for one in results
+    )
     head = experiment_head(request, experiment)
     return render_page(
         request,
@@ -75,6 +83,7 @@ def show_experiment(request: Request) -> Response:
         error=error or unread,
         rows=_rows(store, experiment, shown, ranked_colors(best), values),
         columns=columns,
+        left_out=name_left_out(one.trial for one in shown),
         prefix="" if chosen else "hp.",
         sort_names=[*TRIAL_ORDERS, *columns],
         rungs=_rungs(store.rung_counts(experiment.id)),
@@ -103,11 +112,15 @@ def export_trials(request: Request) -> Response:
     """Return the trials that a list shows as CSV, with its columns, or with one per hyperparameter."""
     experiment = experiment_of(request)
     view = _view(request, experiment)
-    read = partial(store_of(request).trial_results, experiment.id, where=view.get("where"), **_sorted_by(view))
+    wanted = {"where": view.get("where"), **_sorted_by(view), "brief": True}
+    read = partial(store_of(request).trial_results, experiment.id, **wanted)
     if chosen := chosen_columns(view):
-        names, rows = chosen, read_in_parts(partial(_chosen_rows, request, read, chosen))
+        names = chosen
+        rows: Iterable[list[object]] = read_in_parts(partial(_chosen_rows, request, read, chosen))
     else:
-        names, rows = _rows_with_hyperparameters(read())
+        hyperparameters = _hyperparameter_names(read_in_parts(read))
+        rows = map(partial(_exported_with_hyperparameters, hyperparameters), read_in_parts(read))
+        names = [f"hyperparameter {name}" for name in hyperparameters]
     return csv_response(f"experiment-{experiment.id}-trials.csv", [*_EXPORTED, *_SCORES, *names], rows)
 
 
@@ -119,12 +132,17 @@ def _chosen_rows(
     return [[*_exported(result), *map(values.get(result.trial.id, {}).get, names)] for result in results]
 
 
-def _rows_with_hyperparameters(results: Sequence[TrialResult]) -> tuple[list[str], Iterator[list[object]]]:
-    """Return the names of the columns of all hyperparameters, and the rows."""
-    values = [hyperparameter_values(result.trial) for result in results]
-    names = list(dict.fromkeys(name for one in values for name in one))
-    rows = ([*_exported(result), *map(one.get, names)] for result, one in zip(results, values, strict=True))
-    return [f"hyperparameter {name}" for name in names], rows
+def _hyperparameter_names(results: Iterable[TrialResult]) -> list[str]:
+    """Return the names of all hyperparameters, at most `MOST_EXPORTED`."""
+    names: dict[str, None] = {}
+    for result in results:
+        new = (name for name in values_with_short_names(result.trial.hparams) if name not in names)
+        names |= dict.fromkeys(islice(new, MOST_EXPORTED - len(names)))
+    return list(names)
+
+
+def _exported_with_hyperparameters(names: Sequence[str], result: TrialResult) -> list[object]:
+    return [*_exported(result), *map(listed_hyperparameters(result.trial).get, names)]
 
 
 def _exported(result: TrialResult) -> list[object]:
@@ -149,16 +167,6 @@ def _has_numbers(name: str, values: Mapping[int, Mapping[str, object]]) -> bool:
     return all(isinstance(one[name], float | int | None) for one in values.values())
 
 
-def _shown_hyperparameters(results: Sequence[TrialResult]) -> dict[str, bool]:
-    """Return the names of the hyperparameters to show, each with whether its values are numbers."""
-    trials = [result.trial for result in results]
-    values = [flatten_mapping(trial.hparams) for trial in trials]
-    return {
-        name: all(isinstance(one.get(name), int | float | None) for one in values)
-        for name in hyperparameter_columns(trials)
-    }
-
-
 def _rows(
     store: ServerStore,
     experiment: ExperimentRecord,
@@ -174,7 +182,7 @@ def _rows(
             "note": _note(store, trial, experiment),
             "live": live_values[trial.id],
             "color": colors.get(trial.id),
-            "values": {**hyperparameter_values(trial), **values.get(trial.id, {})},
+            "values": {**listed_hyperparameters(trial), **values.get(trial.id, {})},
         }
         for trial in (result.trial for result in results)
     ]

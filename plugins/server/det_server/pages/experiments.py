@@ -157,7 +157,7 @@ def _filters(view: ListView) -> dict[str, Any]:
 
 
 def _matching(request: Request, view: ListView, limit: int, offset: int = 0) -> list[ExperimentRecord]:
-    return store_of(request).experiments(**_wanted(view), limit=limit, offset=offset)
+    return store_of(request).experiments(**_wanted(view), limit=limit, offset=offset, brief=True)
 
 
 def _wanted(view: ListView) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 from starlette.datastructures import QueryParams
@@ -154,7 +155,8 @@ def export_logs(request: Request) -> Response:
         "".join(f"{format_value(line.time)} {format_log_line(line)}\n" for line in part.lines).encode(errors="replace")
         for part in log_parts(store, trial.id, chosen, at_once=_LINES_AT_ONCE)
     )
-    return export_response(f"trial-{trial.id}.log", "text/plain; charset=utf-8", parts)
+    begin = list(islice(parts, 1))  # raises what is wrong with the filter before the answer begins
+    return export_response(f"trial-{trial.id}.log", "text/plain; charset=utf-8", chain(begin, parts))
 
 
 ROUTES = [Route("/trials/{id:int}/logs.txt", export_logs), Route("/data/logs/{id:int}", send_logs)]

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -57,12 +57,14 @@ class _Media:
         folder: path of the directory of the trial.
         sizes: sizes of the other files by path below the folder.
         found: what the event files have, by name.
+        is_whole: whether all of them were read.
     """
 
     root: Path
     folder: str
     sizes: dict[str, int]
     found: dict[str, Reported]
+    is_whole: bool = True
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
@@ -87,7 +89,7 @@ class ShownMedium:
     about: str = ""
 
 
-_indexes: OrderedDict[tuple[object, ...], dict[str, Reported]] = OrderedDict()
+_indexes: OrderedDict[tuple[object, ...], tuple[dict[str, Reported], bool]] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -95,11 +97,12 @@ def show_media(request: Request) -> Response:
     """Show what a trial reported beside numbers, at the steps that the URL names."""
     trial, query = trial_of(request), request.query_params
     experiment = store_of(request).experiment(trial.experiment_id)
-    media, location = _read_media(request, trial)
+    media, reason = _read_media(request, trial)
     step = parse_number(query.get("step", ""), default=-1, most=2**63)
+    deadline = time.monotonic() + MOST_SECONDS
     shown = (
         [
-            _shown(media, trial, tag, one, step if tag == query.get("tag") else -1)
+            _shown(media, trial, tag, one, step if tag == query.get("tag") else -1, deadline)
             for tag, one in sorted(media.found.items())
         ]
         if media
@@ -112,7 +115,8 @@ def show_media(request: Request) -> Response:
         experiment=experiment,
         media=[one for one in shown if one],
         files=sorted(media.sizes.items()) if media else [],
-        location=location,
+        reason=reason,
+        is_whole=media.is_whole if media else True,
     )
 
 
@@ -132,25 +136,26 @@ def send_image(request: Request) -> Response:
 
 
 def _read_media(request: Request, trial: TrialRecord) -> tuple[_Media | None, str]:
-    """Return the TensorBoard directory of a trial, or None and where it is if that is not on this machine."""
+    """Return the TensorBoard directory of a trial, or None and why this server does not read it, or ""."""
     store = site_of(request).store
     block = store.experiment(trial.experiment_id).config.get("checkpoint_storage")
-    if not block:
+    if not isinstance(block, Mapping) or not block:
         return None, ""
     try:
         manager = open_storage_block(block)
     except StorageError as error:
-        return None, str(error)
+        return None, f"The files cannot be read: {error}"
     root = manager.local_path(store.cluster_id)
     if root is None:
-        return None, manager.location(store.cluster_id)
+        location = manager.location(store.cluster_id)
+        return None, f"The files are at {location}, which this server does not read for pages."
     folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.id}"
     if (root / folder).resolve() != root.resolve() / folder:
         return None, ""  # a worker has put a link there
     files = dict(islice(_list_files(root / folder), _MOST_FILES))
     events = {path: version for path, version in files.items() if _EVENTS in path}
     others = {path: size for path, (size, _) in files.items() if path not in events}
-    return _Media(root, folder, others, _index(root, folder, events)), ""
+    return _Media(root, folder, others, *_index(root, folder, events)), ""
 
 
 def _list_files(directory: Path) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -159,12 +164,15 @@ def _list_files(directory: Path) -> Iterator[tuple[str, tuple[int, int]]]:
         directories.sort()
         for name in sorted(names):
             path = Path(place, name)
-            status = path.lstat()
+            try:
+                status = path.lstat()
+            except FileNotFoundError:  # removed since
+                continue
             yield path.relative_to(directory).as_posix(), (status.st_size, status.st_mtime_ns)
 
 
-def _index(root: Path, folder: str, events: dict[str, tuple[int, int]]) -> dict[str, Reported]:
-    """Return what event files have, of which the last read ones stay in memory until they change."""
+def _index(root: Path, folder: str, events: dict[str, tuple[int, int]]) -> tuple[dict[str, Reported], bool]:
+    """Return what event files have, and whether all were read. The last results stay in memory until files change."""
     key = (str(root), folder, tuple(sorted(events.items())))
     with _lock:
         if key in _indexes:
@@ -179,10 +187,10 @@ def _index(root: Path, folder: str, events: dict[str, tuple[int, int]]) -> dict[
         except OSError:  # a link, or removed since
             continue
     with _lock:
-        _indexes[key] = found
+        _indexes[key] = index = found, time.monotonic() < deadline
         while len(_indexes) > _MOST_INDEXES:
             _indexes.popitem(last=False)
-    return found
+    return index
 
 
 def _content(media: _Media, tag: str, step: int, kind: Kind) -> memoryview | None:
@@ -197,7 +205,9 @@ def _content(media: _Media, tag: str, step: int, kind: Kind) -> memoryview | Non
         return None
 
 
-def _shown(media: _Media, trial: TrialRecord, tag: str, reported: Reported, step: int) -> ShownMedium | None:
+def _shown(
+    media: _Media, trial: TrialRecord, tag: str, reported: Reported, step: int, deadline: float
+) -> ShownMedium | None:
     """Return what was reported under a name at a step, or at the last one if there is nothing at that step."""
     if not reported.places:
         return None
@@ -206,6 +216,8 @@ def _shown(media: _Media, trial: TrialRecord, tag: str, reported: Reported, step
     values: dict[str, Any] = {}
     if reported.kind is Kind.IMAGE:
         values = {"image": f"/data/trials/{trial.id}/image{query_string({'tag': tag, 'step': str(step)})}"}
+    elif time.monotonic() > deadline:
+        values = {"text": "It is not shown, because reading this page took too long."}
     elif content := _content(media, tag, step, reported.kind):
         try:
             values = (
@@ -221,7 +233,8 @@ def _text_values(text: str) -> dict[str, Any]:
     lines = [line.strip() for line in text.strip().splitlines()]
     if len(lines) > 1 and all(line.startswith("|") for line in lines):
         rows = [[cell.strip() for cell in line.strip("|").split("|")[:_MOST_CELLS]] for line in lines[: _MOST_ROWS + 2]]
-        return {"table": [row for row in rows if set("".join(row)) - set("-: ")]}
+        is_ruled = set("".join(rows[1])) <= set("-: ")
+        return {"table": [rows[0], *rows[2 if is_ruled else 1 :]]}
     return {"text": text}
 
 
@@ -231,6 +244,8 @@ def _bars(histogram: Histogram | None) -> dict[str, Any]:
         return {}
     low, high = histogram.edges[0], histogram.edges[-1]
     width, bins = (high - low) / _BINS, [0.0] * _BINS
+    if width == 0:
+        return {"text": f"All {sum(histogram.counts):.0f} values are {low:.4g}."}
     for left, right, count in zip(histogram.edges, histogram.edges[1:], histogram.counts, strict=False):
         first = min(int((left - low) / width), _BINS - 1)
         last = min(int((right - low) / width), _BINS - 1)

@@ -49,7 +49,9 @@ document.addEventListener("click", (event) => {
   link.href = url.href;
 });
 document.addEventListener("change", (event) => {
-  if (event.target instanceof HTMLSelectElement && "submit" in event.target.dataset) event.target.form?.requestSubmit();
+  const field = event.target;
+  const submits = field instanceof HTMLSelectElement || field instanceof HTMLInputElement;
+  if (submits && "submit" in field.dataset) field.form?.requestSubmit();
 });
 document.addEventListener("submit", (event) => {
   // empty fields of searches would only make their links longer
