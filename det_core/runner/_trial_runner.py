@@ -197,7 +197,7 @@ class TrialRunner:
             self._log(trial, run, f"run {run.run_id} of trial {trial.id} does not go on: {why}")
             self.store.end_run(trial.id, run.run_id, reason=RUNNER_ENDED, lease=self.lease)
             return None
-        self.store.end_run(trial.id, run.run_id, reason=end.reason, lease=self.lease)
+        self._end_run(history, end)
         return end
 
     def _unreported_end(self, trial: TrialRecord, history: TrialHistory) -> _RunEnd | None:

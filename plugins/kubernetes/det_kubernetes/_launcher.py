@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from det_cluster.engine_launch import EngineLaunch
 
 from det_core.errors import LaunchError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
-from det_kubernetes._api import KubernetesApi
+from det_kubernetes._api import ApiError, KubernetesApi
 from det_kubernetes._config import ClaimedKeys, KubernetesConfig
 from det_kubernetes._pod_job import PodJob
 from det_kubernetes._pod_removal import PodRemoval
@@ -44,6 +46,9 @@ class KubernetesLauncher(Launcher):
         self._api = KubernetesApi(config.namespace, config.context, config.reconnect_timeout)
         self._watch = PodWatch(self._api)
         self._experiment = ""
+        self._lock = threading.Lock()
+        self._leftovers: PodRemoval | None = None
+        """Removal of the pods of earlier runners, until it has been done."""
 
     def device(self) -> Literal["cpu", "cuda"]:
         return self._config.device()
@@ -70,14 +75,24 @@ class KubernetesLauncher(Launcher):
     def open(self, key: str, keep: Collection[str] = ()) -> None:
         """Ask for the deletion of the pods of earlier runners, whose hosts may be frozen or cut off."""
         self._experiment = key
-        kept = set(map(label_value, keep))
-        PodRemoval(self._api, f"{EXPERIMENT}={label_value(key)}", self._config.reconnect_timeout, kept).advance()
+        selector, kept = f"{EXPERIMENT}={label_value(key)}", set(map(label_value, keep))
+        self._leftovers = PodRemoval(self._api, selector, self._config.reconnect_timeout, kept)
+        with suppress(ApiError):  # the first start tries again; adoption needs no removal
+            self._remove_leftovers()
 
     def start(self, request: LaunchRequest) -> Allocation:
+        self._remove_leftovers()
         return EngineLaunch(request, self._make_job(request))
 
     def adopt(self, request: LaunchRequest, number: float) -> Allocation:
         return EngineLaunch(request, self._make_job(request, adopted_as=number))
+
+    def _remove_leftovers(self) -> None:
+        """Ask for the deletion of the pods of earlier runners, before this one creates any."""
+        with self._lock:
+            if self._leftovers:
+                self._leftovers.advance()
+                self._leftovers = None
 
     def _make_job(self, request: LaunchRequest, *, adopted_as: float = 0.0) -> PodJob:
         nodes = -(-request.slots // (self._config.slots_per_node or request.slots))

@@ -97,7 +97,7 @@ class PodJob(EngineJob):
     def status(self) -> Status:
         names = self._names
         handle = (f"pod {names[0]}" if names else "") + (f" and {len(names) - 1} more" if names[1:] else "")
-        phase = Phase.STARTING if self._is_placed else Phase.QUEUED
+        phase = Phase.STARTING if self._is_placed or self._adopted_as else Phase.QUEUED
         return Status(phase=phase, handle=handle, message=self._watch.problem or self._message)
 
     def explain_end(self, end: Exit) -> Exit:
@@ -159,9 +159,9 @@ class PodJob(EngineJob):
         return self._connect(request, pods)
 
     def _require_whole_launch(self, pods: Sequence[Manifest]) -> None:
-        """Raise an error unless all pods of a launch run."""
+        """Raise an error unless all pods of a launch run. Deleted ones still do if their workers save a checkpoint."""
         launches = {pod["metadata"]["labels"][LAUNCH] for pod in pods}
-        running = [pod for pod in pods if causes.is_running(pod) and "deletionTimestamp" not in pod["metadata"]]
+        running = [pod for pod in pods if causes.is_running(pod)]
         if len(launches) != 1 or len(running) != len(self._build("")):
             raise LaunchDelayed(f"{len(running)} of its {len(self._build(''))} pods are running")
 

@@ -60,7 +60,7 @@ class RealCluster:
 
     def delete(self, name: str) -> None:
         """Delete a pod."""
-        self.kubectl("delete", "pod", name, "--wait=false")
+        self.kubectl("delete", "pod", name, "--wait=false", "--ignore-not-found")
 
     def reset(self) -> None:
         """Start what a test has killed, and wait until no pod is left."""

@@ -25,6 +25,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.campaign, pytest.mark.timeout
 
 _TRIALS, _STEPS = 4, 60
 _SECONDS = 800.0
+_TRAINING_SECONDS = 30.0
+"""Seconds to wait until a trial trains."""
+_TICK = 0.2
 _SCRIPT = f"""
 import fcntl, json, os, time
 import det_core as det
@@ -49,7 +52,7 @@ with det.core.init() as core_context:
     while step < {_STEPS}:
         step, value = step + 1, value / 2 + step
         core_context.train.report_training_metrics(steps_completed=step, metrics={{"value": value}})
-        time.sleep(0.1)
+        time.sleep(0.2)
         if step % 5 == 0:
             save()
         if core_context.preempt.should_preempt():
@@ -107,6 +110,15 @@ class _Search:
         self.runner.kill()
         self.runner.wait()
 
+    def kill_runner_in_training(self) -> None:
+        """Kill the runner just after a trial has trained, and start the next one, which can adopt it."""
+        deadline = time.monotonic() + _TRAINING_SECONDS
+        before = self._count_batches()
+        while (now := self._count_batches()) <= before and self.runner.poll() is None and time.monotonic() < deadline:
+            before = now
+            time.sleep(_TICK)
+        self.kill_runner()
+
     def kill_connection(self, rng: random.Random) -> None:
         """Kill a command that connects the runner with an agent."""
         try:
@@ -135,6 +147,9 @@ class _Search:
         lines = [line.log for trial in self.store.trials(self.id) for line in self.store.logs(trial.id)]
         return sum(line.endswith("goes on with another runner") for line in lines)
 
+    def _count_batches(self) -> int:
+        return sum(trial.steps_completed for trial in self.store.trials(self.id))
+
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", _RUNNER, str(self.id)], stdin=subprocess.DEVNULL)
 
@@ -161,6 +176,7 @@ def test_a_disturbed_search_has_the_undisturbed_result(
         "pod deletes": (6, delete_pod),
         "connection kills": (2, lambda: search.kill_connection(rng)),
         "runner kills": (1, search.kill_runner),
+        "runner kills in training": (6, search.kill_runner_in_training),
         "API server kills": (1, lambda: restart("apiserver")),
         "kubelet kills": (1, lambda: restart("kubelet")),
     }

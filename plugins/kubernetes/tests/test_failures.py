@@ -7,12 +7,14 @@ Tests with the fixture ``fake`` need a stand-in that does what they want. The ot
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from det_testing.disturbed_experiment import DisturbedExperiment, find_ancestor
+from det_testing.disturbed_experiment import SECONDS, DisturbedExperiment, find_ancestor
 from experiments import make_experiment, run_end, wait_until_it_trains
 from fake_cluster import FakeCluster
 from real_cluster import RealCluster
@@ -172,6 +174,53 @@ def test_the_next_runner_adopts_the_run_of_a_killed_one(make: MakeExperiment, cl
     experiment.require_undisturbed_result(restarts=0, interruptions=0)
     assert [run.run_id for run in experiment.store.runs(experiment.trial.id)] == [1], experiment.describe()
     assert "run 1 of trial 1 goes on with another runner" in experiment.lines()
+    assert experiment.store.run(experiment.trial.id, 1).exit_code == 0
+
+
+def test_a_run_outlives_a_runner_that_is_killed_before_it_has_adopted(make: MakeExperiment, fake: FakeCluster) -> None:
+    """Until the API server answers, the run is neither given up nor removed."""
+    experiment = make()
+    kill_runner(experiment)
+    fake.is_down = True
+    with experiment.start_runner() as runner:
+        try:
+            experiment.wait_for_placement("connection refused")
+        finally:
+            runner.kill()
+    fake.is_down = False
+    experiment.release.touch()
+    assert experiment.run() is State.COMPLETED, experiment.describe()
+    assert [run.run_id for run in experiment.store.runs(experiment.trial.id)] == [1], experiment.describe()
+
+
+@pytest.mark.soak
+def test_a_deleted_pod_saves_its_checkpoint_with_the_next_runner(make: MakeExperiment, cluster: Cluster) -> None:
+    experiment = make()
+    kill_runner(experiment)
+    cluster.delete(*cluster.names())
+    assert experiment.run() is State.COMPLETED, experiment.describe()
+    experiment.require_undisturbed_result(restarts=0, interruptions=1)
+    assert "after 5 batches" in experiment.describe()
+
+
+@pytest.mark.soak
+def test_a_frozen_runner_changes_nothing_after_an_adoption(make: MakeExperiment, cluster: Cluster) -> None:
+    experiment = make()
+    with experiment.start_runner() as frozen:
+        try:
+            freeze(experiment, frozen)
+
+            def wake() -> None:
+                experiment.wait_for(lambda: any("goes on with" in line for line in experiment.lines()), "adoption")
+                frozen.send_signal(signal.SIGCONT)
+                frozen.wait(SECONDS)
+                experiment.release.touch()
+
+            assert experiment.run(wake) is State.COMPLETED, experiment.describe()
+        finally:
+            frozen.kill()
+    experiment.require_undisturbed_result(restarts=0, interruptions=0)
+    assert [run.run_id for run in experiment.store.runs(experiment.trial.id)] == [1], experiment.describe()
 
 
 def test_a_run_is_not_adopted_without_its_agent(make: MakeExperiment, cluster: Cluster) -> None:
@@ -190,6 +239,37 @@ def kill_runner(experiment: DisturbedExperiment) -> None:
             wait_until_it_trains(experiment)
         finally:
             runner.kill()
+
+
+@pytest.mark.soak
+def test_a_frozen_runner_that_wakes_before_an_adoption_ends_its_workers(
+    make: MakeExperiment, fake: FakeCluster
+) -> None:
+    experiment = make()
+    with experiment.start_runner() as frozen:
+        try:
+            freeze(experiment, frozen)
+            fake.is_down = True
+
+            def wake() -> None:
+                experiment.wait_for_placement("connection refused")
+                frozen.send_signal(signal.SIGCONT)
+                frozen.wait(SECONDS)
+                fake.is_down = False
+
+            assert experiment.run(wake) is State.COMPLETED, experiment.describe()
+        finally:
+            frozen.kill()
+    experiment.require_undisturbed_result(restarts=0, interruptions=0)
+
+
+def freeze(experiment: DisturbedExperiment, runner: subprocess.Popen[bytes]) -> None:
+    """Freeze a runner once its trial waits, until its lease has expired."""
+    wait_until_it_trains(experiment)
+    runner.send_signal(signal.SIGSTOP)
+    holder = experiment.store.lease_holder(experiment.id)
+    assert holder
+    experiment.store.release_lease(experiment.id, holder)
 
 
 @pytest.mark.soak
