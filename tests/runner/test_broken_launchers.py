@@ -37,7 +37,11 @@ pytestmark = pytest.mark.integration
 TRIALS = 8
 TOGETHER = 1 if is_soak() else 4
 """Number of faults in one search."""
-UNUSED = {"rehearsal": "det doctor calls it", "available_slots": "only elastic trials need it"}
+UNUSED = {
+    "rehearsal": "det doctor calls it",
+    "available_slots": "only elastic trials need it",
+    "adopt": "only the runner after a killed one calls it",
+}
 LOST = Exit(code=1, cause=Cause.NODE_LOST)
 LIES: dict[Any, list[Any]] = {
     Allocation: [PlayedAllocation(LOST, stops=False)],

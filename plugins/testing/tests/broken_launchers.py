@@ -81,6 +81,17 @@ class KeepsJobs(Sound):
     claims: ClassVar = {"has_engine": True, "limit": 10.0}
 
 
+class StartsAnew(Sound):
+    adopts = True
+
+    def adopt(self, request: LaunchRequest, number: float) -> Allocation:
+        return self.start(request)
+
+
+class AdoptsAnotherRun(StartsAnew):
+    pass
+
+
 class AnyConfig(Block):
     model_config = ConfigDict(extra="allow")
     slots: Positive = 1
@@ -552,6 +563,8 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     WritesVariables: ["secrets_are_not_visible_to_others"],
     IgnoresKeys: ["no_key_is_ignored"],
     LosesConnections: ["processes_outlive_a_lost_connection"],
+    StartsAnew: ["the_launch_of_a_killed_runner_is_adopted"],
+    AdoptsAnotherRun: ["another_run_is_not_adopted"],
     KeepsJobs: ["what_a_frozen_runner_has_left_is_removed"],
 }
 

@@ -176,16 +176,17 @@ class LaunchStopTests(LauncherSuite):
 
     def test_the_launch_of_a_killed_runner_is_adopted(self, tmp_path: Path) -> None:
         """The same workers train on. Their lines and calls reach the next runner."""
-        with self._killed_holder(tmp_path) as adopt:
+        with self._killed_holder(tmp_path) as (adopt, pid):
             one = adopt()
             one.require_code(5)
             expected = [*(f"step {step}" for step in range(_STEPS)), "known"]
             output = [line for line in one.output() if not line.startswith(REPORT)]
             assert output == expected[-len(output) :]
+            assert {line for line in one.output() if line.startswith(REPORT)} <= {f"{REPORT}{pid}"}
 
     def test_another_run_is_not_adopted(self, tmp_path: Path) -> None:
         """The workers of an earlier run, or with other code or another config, would train what nobody wants."""
-        with self._killed_holder(tmp_path) as adopt:
+        with self._killed_holder(tmp_path) as (adopt, _):
             trial = {**INFO["trial.json"], "trial_run_id": 2}
             try:
                 end = adopt(info={**INFO, "trial.json": trial}).ended()
@@ -194,8 +195,8 @@ class LaunchStopTests(LauncherSuite):
             assert end.cause is Cause.NOT_STARTED, end
 
     @contextmanager
-    def _killed_holder(self, directory: Path) -> Iterator[Callable[..., WatchedLaunch]]:
-        """Kill a process that holds a launch. Yield a function that adopts it, with fields of the request."""
+    def _killed_holder(self, directory: Path) -> Iterator[tuple[Callable[..., WatchedLaunch], Any]]:
+        """Kill a process that holds a launch. Yield a function that adopts it, with fields of the request, and its pid."""
         key = "suite-adopted"
         with ExitStack() as ending:
             next_runner = open_launcher(parse_config(self.experiment_config()))
@@ -203,7 +204,7 @@ class LaunchStopTests(LauncherSuite):
             if not next_runner.adopts:
                 pytest.skip("launches end with their runner")
             first = _Holder(type(self), directory, _TRAINS, ending, key=key)
-            first.report()
+            pid = first.report()
             first.process.kill()
             first.process.wait()
             next_runner.open(key, [f"{key}-trial-1"])
@@ -214,7 +215,7 @@ class LaunchStopTests(LauncherSuite):
                 ending.callback(one.release)
                 return one
 
-            yield adopt
+            yield adopt, pid
 
     def test_what_a_frozen_runner_has_left_is_removed(self, tmp_path: Path, is_running: IsRunning) -> None:
         """A runner that was moved to another host cannot end it, and its jobs would hold nodes for ever."""
