@@ -61,7 +61,16 @@ INTERNAL = ("object has no attribute", "NoneType", "codec can't", "too large to 
 """Parts of messages that are for programmers."""
 NEED_PARTS = {
     *("AccessTokenRecord", "AgentGroup", "CheckpointContext", "CheckpointRecord", "Context", "Delivery"),
-    *("EngineLaunch", "LRScheduler", "ModelVersion", "NodeAgent", "ObjectStorage", "ObserverContext", "PreemptContext"),
+    *(
+        "EngineLaunch",
+        "ForkedWorker",
+        "LRScheduler",
+        "ModelVersion",
+        "NodeAgent",
+        "ObjectStorage",
+        "ObserverContext",
+        "PreemptContext",
+    ),
     *("ProcessGroup", "PyTorchExperimentalContext", "PyTorchTrial", "QueuedLaunch", "ScoredCheckpoint"),
     *("SearcherContext", "SlotReservation", "Status", "TorchBatchProcessor", "TorchBatchProcessorContext"),
     *("TrainContext", "Trainer", "TrialLoop", "TrialResult", "WebhookRecord", "explore_hyperparameters"),
