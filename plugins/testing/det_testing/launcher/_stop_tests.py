@@ -196,7 +196,7 @@ class LaunchStopTests(LauncherSuite):
 
     @contextmanager
     def _killed_holder(self, directory: Path) -> Iterator[tuple[Callable[..., WatchedLaunch], Any]]:
-        """Kill the holder of a launch. Yield a function that adopts it, with fields of the request, and a pid of the launch."""
+        """Kill the holder of a launch. Yield a function that adopts it, with fields of the request, and a pid of it."""
         key = "suite-adopted"
         with ExitStack() as ending:
             next_runner = open_launcher(parse_config(self.experiment_config()))
