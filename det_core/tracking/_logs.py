@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Row, func, select
 
-from det_core.interfaces.records import LOG_LEVELS, LONGEST_LINE, LogLine
+from det_core.interfaces.records import LOG_LEVELS, LONGEST_LINE, LogLine, require_writable
 from det_core.tracking._column_types import make_writable
 from det_core.tracking._rows import (
     StoreMixin,
@@ -91,6 +91,8 @@ def _conditions(
     latest: datetime | None,
 ) -> list[ColumnElement[bool]]:
     """Return the conditions of a filter. The arguments are those of `logs`."""
+    for text in (stdtype, search):
+        require_writable(text)  # the error of a driver would leave the cursor of the rows open
     conditions: list[ColumnElement[bool]] = []
     if ranks:
         conditions += [logs.c.rank.in_(id_list(None, list(ranks))), logs.c.stdtype != "det"]
