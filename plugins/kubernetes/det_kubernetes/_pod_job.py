@@ -15,9 +15,10 @@ from det_core.errors import LaunchDelayed, LaunchError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Status
 from det_kubernetes import _pod_causes as causes
 from det_kubernetes._api import ApiError, KubernetesApi
-from det_kubernetes._pod_removal import GRACE_SECONDS, PodRemoval
+from det_kubernetes._pod_removal import PodRemoval
 from det_kubernetes._pod_specs import CONTAINER, LAUNCH, NODE, TRIAL, Manifest, label_value
 from det_kubernetes._pod_watch import PodWatch
+from det_kubernetes.proxy_keeper import GRACE_SECONDS
 
 _QUOTA = "exceeded quota"
 _QUOTA_SECONDS = 10.0

@@ -8,13 +8,7 @@ from collections.abc import Collection
 
 from det_kubernetes._api import KubernetesApi
 from det_kubernetes._pod_specs import TRIAL
-
-GRACE_SECONDS = 8
-"""Seconds until the processes of a pod that nobody needs are killed."""
-_SILENCE_SECONDS = 60.0
-"""Seconds after which an agent notices that its runner is frozen."""
-_KILL_SECONDS = 30.0
-"""Seconds that an agent may need to end its workers, and more."""
+from det_kubernetes.proxy_keeper import GRACE_SECONDS, seconds_until_ended
 
 
 class PodRemoval:
@@ -30,7 +24,7 @@ class PodRemoval:
 
     def __init__(self, api: KubernetesApi, selector: str, reconnect_seconds: float, keep: Collection[str] = ()) -> None:
         self._api, self._selector, self._keep = api, selector, keep
-        self._late_seconds = max(reconnect_seconds, _SILENCE_SECONDS) + _KILL_SECONDS
+        self._late_seconds = seconds_until_ended(reconnect_seconds)
         self._late_at = math.inf
         self._asked: set[str] = set()
 

@@ -26,6 +26,8 @@ from det_kubernetes._proxy_calls import call
 _PR_SET_PDEATHSIG = 1
 """Number of an action of prctl(2)."""
 CLOSED = b"closed"
+GRACE_SECONDS = 8
+"""Seconds until the processes of a pod that nobody needs are killed. All end within 10 s of their runner."""
 _TICK = 0.5
 _WAIT_SECONDS = 2.0
 """Seconds between two looks at pods that wait for another runner."""
@@ -36,8 +38,6 @@ _KILL_SECONDS = 30.0
 _LATER = (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS, *(one for one in HTTPStatus if one >= 500))
 """Answers after which a deletion is repeated."""
 _RESTART_SECONDS = 1.0
-_OPTIONS = {"gracePeriodSeconds": 8}
-"""Options of deletions. All processes end within 10 s of their runner."""
 _DELETE_SECONDS = 60.0
 """Seconds for which the deletion is tried."""
 
@@ -54,12 +54,21 @@ def main(socket: str, pods: str, selector: str, reconnect_seconds: str, *command
         _keep_directory(socket)
         was_killed = not sys.stdin.buffer.read()
         survive = float(reconnect_seconds)
-        waits = max(survive, _SILENCE_SECONDS) + _KILL_SECONDS if survive and was_killed else 0.0
+        waits = seconds_until_ended(survive) if survive and was_killed else 0.0
         _delete_all(socket, pods, selector, waits)
     finally:
         proxy.terminate()
         proxy.wait()
     return 0
+
+
+def seconds_until_ended(reconnect_seconds: float) -> float:
+    """Return the seconds after which agents must have ended the workers, counted from the loss of their runner.
+
+    Args:
+        reconnect_seconds: seconds for which workers outlive a lost connection.
+    """
+    return max(reconnect_seconds, _SILENCE_SECONDS) + _KILL_SECONDS
 
 
 def _delete_all(socket: str, pods: str, selector: str, seconds: float) -> None:
@@ -96,7 +105,7 @@ def _delete_pods(socket: str, pods: str, selector: str, *, spared: str) -> int |
         left = 0
         for pod in found["items"]:
             name, version = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
-            options = {**_OPTIONS, "preconditions": {"resourceVersion": version}}
+            options = {"gracePeriodSeconds": GRACE_SECONDS, "preconditions": {"resourceVersion": version}}
             is_spared = pod.get("status", {}).get("phase") == spared
             if is_spared or call(socket, "DELETE", f"{pods}/{name}", options)[0] in _LATER:
                 left += 1
