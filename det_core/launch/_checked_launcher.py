@@ -34,7 +34,7 @@ class CheckedLauncher(Launcher):
     Args:
         launcher: the other launcher.
         key: name of the experiment, as for `Launcher.open`.
-        keep: keys of the launches to adopt, as for `Launcher.open`.
+        keep: keys of the launches to adopt, as for `Launcher.open`. Empty if the launcher does not `adopts`.
 
     Raises:
         LaunchError: its number of slots cannot be used.
@@ -46,7 +46,7 @@ class CheckedLauncher(Launcher):
     def __init__(self, launcher: Launcher, key: str, keep: Collection[str] = ()) -> None:
         self._launcher = launcher
         self._key = key
-        self._keep = (keep,) if keep and launcher.adopts else ()
+        self._keep = (keep,) if keep else ()
         self.adopts = launcher.adopts
         self._opening = threading.Lock()
         self._is_open = False

@@ -181,7 +181,8 @@ class ExperimentRunner:
             storage = open_storage_block(config.dump()["checkpoint_storage"])
             check_storage(storage)
             key = experiment_key(self._store, self._experiment.id)
-            launcher = CheckedLauncher(open_launcher(config), key, self._orphaned_keys())
+            opened = open_launcher(config)
+            launcher = CheckedLauncher(opened, key, self._orphaned_keys() if opened.adopts else ())
             launches = FailedLaunches()
             runner = TrialRunner(
                 store=self._store,

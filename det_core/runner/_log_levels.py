@@ -15,7 +15,7 @@ _LETTER = re.compile(r"([IWEF])\d{4,8} \d\d:\d\d:\d\d")
 _PYTHON_WARNING = re.compile(r"\b\w*Warning: ")
 _PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\)|(\w+\.)*\w*(Error|Exception|Interrupt)(:|$)")
 _NAMES = {"WARN": "WARNING", "FATAL": "CRITICAL", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
-DEFAULT_LEVEL: str = LogLine.level
+_DEFAULT: str = LogLine.level
 
 
 def level_of_line(text: str) -> str:
@@ -29,4 +29,4 @@ def level_of_line(text: str) -> str:
         return _NAMES.get(found[1], found[1])
     if _PYTHON_ERROR.match(start):
         return "ERROR"
-    return "WARNING" if _PYTHON_WARNING.search(start) else DEFAULT_LEVEL
+    return "WARNING" if _PYTHON_WARNING.search(start) else _DEFAULT

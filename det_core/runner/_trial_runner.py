@@ -31,7 +31,7 @@ from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._launch_supervision import supervise_launch
 from det_core.runner._log_writer import LogWriter, make_log_line
-from det_core.runner._orphaned_runs import find_orphaned_run
+from det_core.runner._orphaned_runs import find_orphaned_run, newest_run
 from det_core.runner._placement_display import PlacementDisplay
 from det_core.runner._restart_policy import (
     FAILURES,
@@ -202,7 +202,7 @@ class TrialRunner:
 
     def _unreported_end(self, trial: TrialRecord, history: TrialHistory) -> _RunEnd | None:
         """Return the end of the newest run if its workers have ended it, but its runner did not live to report this."""
-        run = next(iter(self.store.runs(trial.id)[-1:]), None)
+        run = newest_run(self.store, trial)
         if run is None or run.end_reason not in ("", RUNNER_ENDED):
             return None
         operation = self.store.searcher_operation(trial.id)

@@ -16,8 +16,8 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.server_store import RungCount, StoreCounts
-from det_core.tracking._brief_configs import brief_config
 from det_core.tracking._column_types import time_of, utc_now
+from det_core.tracking._deferred_json import load_json_value
 from det_core.tracking._rows import LARGE_ROWS, StoreMixin, get_experiment, id_list
 from det_core.tracking._schema import checkpoints, deliveries, experiments, metrics, runs, trials
 from det_core.tracking._scores import best_of_trials
@@ -156,7 +156,7 @@ def _counts(connection: Connection, query: Select[Any], wanted: dict[str, Any]) 
 def _directions(connection: Connection, wanted: dict[str, Any]) -> dict[int, bool]:
     """Return whether smaller values are better, by id of the experiment. Few configs are in memory at a time."""
     with connection.execute(_configs, wanted) as rows:
-        return {row.id: searcher_metric(brief_config(row.config))[1] for row in rows}
+        return {row.id: searcher_metric(load_json_value(row.config))[1] for row in rows}
 
 
 def _best(connection: Connection, directions: Mapping[int, bool]) -> Mapping[int, _Best]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Connection, Select, func, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, update
 
 from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.launcher import Phase
@@ -155,17 +155,16 @@ class TrialsMixin(StoreMixin):
             return run
 
     def continue_run(self, trial_id: int, run_id: int, *, lease: str = "") -> float:
-        this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.write() as connection:
             lock_trial(connection, trial_id, lease=lease)
             fence_run(connection, trial_id, run_id)
-            connection.execute(update(runs).where(*this).values(end_time=None, end_reason=""))
+            _change_run(connection, trial_id, run_id, end_time=None, end_reason="")
             return float(connection.execute(select(self._database.clock)).scalar_one())
 
     def run(self, trial_id: int, run_id: int) -> Run:
-        of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.read() as connection:
-            return fetch_record(connection, Run, runs, *of_trial, what=f"run {run_id} of trial {trial_id}")
+            what = f"run {run_id} of trial {trial_id}"
+            return fetch_record(connection, Run, runs, *_is_run(trial_id, run_id), what=what)
 
     def runs(self, trial_id: int) -> list[Run]:
         query = select(*record_columns(runs, Run)).where(runs.c.trial_id == trial_id).order_by(runs.c.run_id)
@@ -202,10 +201,9 @@ class TrialsMixin(StoreMixin):
             "cause": make_writable(cause),
             "slots": slots,
         }
-        this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.write() as connection:
             newest = lock_trial(connection, trial_id, lease=lease).run_id
-            if not connection.execute(update(runs).where(*this).values(ended)).rowcount:
+            if not _change_run(connection, trial_id, run_id, **ended):
                 raise RecordNotFound(f"there is no run {run_id} of trial {trial_id}")
             if run_id == newest:
                 update_trial(connection, trial_id, placement="")
@@ -240,11 +238,10 @@ class TrialsMixin(StoreMixin):
             fence_run(connection, trial_id, run_id)
             before = connection.execute(select(trials.c.placement).where(trials.c.id == trial_id)).scalar_one()
             update_trial(connection, trial_id, placement=make_writable(placement))
-            this = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
             if placement.startswith(Phase.RUNNING.value):
-                connection.execute(update(runs).where(*this).values(placement=make_writable(placement)))
+                _change_run(connection, trial_id, run_id, placement=make_writable(placement))
             if before.startswith(Phase.QUEUED.value) and not placement.startswith(Phase.QUEUED.value):
-                connection.execute(update(runs).where(*this).values(start_time=utc_now()))
+                _change_run(connection, trial_id, run_id, start_time=utc_now())
 
     def set_trial_metadata(self, trial_id: int, run_id: int, metadata: Mapping[str, Any]) -> None:
         with self._database.write() as connection:
@@ -258,10 +255,9 @@ class TrialsMixin(StoreMixin):
             return int(connection.execute(select(counter).where(trials.c.id == trial_id)).scalar_one())
 
     def _update_run(self, trial_id: int, run_id: int, **values: Any) -> None:
-        of_trial = (runs.c.trial_id == trial_id, runs.c.run_id == run_id)
         with self._database.write() as connection:
             fence_run(connection, trial_id, run_id)
-            connection.execute(update(runs).where(*of_trial).values(values))
+            _change_run(connection, trial_id, run_id, **values)
 
     def set_searcher_operation(self, trial_id: int, length: int, *, lease: str = "") -> None:
         if not 0 < length <= MAX_STEPS:
@@ -310,6 +306,15 @@ def _describe_operation(current: SearcherOperationRecord | None) -> str:
     if current is None:
         return "the searcher has assigned no operation to it"
     return f"the searcher's operation has length {current.length}" + (" and is completed" if current.completed else "")
+
+
+def _is_run(trial_id: int, run_id: int) -> tuple[ColumnElement[bool], ...]:
+    return runs.c.trial_id == trial_id, runs.c.run_id == run_id
+
+
+def _change_run(connection: Connection, trial_id: int, run_id: int, **values: Any) -> bool:
+    """Change values of a run, and return whether it exists."""
+    return bool(connection.execute(update(runs).where(*_is_run(trial_id, run_id)).values(values)).rowcount)
 
 
 def _select_runs(characters: int) -> Select[Any]:
