@@ -57,10 +57,10 @@ document.addEventListener("submit", (event) => {
   // empty fields of searches would only make their links longer
   if (!(event.target instanceof HTMLFormElement) || event.target.method !== "get") return;
   const form = event.target;
-  if (form.id === "compare") {
+  if (form.id === "compare" || event.submitter?.getAttribute("formaction") === "/compare") {
     event.preventDefault();
-    const picked = [...form.querySelectorAll("input:checked")].map((box) => /** @type {HTMLInputElement} */ (box).value);
-    location.assign(`/compare?trials=${picked.join(",")}`);
+    const picked = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll("input:checked")]);
+    location.assign(`/compare?${picked[0]?.name ?? "trials"}=${picked.map((box) => box.value).join(",")}`);
   }
 });
 document.addEventListener("formdata", (event) => {

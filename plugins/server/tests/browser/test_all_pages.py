@@ -96,7 +96,6 @@ def test_pages_of_thirty_rows_are_short_on_phones(browser: Browser, thirty: tupl
             page = visit.open(path)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
             heights[path] = page.evaluate("document.documentElement.scrollHeight")
-        print(heights)
         assert max(heights.values()) <= LONGEST_PAGE, heights
 
 

@@ -563,7 +563,7 @@ def test_experiments_are_compared_from_their_list_and_the_report_has_the_axis(wi
         for one in (seeded.search, seeded.failed):
             page.locator(f"input[name=experiments][value='{one}']").check()
         page.get_by_role("button", name="Compare").click()
-        page.wait_for_url("**/compare?*experiments=*")
+        page.wait_for_url("**/compare?experiments=*")
         visit.wait_until_drawn()
         assert page.locator(".compare thead").first.inner_text().count("×") == 2  # noqa: RUF001
         page.get_by_label("Add a trial").fill(str(seeded.running_trial))
