@@ -33,6 +33,7 @@ __all__ = [
     "split_failure",
     "to_json_compatible",
     "varying_hyperparameters",
+    "varying_names",
 ]
 
 STATE_COLORS = {
@@ -96,7 +97,11 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:
     """Return the names, such as ``optimizer.lr``, of the hyperparameters that differ, or all names if none differs."""
-    each = [flatten_mapping(trial.hparams) for trial in trials]
+    return varying_names([flatten_mapping(trial.hparams) for trial in trials])
+
+
+def varying_names(each: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the values that differ between mappings, or all names if none differs."""
     names = list(dict.fromkeys(name for values in each for name in values))
     return [name for name in names if len({repr(values.get(name)) for values in each}) > 1] or names
 

@@ -220,8 +220,12 @@ def _path(a: Sequence[int], b: Sequence[int], budget: Budget) -> list[tuple[int,
 
 def _start(furthest: Mapping[int, int], k: int, changes: int) -> int:
     """Return the position in the first text after the next change on a diagonal."""
-    is_added = k == -changes or (k != changes and furthest[k - 1] < furthest[k + 1])
-    return furthest[k + 1] if is_added else furthest[k - 1] + 1
+    return furthest[k + 1] if _is_added(furthest, k, changes) else furthest[k - 1] + 1
+
+
+def _is_added(furthest: Mapping[int, int], k: int, changes: int) -> bool:
+    """Return whether a path that reaches a diagonal with the last change adds a line."""
+    return k == -changes or (k != changes and furthest[k - 1] < furthest[k + 1])
 
 
 def _walk_back(rounds: Sequence[Mapping[int, int]], x: int, y: int) -> list[tuple[int, int]]:
@@ -233,7 +237,7 @@ def _walk_back(rounds: Sequence[Mapping[int, int]], x: int, y: int) -> list[tupl
             x, y = x - 1, y - 1
             path.appendleft((x, y))
         if changes:
-            x, y = (x, y - 1) if k == -changes or (k != changes and furthest[k - 1] < furthest[k + 1]) else (x - 1, y)
+            x, y = (x, y - 1) if _is_added(furthest, k, changes) else (x - 1, y)
             path.appendleft((x, y))
     return list(path)
 

@@ -23,10 +23,9 @@ from det_core.interfaces.records import (
 )
 from det_core.json_values import name_non_finite
 from det_core.metric_directions import known_direction
-from det_core.text import mask_references
 from det_server._live_rows import RowValues, results_of_trials, trial_values
 from det_server._rendering import format_metric, format_number
-from det_server.pages._hyperparameters import listed_hyperparameters, name_left_out, values_with_short_names
+from det_server.pages._hyperparameters import listed_values, name_left_out
 from det_server.pages._outcomes import outcome_word
 from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
@@ -300,20 +299,13 @@ def _format_value(value: float | None) -> str:
 
 def _hyperparameter_rows(trials: Sequence[TrialRecord]) -> list[Row]:
     """Return the values of each hyperparameter, those that differ first."""
-    values = [listed_hyperparameters(trial) for trial in trials]
-    names = dict.fromkeys(name for one in values for name in one)
-    rows = [_row(name, [one.get(name) for one in values]) for name in islice(names, MOST_ROWS)]
-    return sorted(rows, key=lambda row: not row.differs)
+    return sorted(_rows([listed_values(trial.hparams) for trial in trials]), key=lambda row: not row.differs)
 
 
 def _config_rows(experiments: Sequence[ExperimentRecord]) -> tuple[list[Row], list[tuple[str, str]]]:
     """Return the rows of the keys that differ between configs, and the keys that do not with their values."""
-    values = [
-        values_with_short_names({name: value for name, value in one.config.items() if name != "hyperparameters"})
-        for one in experiments
-    ]
-    names = dict.fromkeys(name for one in values for name in one)
-    rows = [_row(name, [_masked(one.get(name)) for one in values]) for name in islice(names, MOST_ROWS)]
+    configs = ({name: value for name, value in one.config.items() if name != "hyperparameters"} for one in experiments)
+    rows = _rows(list(map(listed_values, configs)))
     same = [(row.name, row.cells[0].text) for row in rows if not row.differs]
     return [row for row in rows if row.differs], same
 
@@ -324,8 +316,10 @@ def _name_shortened(experiments: Iterable[ExperimentRecord]) -> str:
     return f"Configs of more than {LONGEST_BRIEF >> 10} KiB are not compared: experiments {ids}." if ids else ""
 
 
-def _masked(value: object) -> object:
-    return mask_references(value) if isinstance(value, str) else value
+def _rows(each: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return a row for each name in several mappings."""
+    names = dict.fromkeys(name for values in each for name in values)
+    return [_row(name, [values.get(name) for values in each]) for name in islice(names, MOST_ROWS)]
 
 
 def _row(name: str, values: Sequence[Any]) -> Row:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from det_core.interfaces.records import LONGEST_BRIEF, Shortened, TrialRecord
-from det_core.text import flatten_mapping, mask_references
+from det_core.text import flatten_mapping, mask_references, varying_names
+from det_server.pages._list_values import has_numbers
 
 MOST_COLUMNS = 20
 """Maximum number of hyperparameters in a table."""
@@ -22,12 +23,7 @@ def hyperparameter_columns(trials: Iterable[TrialRecord]) -> dict[str, bool]:
     If none differs, these are all names. Those that a table has no room for are left out.
     """
     each = list(_compared(trials))
-    names = dict.fromkeys(name for values in each for name in values)
-    varying = [name for name in names if len({repr(values.get(name)) for values in each}) > 1] or list(names)
-    return {
-        name: all(isinstance(values.get(name), int | float | None) for values in each)
-        for name in varying[:MOST_COLUMNS]
-    }
+    return {name: has_numbers(name, each) for name in varying_names(each)[:MOST_COLUMNS]}
 
 
 def _compared(trials: Iterable[TrialRecord]) -> Iterator[dict[str, Any]]:
@@ -52,9 +48,9 @@ def hyperparameter_values(trial: TrialRecord) -> dict[str, Any]:
     return _masked(flatten_mapping(trial.hparams))
 
 
-def listed_hyperparameters(trial: TrialRecord) -> dict[str, Any]:
-    """Return those of `hyperparameter_values` that are shown beside those of other trials."""
-    return _masked(values_with_short_names(trial.hparams))
+def listed_values(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters of a trial, or a config, as it is shown beside others, with secrets masked."""
+    return _masked(values_with_short_names(record))
 
 
 def values_with_short_names(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from det_core.errors import CallTooLarge, FilterError, UnwritableText
@@ -22,6 +22,11 @@ ColumnValues = Mapping[int, Mapping[str, float | str | None]]
 NO_VALUES: ColumnValues = {}
 
 _Read = TypeVar("_Read")
+
+
+def has_numbers(name: str, each: Iterable[Mapping[str, object]]) -> bool:
+    """Return whether a value is a number in all mappings that have it."""
+    return all(isinstance(values.get(name), float | int | None) for values in each)
 
 
 def read_filtered(read: Callable[[], _Read], otherwise: _Read) -> tuple[_Read, str]:

@@ -16,7 +16,8 @@ from det_server._rendering import format_duration
 _RUNNING_ON = "running on "
 _SUCCESSFUL = (State.COMPLETED, State.CANCELED)
 """States of trials that nothing has ended against the will of their users."""
-_FACTS = {"rank": "rank", "batch": "batch", "line": "line"}
+_PARTS = ("rank", "batch", "line")
+"""Parts of a failure that are shown beside its error."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class RunRow:
     @property
     def place(self) -> str:
         """Nodes and job of its launch."""
-        return self.run.placement.removeprefix(_RUNNING_ON)
+        return _place_of(self.run)
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,18 @@ def last_failure(
     facts = {
         "cause": run.cause,
         "exit code": _exit_code(run.exit_code),
-        "nodes": run.placement.removeprefix(_RUNNING_ON),
-        **{name: parts[part] for part, name in _FACTS.items() if part in parts},
+        "nodes": _place_of(run),
+        **{part: parts.get(part) for part in _PARTS},
     }
     known = {name: value for name, value in facts.items() if value}
     what = "was interrupted" if run.cause and trial.state is not State.ERROR else "failed"
     consequence, command = _consequence(trial, experiment, run, has_runner=has_runner)
     return Failure(run, f"Run {run.run_id} {what}", parts["error"], known, consequence, command)
+
+
+def _place_of(run: Run) -> str:
+    """Return the nodes and the job of the launch of a run."""
+    return run.placement.removeprefix(_RUNNING_ON)
 
 
 def _exit_code(code: int | None) -> str:

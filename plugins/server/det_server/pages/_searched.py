@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from det_core.interfaces.records import ExperimentRecord, TrialOrder, TrialRecord, TrialResult
 from det_server._site import site_of
-from det_server.pages._hyperparameters import hyperparameter_columns, listed_hyperparameters
+from det_server.pages._hyperparameters import hyperparameter_columns, listed_values
 from det_server.pages._series import DrawnSeries, find_series
 from det_server.pages._store_values import metric_of, store_of
 
@@ -68,7 +68,7 @@ def name_of_values(experiment: ExperimentRecord, drawn: DrawnSeries) -> str:
 
 def plain_values(trial: TrialRecord, names: Sequence[str]) -> list[float | str | None]:
     """Return hyperparameters of a trial as numbers or texts, or None for what JSON lacks."""
-    values = listed_hyperparameters(trial)
+    values = listed_values(trial.hparams)
     return [_plain(values.get(name)) for name in names]
 
 

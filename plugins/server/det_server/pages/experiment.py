@@ -30,11 +30,11 @@ from det_server._site import site_of
 from det_server.pages._actions import possible_actions
 from det_server.pages._hyperparameters import (
     hyperparameter_columns,
-    listed_hyperparameters,
+    listed_values,
     name_left_out,
     values_with_short_names,
 )
-from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, read_columns, read_filtered
+from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, has_numbers, read_columns, read_filtered
 from det_server.pages._live_page import live
 from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
@@ -70,7 +70,7 @@ def show_experiment(request: Request) -> Response:
         shown, error = read_filtered(lambda: store.trial_results(experiment.id, **wanted), shown)
     chosen = chosen_columns(view)
     values, unread = read_filtered(lambda: read_columns(store, [one.trial.id for one in shown], chosen), NO_VALUES)
-    columns = {name: _has_numbers(name, values) for name in chosen} or hyperparameter_columns(
+    columns = {name: has_numbers(name, values.values()) for name in chosen} or hyperparameter_columns(
         one.trial for one in results
     )
     head = experiment_head(request, experiment)
@@ -142,7 +142,7 @@ def _hyperparameter_names(results: Iterable[TrialResult]) -> list[str]:
 
 
 def _exported_with_hyperparameters(names: Sequence[str], result: TrialResult) -> list[object]:
-    return [*_exported(result), *map(listed_hyperparameters(result.trial).get, names)]
+    return [*_exported(result), *map(listed_values(result.trial.hparams).get, names)]
 
 
 def _exported(result: TrialResult) -> list[object]:
@@ -163,10 +163,6 @@ def _sorted_by(view: ListView) -> dict[str, Any]:
     return {**sort_options(view.order, TRIAL_ORDERS, "best"), "reverse": view.reverse}
 
 
-def _has_numbers(name: str, values: Mapping[int, Mapping[str, object]]) -> bool:
-    return all(isinstance(one[name], float | int | None) for one in values.values())
-
-
 def _rows(
     store: ServerStore,
     experiment: ExperimentRecord,
@@ -182,7 +178,7 @@ def _rows(
             "note": _note(store, trial, experiment),
             "live": live_values[trial.id],
             "color": colors.get(trial.id),
-            "values": {**listed_hyperparameters(trial), **values.get(trial.id, {})},
+            "values": {**listed_values(trial.hparams), **values.get(trial.id, {})},
         }
         for trial in (result.trial for result in results)
     ]

@@ -25,7 +25,7 @@ from det_server._live_rows import experiment_values
 from det_server._rendering import format_number, render_page, state_word
 from det_server._site import site_of
 from det_server.pages._actions import BULK_ACTIONS
-from det_server.pages._list_values import NAMES, chosen_columns, read_columns, read_filtered
+from det_server.pages._list_values import NAMES, chosen_columns, has_numbers, read_columns, read_filtered
 from det_server.pages._live_page import live
 from det_server.pages._store_values import metric_of, sparklines, store_of
 from det_server.pages._view import ListView
@@ -73,6 +73,7 @@ def show_experiments(request: Request) -> Response:
     if total:
         groups, error = read_filtered(lambda: _groups(request, view), groups)
     rows = _rows(request, [one for group in groups for one in group.experiments], columns)
+    values = [row["values"] for row in rows.values()]
     return render_page(
         request,
         "experiments.html",
@@ -86,7 +87,7 @@ def show_experiments(request: Request) -> Response:
         total=0 if error else total,
         error=error,
         columns=columns,
-        numbers=[name for name in columns if name not in _OF_EXPERIMENT and _has_numbers(name, rows.values())],
+        numbers=[name for name in columns if name not in _OF_EXPERIMENT and has_numbers(name, values)],
         sort_names=_SORT_KEYS,
         group_names=_GROUP_NAMES,
         most_linked=_MOST_LINKED,
@@ -94,10 +95,6 @@ def show_experiments(request: Request) -> Response:
         states=_STATES,
         command=_command(view),
     )
-
-
-def _has_numbers(name: str, rows: Iterable[Mapping[str, Any]]) -> bool:
-    return all(isinstance(one["values"].get(name), float | int | None) for one in rows)
 
 
 def export_experiments(request: Request) -> Response:
