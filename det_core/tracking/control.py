@@ -118,12 +118,14 @@ def log_lines(
         over = not follow or settled_experiment(store, experiment_id) is not None
         for trial, latest in store.latest_logs(experiment_id).items():
             if trial_id in (None, trial) and latest > seen.get(trial, 0):
-                yield from _new_lines(store, trial, seen, chosen)
+                yield from _new_lines(store, trial, latest, seen, chosen)
         if not over:
             time.sleep(POLL_SECONDS)
 
 
-def _new_lines(store: TrackingStore, trial_id: int, seen: dict[int, int], chosen: LogFilter) -> Iterator[LogLine]:
-    for part in log_parts(store, trial_id, chosen, after=seen.get(trial_id, 0), at_once=_PAGE):
+def _new_lines(
+    store: TrackingStore, trial_id: int, latest: int, seen: dict[int, int], chosen: LogFilter
+) -> Iterator[LogLine]:
+    for part in log_parts(store, trial_id, chosen, after=seen.get(trial_id, 0), before=latest + 1, at_once=_PAGE):
         seen[trial_id] = part.edge
         yield from part.lines

@@ -77,8 +77,10 @@ def log_parts(
     Raises:
         CallTooLarge: few lines take too long, because they are long.
     """
-    last = store.logs(trial_id, after=after, before=before, limit=1, newest=True)
-    end = last[0].id + 1 if last else after + 1
+    if before is None:
+        last = store.logs(trial_id, after=after, limit=1, newest=True)
+        before = last[0].id + 1 if last else after + 1
+    end = before
     window = _WINDOW if chosen != EVERY_LINE else end
     while after + 1 < end:
         low, high = (max(after, end - 1 - window), end) if newest else (after, min(after + 1 + window, end))
