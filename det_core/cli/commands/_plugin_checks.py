@@ -25,7 +25,7 @@ from det_core.specs import BackendSpec, FrameworkSpec, LauncherSpec, ObserverSpe
 
 MAX_MODULES = 50
 """Maximum number of modules that a plugin module may load, beyond those of det-core."""
-MAX_MILLISECONDS = 50
+MAX_MILLISECONDS = 100
 """Maximum CPU time of the import of a plugin module, beyond that of det-core."""
 
 _REMEDIES = {
@@ -74,8 +74,9 @@ def _report_problems(registry: Registry, report: PluginReport) -> Iterator[str]:
 def _import_problems(module: str) -> Iterator[str]:
     try:
         cost = measure_import(module)
-        if cost.milliseconds > MAX_MILLISECONDS:  # the first import may have compiled the modules
-            cost = min(cost, measure_import(module), key=lambda each: each.milliseconds)
+        for _ in range(2):  # the first import may have compiled the modules, and other work delays any
+            if cost.milliseconds > MAX_MILLISECONDS:
+                cost = min(cost, measure_import(module), key=lambda each: each.milliseconds)
     except PluginError as error:
         yield str(error)
         return

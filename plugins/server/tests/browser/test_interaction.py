@@ -600,6 +600,7 @@ def test_a_dialog_carries_an_action_out(windows: Windows, served_seed: tuple[Ser
         page.get_by_role("dialog").get_by_role("button", name="Archive").click()
         page.get_by_role("link", name="Unarchive").wait_for()
         assert site.store.experiment(seeded.failed).archived
+        page.wait_for_load_state()  # before its scripts run, the link opens a page instead of the dialog
         page.get_by_role("link", name="Unarchive").click()
         page.get_by_role("dialog").get_by_role("button", name="Unarchive").click()
         page.get_by_role("link", name="Archive", exact=True).wait_for()

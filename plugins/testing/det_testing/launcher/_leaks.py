@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 _LARGEST = 1 << 20
 """Size in bytes of the largest file that is read."""
+_OLDEST = 600.0
+"""Seconds since the last change of the oldest file that is read. A launch is younger than its test may be."""
 
 
 def find_leaks(text: str, roots: Iterable[str]) -> list[str]:
@@ -30,5 +33,6 @@ def _readable_files(root: str) -> Iterator[Path]:
         for file in files:
             path = Path(directory, file)
             with suppress(OSError):
-                if path.stat().st_mode & 0o044:
+                status = path.stat()
+                if status.st_mode & 0o044 and status.st_ctime > time.time() - _OLDEST:
                     yield path
