@@ -24,7 +24,6 @@ WORKER_MODULES = (
     "det_core.core._checkpoints._free_space",
     "det_core.core._event_file",
     "det_core.core.agent_channel",
-    "det_core.interfaces.launcher",
     "det_core.launch._stuck_workers",
     "det_core.launch.backends",
     "det_core.local_files.file_by_file",
@@ -37,7 +36,6 @@ WORKER_MODULES = (
     "det_core.tracking.remote._agent_socket",
     "det_core.trial.tensorboard_upload",
     "det_core.trial.trial_description",
-    "pathspec",
 )
 """Modules that workers of all frameworks import."""
 SLOT_MODULES = (
