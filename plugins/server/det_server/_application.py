@@ -53,9 +53,7 @@ _STATUS = {
 """HTTP status of the errors of endpoints, most special first."""
 
 
-def make_application(
-    site: Site, hosts: AllowedHosts, *, behind_proxy: bool = False, cookie: str = "det-session"
-) -> ASGIApp:
+def make_application(site: Site, hosts: AllowedHosts, *, behind_proxy: bool, cookie: str) -> ASGIApp:
     """Return the application.
 
     Args:
