@@ -31,7 +31,6 @@ from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._launch_supervision import supervise_launch
 from det_core.runner._log_writer import LogWriter, make_log_line
-from det_core.runner._orphaned_runs import find_orphaned_run, newest_run
 from det_core.runner._placement_display import PlacementDisplay
 from det_core.runner._restart_policy import (
     FAILURES,
@@ -45,7 +44,7 @@ from det_core.runner._restart_policy import (
     decide,
 )
 from det_core.runner._starting_point import choose_starting_point
-from det_core.runner._trial_history import TrialHistory
+from det_core.runner._trial_history import TrialHistory, find_orphaned_run, newest_run
 from det_core.runner._warm_start import find_source_checkpoint
 from det_core.tracking._rows import RUNNER_ENDED
 
