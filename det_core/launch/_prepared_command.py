@@ -52,7 +52,7 @@ _LASTING_VARIABLES = ("DET_DISABLE_PLUGINS", ENGINE_VARIABLE)
 """Variables of det that a process reads before it has a trial."""
 
 
-def find_worker_modules(entrypoint: str, code: Path, backend: str | None = None) -> list[str]:
+def find_worker_modules(entrypoint: str, code: Path, backend: str | None) -> list[str]:
     """Return the modules of det, of the trial's framework and of its backend that may be imported early.
 
     Args:

@@ -155,7 +155,7 @@ class Runner:
             self._begin()
         assert self.loop
         if look:
-            self.loop._look_at = self.real._requests._poll_at = 0.0
+            self.loop._poll_at = self.real._requests._poll_at = 0.0
 
         def tick() -> None:
             raise Turn

@@ -20,7 +20,6 @@ from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, PYTHON, Cause, Exi
 from det_core.interfaces.records import (
     CheckpointState,
     ExperimentRecord,
-    MetricsReport,
     NewTrial,
     State,
     TrialRecord,
@@ -41,6 +40,7 @@ from .played_launcher import (
     Raising,
     Step,
     ended_by,
+    report_metrics,
     run_ids,
     save_checkpoint,
 )
@@ -105,8 +105,7 @@ class Play:
         """Return a step whose workers report metrics."""
 
         def work(request: LaunchRequest) -> Exit:
-            report = MetricsReport(**run_ids(request), group=group, steps_completed=4, metrics=metrics)
-            self.store.report_metrics([report])
+            report_metrics(self.store, request, group, 4, **metrics)
             return end
 
         return work
@@ -186,10 +185,7 @@ def test_a_completed_trial_has_the_metric_of_its_last_validation(play: Callable[
 
     def validate(request: LaunchRequest) -> Exit:
         for steps, loss in ((4, 0.25), (8, 0.5)):
-            report = MetricsReport(
-                **run_ids(request), group="validation", steps_completed=steps, metrics={"loss": loss, "f1": 9}
-            )
-            one.store.report_metrics([report])
+            report_metrics(one.store, request, "validation", steps, loss=loss, f1=9)
         return SUCCESS
 
     assert one.run(validate) == TrainingResult(TrainingOutcome.COMPLETED, metric=0.5)
@@ -210,9 +206,7 @@ def completing(one: Play, end: Exit | Exception) -> Step:
 
     def work(request: LaunchRequest) -> Exit | Exception:
         save_checkpoint(one.store, request, 16)
-        one.store.report_metrics(
-            [MetricsReport(**run_ids(request), group="validation", steps_completed=20, metrics={"loss": 0.5})]
-        )
+        report_metrics(one.store, request, "validation", 20, loss=0.5)
         one.store.complete_searcher_operation(**run_ids(request), length=20, metric=0.125)
         return end
 
@@ -258,9 +252,7 @@ def test_what_an_extension_reported_that_is_undone_does_not_count(ordered: Play)
         (ordered.trial,) = ordered.store.record_search(ordered.experiment.id, [], [update], lease="test")
 
     def extend(request: LaunchRequest) -> Exit:
-        ordered.store.report_metrics(
-            [MetricsReport(**run_ids(request), group="training", steps_completed=25, metrics={"loss": 0.5})]
-        )
+        report_metrics(ordered.store, request, "training", 25, loss=0.5)
         return Exit(code=EXIT_DO_NOT_RESTART)
 
     assert ordered.run(completing(ordered, SUCCESS)).outcome is TrainingOutcome.COMPLETED
@@ -402,8 +394,7 @@ def test_the_same_failure_twice_at_the_same_batch_ends_a_trial(
 
     def step(number: int, batch: int, what: str) -> Step:
         def work(request: LaunchRequest) -> Exit:
-            report = MetricsReport(**run_ids(request), group="training", steps_completed=batch, metrics={"n": number})
-            one.store.report_metrics([report])
+            report_metrics(one.store, request, "training", batch, n=number)
             if what == "saved":
                 save_checkpoint(one.store, request, batch)
             if what in ("saved", "killed"):
