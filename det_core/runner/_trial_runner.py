@@ -108,6 +108,7 @@ class TrialRunner:
         code: its code, which all launches share.
         launcher: the launcher that starts the processes.
         lease: the holder of the experiment's lease.
+        renew_lease: function that renews the lease, and raises an error if another runner holds it.
         storage: the storage of the experiment's checkpoints.
         from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
         stream: receivers of events.
@@ -120,6 +121,7 @@ class TrialRunner:
     code: bytes = field(repr=False)
     launcher: Launcher
     lease: str
+    renew_lease: Callable[[], None]
     storage: StorageManager
     from_beginning: bool
     stream: EventStream
@@ -348,6 +350,7 @@ class TrialRunner:
             grace=self._preemption_timeout,
             on_running=note_success,
             needs_change=lambda _: False,
+            renew_lease=self.renew_lease,
         )
 
     @property
@@ -411,6 +414,7 @@ class TrialRunner:
                     grace=self._preemption_timeout,
                     on_running=lambda: self.launches.add_success(run.trial_id),
                     needs_change=needs_change,
+                    renew_lease=self.renew_lease if self.launcher.adopts else None,
                 )
             except LaunchError as error:
                 refused = slots.count

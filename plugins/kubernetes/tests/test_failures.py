@@ -242,9 +242,8 @@ def kill_runner(experiment: DisturbedExperiment) -> None:
 
 
 @pytest.mark.soak
-def test_a_frozen_runner_that_wakes_before_an_adoption_ends_its_workers(
-    make: MakeExperiment, fake: FakeCluster
-) -> None:
+def test_a_frozen_runner_that_wakes_before_an_adoption_ends_nothing(make: MakeExperiment, fake: FakeCluster) -> None:
+    """It has lost the experiment, but nobody has its pods yet."""
     experiment = make()
     with experiment.start_runner() as frozen:
         try:
@@ -256,11 +255,13 @@ def test_a_frozen_runner_that_wakes_before_an_adoption_ends_its_workers(
                 frozen.send_signal(signal.SIGCONT)
                 frozen.wait(SECONDS)
                 fake.is_down = False
+                experiment.release.touch()
 
             assert experiment.run(wake) is State.COMPLETED, experiment.describe()
         finally:
             frozen.kill()
     experiment.require_undisturbed_result(restarts=0, interruptions=0)
+    assert [run.run_id for run in experiment.store.runs(experiment.trial.id)] == [1], experiment.describe()
 
 
 def freeze(experiment: DisturbedExperiment, runner: subprocess.Popen[bytes]) -> None:
