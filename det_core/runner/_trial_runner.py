@@ -138,11 +138,10 @@ class TrialRunner:
         """
         history = self._histories.pop(trial.id, None) or self._new_history(trial)
         while not requested() and self._activate(trial):
-            end = (
-                self._adopt_run(trial, history, requested)
-                or self._unreported_end(trial, history)
-                or self._run_once(trial, history, requested)
-            )
+            end = self._adopt_run(trial, history, requested) or self._unreported_end(trial, history)
+            if end is None and requested():
+                break
+            end = end or self._run_once(trial, history, requested)
             stops = requested() is not None
             if not stops:
                 history.count(end.kind)

@@ -902,3 +902,19 @@ def test_a_runner_that_was_replaced_starts_nothing_that_another_one_may_adopt(
     monkeypatch.setattr(one.store, "start_run", freeze)
     with pytest.raises(StaleRun):
         one.run()
+
+
+def test_a_run_that_was_not_adopted_before_a_pause_starts_no_other(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = play()
+    one.adopts = True
+    one.store.start_run(one.trial.id, allocation_id="a", lease="test")
+
+    def adopt(launcher: PlayedLauncher, request: LaunchRequest, number: float) -> Any:
+        one.request = State.PAUSED
+        return PlayedAllocation(ended_by(Cause.NOT_STARTED), stops=False)
+
+    monkeypatch.setattr(PlayedLauncher, "adopt", adopt)
+    assert one.run().outcome is TrainingOutcome.INTERRUPTED
+    assert [run.run_id for run in one.store.runs(one.trial.id)] == [1]

@@ -387,7 +387,8 @@ class AgentGroup(Allocation):
 
     def _send(self, kind: str, **fields: Any) -> None:
         for command in self._commands:
-            if not (command.has_ended() or self._is_replaced):
+            is_reached = not self._adopted_as or all(node.is_welcome for node in command.nodes)  # others get it later
+            if is_reached and not (command.has_ended() or self._is_replaced):
                 command.send(kind, **fields)
 
     def _stop(self, end: Exit) -> None:

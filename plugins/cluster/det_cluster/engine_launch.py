@@ -100,7 +100,7 @@ class EngineLaunch(Allocation):
         self._job = job
         self._group: AgentGroup | None = None
         self._withdrawn: Exit | None = None
-        self._is_stopped = self._is_handed_over = False
+        self._is_stopped = self._is_handed_over = self._preempts_later = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="det-engine")
         self._step: Future[AgentGroup | None] | None = None
         self._step_at = 0.0
@@ -161,8 +161,10 @@ class EngineLaunch(Allocation):
         self._is_stopped = True
         if self._group:
             method(self._group)
-        else:
+        elif method is AgentGroup.kill or self._job.status().phase is Phase.QUEUED:
             self._withdrawn = WITHDRAWN
+        else:  # workers that are adopted save a checkpoint
+            self._preempts_later = True
 
     def _advance(self, deadline: float) -> bool:
         """Let the job take its next step, and return whether it was taken before the deadline."""
@@ -176,6 +178,8 @@ class EngineLaunch(Allocation):
         step, self._step = self._step, None
         self._step_at = time.monotonic() + self._job.poll_seconds
         self._group = step.result()
+        if self._group and self._preempts_later:
+            self._group.preempt()
         return True
 
     def _confirm_ends(self, group: AgentGroup) -> None:

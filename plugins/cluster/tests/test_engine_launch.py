@@ -201,3 +201,22 @@ def test_a_launch_that_is_handed_over_ends_nothing(launch: EngineLaunch, job: Jo
     assert job.calls[-1] == "hand over"
     job.agent.say("exit", code=0)
     assert [one for one in job.agent.rest() if one["kind"] != "alive"] == []
+
+
+def test_a_launch_that_is_adopted_is_preempted_once_its_agent_is_reached(launch: EngineLaunch, job: Job) -> None:
+    """If it were withdrawn, its workers would train on, and nobody would get their checkpoint."""
+    job.options = {"reconnect_seconds": 60.0, "adopted_as": 1.0}
+    job.state = PLACED
+    launch.preempt()
+    wait_for(lambda: launch.wait(0.01) or launch._group)
+    job.agent.greet(agent="one", started=True, request=launch._group and launch._group._fingerprint)
+    job.agent.order("welcome")
+    job.agent.order("preempt")
+    launch.hand_over()
+
+
+def test_a_launch_that_is_adopted_can_be_killed_before_its_agent_is_reached(launch: EngineLaunch, job: Job) -> None:
+    job.state = PLACED
+    launch.preempt()
+    launch.kill()
+    assert launch.wait(0) == WITHDRAWN

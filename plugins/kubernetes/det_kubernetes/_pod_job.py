@@ -129,6 +129,8 @@ class PodJob(EngineJob):
 
     def close(self) -> None:
         try:
+            if self._adopted_as and not self._names:
+                self._removal.advance()
             self._delete()
         except LaunchError as error:
             self._log(None, "det", f"its pods are left, and are deleted with the next launch or the runner: {error}")
@@ -140,7 +142,8 @@ class PodJob(EngineJob):
     def _is_of_successor(self, labels: Mapping[str, str]) -> bool:
         """Return whether a pod of the trial, by its labels, belongs to a runner that has replaced this one."""
         run = int(labels.get(RUN, 0))
-        return run > self._run or (run == self._run and labels[RUNNER] != self._api.runner)
+        is_foreign = labels[RUNNER] != self._api.runner and not self._adopted_as
+        return run > self._run or (run == self._run and is_foreign)
 
     def _connect(self, request: LaunchRequest, pods: Sequence[Manifest]) -> AgentGroup:
         """Connect with the agents in the pods, which run."""
