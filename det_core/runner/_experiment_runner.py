@@ -191,6 +191,7 @@ class ExperimentRunner:
                 code=code,
                 launcher=launcher,
                 lease=lease.holder,
+                renew_lease=lease.renew,
                 storage=storage,
                 from_beginning=self._from_beginning,
                 stream=self._events,

@@ -108,6 +108,7 @@ class TrialRunner:
         code: its code, which all launches share.
         launcher: the launcher that starts the processes.
         lease: the holder of the experiment's lease.
+        renew_lease: function that renews the lease, and raises an error if another runner holds it.
         storage: the storage of the experiment's checkpoints.
         from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
         stream: receivers of events.
@@ -120,6 +121,7 @@ class TrialRunner:
     code: bytes = field(repr=False)
     launcher: Launcher
     lease: str
+    renew_lease: Callable[[], None]
     storage: StorageManager
     from_beginning: bool
     stream: EventStream
@@ -136,11 +138,10 @@ class TrialRunner:
         """
         history = self._histories.pop(trial.id, None) or self._new_history(trial)
         while not requested() and self._activate(trial):
-            end = (
-                self._adopt_run(trial, history, requested)
-                or self._unreported_end(trial, history)
-                or self._run_once(trial, history, requested)
-            )
+            end = self._adopt_run(trial, history, requested) or self._unreported_end(trial, history)
+            if end is None and requested():
+                break
+            end = end or self._run_once(trial, history, requested)
             stops = requested() is not None
             if not stops:
                 history.count(end.kind)
@@ -348,6 +349,7 @@ class TrialRunner:
             grace=self._preemption_timeout,
             on_running=note_success,
             needs_change=lambda _: False,
+            renew_lease=self.renew_lease,
         )
 
     @property
@@ -411,6 +413,7 @@ class TrialRunner:
                     grace=self._preemption_timeout,
                     on_running=lambda: self.launches.add_success(run.trial_id),
                     needs_change=needs_change,
+                    renew_lease=self.renew_lease if self.launcher.adopts else None,
                 )
             except LaunchError as error:
                 refused = slots.count

@@ -94,6 +94,9 @@ class PlayedAllocation(Allocation):
         self._break("kill")
         self.end = Exit(code=-9)
 
+    def hand_over(self) -> None:
+        self.calls.append("hand_over")
+
     def close(self) -> None:
         self.calls.append("close")
         self._break("close")

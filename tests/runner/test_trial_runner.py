@@ -15,7 +15,7 @@ from det_core.config import parse_config
 from det_core.core import EarlyExitReason, open_storage_block
 from det_core.core.event_stream import EventStream
 from det_core.core.failure_notes import FAILURE_PREFIX
-from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError, StoreBusy
+from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError, StaleRun, StoreBusy
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, PYTHON, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.interfaces.records import (
     CheckpointState,
@@ -66,10 +66,12 @@ class Play:
         self.trial: TrialRecord = store.create_trial(self.experiment.id, hparams={"lr": 0.1}, seed=3)
         store.acquire_lease(self.experiment.id, "test", seconds=600, state=State.ACTIVE)
         self.request: State | None = None
+        self.adopts = False
 
     def run(self, *steps: Step, from_beginning: bool = False, stops: bool = False) -> TrainingResult:
         """Run the trial with launches that end as given, and check that all of them were started."""
         self.launcher = PlayedLauncher(*steps, stops=stops)
+        self.launcher.adopts = self.adopts
         runner = TrialRunner(
             store=self.store,
             experiment=self.experiment,
@@ -77,6 +79,7 @@ class Play:
             code=b"code",
             launcher=self.launcher,
             lease="test",
+            renew_lease=lambda: self.store.renew_lease(self.experiment.id, "test", seconds=600),
             storage=open_storage_block(self.block),
             launches=FailedLaunches(),
             from_beginning=from_beginning,
@@ -844,3 +847,65 @@ def elastic(play: Callable[..., Play]) -> Play:
     one = play(**ELASTIC)
     one.trial = one.store.create_trial(one.experiment.id, hparams={"global_batch_size": 8}, seed=3)
     return one
+
+
+@pytest.mark.parametrize(
+    ("adopts", "request_", "step", "calls"),
+    [
+        (True, State.PAUSED, None, ["hand_over", "close"]),
+        (True, State.STOPPING_KILLED, None, ["hand_over", "close"]),
+        (True, None, Raising("status"), ["hand_over", "close"]),
+        (True, None, Raising("wait"), ["hand_over", "close"]),
+        (False, State.STOPPING_KILLED, None, ["preempt", "kill", "close"]),
+    ],
+)
+def test_a_runner_that_was_replaced_leaves_its_workers_to_the_next_one(
+    play: Callable[..., Play], *, adopts: bool, request_: State | None, step: Any, calls: list[str]
+) -> None:
+    """A runner that was frozen may find this out only when it wants to end them."""
+    one = play()
+    one.adopts = adopts
+
+    def freeze(request: LaunchRequest) -> Any:
+        one.store.release_lease(one.experiment.id, "test")
+        one.store.acquire_lease(one.experiment.id, "next", seconds=600)
+        one.request = request_
+        return step
+
+    with pytest.raises(StaleRun):
+        one.run(freeze)
+    (allocation,) = one.launcher.allocations
+    assert allocation.calls == calls
+
+
+def test_a_runner_that_was_replaced_starts_nothing_that_another_one_may_adopt(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = play()
+    one.adopts = True
+    started = one.store.start_run
+
+    def freeze(*args: Any, **fields: Any) -> Any:
+        run = started(*args, **fields)
+        one.store.release_lease(one.experiment.id, "test")
+        return run
+
+    monkeypatch.setattr(one.store, "start_run", freeze)
+    with pytest.raises(StaleRun):
+        one.run()
+
+
+def test_a_run_that_was_not_adopted_before_a_pause_starts_no_other(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = play()
+    one.adopts = True
+    one.store.start_run(one.trial.id, allocation_id="a", lease="test")
+
+    def adopt(launcher: PlayedLauncher, request: LaunchRequest, number: float) -> Any:
+        one.request = State.PAUSED
+        return PlayedAllocation(ended_by(Cause.NOT_STARTED), stops=False)
+
+    monkeypatch.setattr(PlayedLauncher, "adopt", adopt)
+    assert one.run().outcome is TrainingOutcome.INTERRUPTED
+    assert [run.run_id for run in one.store.runs(one.trial.id)] == [1]
