@@ -277,6 +277,7 @@ def is_installed(module: str) -> bool:
 
 
 @pytest.mark.usefixtures("core_alone")
+@pytest.mark.integration
 def test_check_finds_files_that_two_distributions_install(det: Det, install: Install, tmp_path: Path) -> None:
     install("det-over", "")
     other = tmp_path / "det-over" / "other-2.0.dist-info"
