@@ -78,10 +78,11 @@ more-%:
 	$(PYTEST) -m "$(MORE)" $(call tests_in,$*) || [ $$? = 5 ]
 
 # The suite of the core would end long after the others, so it has two processes, each of which tests half of it. Small suites
-# share a process. Those of Ray and Slurm cannot, because they have modules of the same name. Those that wait most come first.
-# The suites that start TensorFlow, which takes longer than their tests, are left out.
-UNITS := testing+cluster+comm core half torch+torch_distributed+deepspeed server cli runner tracking \
-	storage_gcs+storage_s3+storage_azure+storage_fsspec+kubernetes+ray compat+mlflow+trackio+wandb+optuna+slurm
+# share a process, and so do those of the runner and the commands, which use the same modules and statements. Those of Ray and
+# Slurm cannot, because they have modules of the same name. Those that wait most come first. The suites that start TensorFlow,
+# which takes longer than their tests, are left out.
+UNITS := testing+cluster+comm cli+runner core half torch+torch_distributed+deepspeed server tracking \
+	storage_gcs+storage_s3+storage_azure+storage_fsspec+kubernetes+ray mlflow+trackio+wandb+optuna+slurm
 HALF := $(addprefix tests/,core documents experimental test_nasty_values.py test_public_api.py)
 unit_tests_in = $(if $(filter half,$(1)),$(HALF),$(call tests_in,$(1)) $(if $(filter core,$(1)),$(HALF:%=--ignore=%)))
 unit: $(VENV)/.dev

@@ -29,7 +29,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import _launch_supervision, _trial_history, _trial_runner
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._log_writer import LogWriter
-from det_core.runner._restart_policy import TrainingOutcome
+from det_core.runner._restart_policy import LIMITS, Count, TrainingOutcome
 from det_core.runner._trial_runner import TrainingResult, TrialRunner
 
 from .played_launcher import (
@@ -528,24 +528,31 @@ def test_progress_allows_further_interruptions(
     one = play(entrypoint="train") if how == "a command that runs for a minute" else play()
     lost, now = ended_by(Cause.NODE_LOST), [0.0]
     monkeypatch.setattr(_trial_history, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setitem(LIMITS, Count.IDLE_INTERRUPTIONS, 3)
 
     def run_for_a_minute(request: LaunchRequest) -> Exit:
         now[0] += 61
         return lost
 
     progress = {"a checkpoint": one.saving(lost, 4), "a batch": one.reporting(lost, loss=1)}.get(how, run_for_a_minute)
-    assert one.run(*[lost] * 19, progress, *[lost] * 20, SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert one.run(*[lost] * 2, progress, *[lost] * 3, SUCCESS).outcome is TrainingOutcome.COMPLETED
 
 
-def test_batches_that_are_lost_again_and_again_are_no_progress(play: Callable[..., Play], delays: list[float]) -> None:
+def test_batches_that_are_lost_again_and_again_are_no_progress(
+    play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, Count.IDLE_INTERRUPTIONS, 3)
     one = play()
-    result = one.run(*[one.reporting(ended_by(Cause.NODE_LOST), loss=1)] * 22)
+    result = one.run(*[one.reporting(ended_by(Cause.NODE_LOST), loss=1)] * 5)
     assert (result.outcome, result.trained) == (TrainingOutcome.FAILED, True)
 
 
-def test_a_trial_that_stops_again_and_again_without_a_request_fails(play: Callable[..., Play]) -> None:
+def test_a_trial_that_stops_again_and_again_without_a_request_fails(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, Count.IDLE_INTERRUPTIONS, 3)
     one = play()
-    result = one.run(*[one.calling("acknowledge_preemption")] * 21)
+    result = one.run(*[one.calling("acknowledge_preemption")] * 4)
     assert (result.outcome, one.record.interruptions) == (TrainingOutcome.FAILED, 0)
 
 

@@ -352,7 +352,7 @@ def test_nodes_are_closed_together(running: Start, monkeypatch: pytest.MonkeyPat
     assert group.wait(60) == OK
     began = time.monotonic()
     group.close()
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 4  # not a second for each
     assert {process.poll() for process in group.processes} == {-signal.SIGTERM}
 
 
