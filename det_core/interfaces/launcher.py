@@ -178,8 +178,8 @@ class Allocation(ABC):
     def hand_over(self) -> None:
         """Leave the processes to another runner, and end none of them. `close` follows, and leaves them alone, too.
 
-        Called in place of `kill` if the launcher `adopts` and another runner may hold the experiment. By default, the
-        processes are killed.
+        Called in place of `kill` if `Launcher.adopts` is true and another runner may hold the experiment. By default,
+        the processes are killed.
         """
         self.kill()
 
