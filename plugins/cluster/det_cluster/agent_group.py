@@ -387,7 +387,8 @@ class AgentGroup(Allocation):
 
     def _send(self, kind: str, **fields: Any) -> None:
         for command in self._commands:
-            is_reached = not self._adopted_as or all(node.is_welcome for node in command.nodes)  # others get it later
+            welcome = any(node.is_welcome for node in self._nodes if node.command is command)
+            is_reached = welcome or not self._adopted_as  # others get it later
             if is_reached and not (command.has_ended() or self._is_replaced):
                 command.send(kind, **fields)
 
