@@ -800,7 +800,7 @@ def test_a_page_shows_a_bounded_number_of_characters_of_metrics() -> None:
 
 
 def test_nested_hyperparameters_cannot_fill_the_memory(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few of them would become gigabytes if each of them repeated the long name around it. Earlier releases took them."""
+    """Few of them would become gigabytes if each repeated the long name around it, as those of earlier releases."""
     monkeypatch.setattr(_column_types, "require_short_names", lambda values: None)
     experiment = local.store.create_experiment(config={"name": "nested"}, owner="ada").id
     values = {"n" * 8000: {str(number): number for number in range(600)}}
