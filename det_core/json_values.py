@@ -7,10 +7,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from det_core.errors import CallTooLarge
+
 __all__ = ["name_non_finite"]
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that strict JSON cannot represent, by the text that replaces them."""
+
+LONGEST_KEYS = 4 << 20
+"""Maximum number of characters of the keys of a flattened mapping together, as many as a report of metrics has."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -60,6 +65,30 @@ def to_json_types(value: Any, where: str = "") -> Any:
     raise TypeError(
         f"{where or 'the value'!r} is a {kind}; expected numbers, strings, booleans, None, or lists and dicts of them"
     )
+
+
+def require_short_names(values: Mapping[str, Any]) -> None:
+    """Check that nested mappings can be shown as one with names such as ``optimizer.lr``.
+
+    Raises:
+        CallTooLarge: the names have more than `LONGEST_KEYS` characters together, because those of outer mappings are
+            repeated.
+    """
+    for _ in iter_short_leaves(values):
+        pass
+
+
+def iter_short_leaves(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the same as `iter_leaves`, with the error of `require_short_names`."""
+    characters = 0
+    for key, value in iter_leaves(values):
+        characters += len(key)
+        if characters > LONGEST_KEYS:
+            raise CallTooLarge(
+                f"names of nested values such as {key[:40]!r}… have more than {LONGEST_KEYS >> 20} MiB together; "
+                "shorten the outer ones"
+            )
+        yield key, value
 
 
 def name_non_finite(number: float) -> float | str:

@@ -12,10 +12,9 @@ from enum import Enum
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from det_core.errors import CallTooLarge
 from det_core.extras import has_extra
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX, SECRET_REFERENCE
-from det_core.json_values import iter_leaves, name_non_finite
+from det_core.json_values import iter_short_leaves, name_non_finite
 from det_core.tracking.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ _JSON_SCALARS = (type(None), bool, int)
 """Types of values that JSON represents unchanged."""
 _LEAST = 24
 """Width in characters below which the last column of a table is not folded."""
-LONGEST_KEYS = 4 << 20
-"""Maximum number of characters of the keys of a flattened mapping together, as many as a report of metrics has."""
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  (spreadsheets accept full-width characters, too)
 """First characters of text that a spreadsheet interprets as a formula."""
 
@@ -79,20 +76,9 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
         values: the nested mappings.
 
     Raises:
-        CallTooLarge: the keys have more than `LONGEST_KEYS` characters together, because those of outer mappings are
-            repeated.
+        CallTooLarge: the keys have more than 4 MiB together, because those of outer mappings are repeated.
     """
-    found: dict[str, Any] = {}
-    characters = 0
-    for key, value in iter_leaves(values):
-        characters += len(key)
-        if characters > LONGEST_KEYS:
-            raise CallTooLarge(
-                f"names of nested values such as {key[:40]!r}… have more than {LONGEST_KEYS >> 20} MiB together; "
-                "shorten the outer ones"
-            )
-        found[key] = json.dumps(value) if isinstance(value, list) else value
-    return found
+    return {key: json.dumps(value) if isinstance(value, list) else value for key, value in iter_short_leaves(values)}
 
 
 def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:

@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from det_core.interfaces.records import LONGEST_BRIEF, Shortened, searcher_metric
+from sqlalchemy import Text, case, func, type_coerce
+
+from det_core.interfaces.records import LONGEST_BRIEF, Shortened
+from det_core.json_values import dump_json_value
 from det_core.tracking._deferred_json import DeferredJson, load_json_value
+from det_core.tracking._schema import experiments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import ColumnElement
+
+    from det_core.tracking._database import Database
+
+_KEPT = (
+    *(("searcher", name) for name in ("metric", "smaller_is_better", "max_length", "length_per_round", "num_rounds")),
+    ("project",),
+    ("workspace",),
+)
+"""Paths of the values of a large config that lists use."""
+
+
+def brief_config_column(database: Database) -> ColumnElement[Any]:
+    """Return an SQL expression for what `brief_config` takes. The database looks into large configs."""
+    text = type_coerce(experiments.c.config, Text)
+    kept = func.coalesce(database.json_array(experiments.c.config, _KEPT), text)
+    return case((func.length(text) <= LONGEST_BRIEF, text), else_=kept).label("config")
 
 
 def brief_config(text: str) -> Mapping[str, Any]:
-    """Return a config, or the searcher's metric, the project and the workspace of one that is large.
+    """Return a config, or the searcher's metric and length, the project and the workspace of one that is large.
 
     Args:
-        text: the config as JSON.
+        text: the config as JSON, or the array of these values.
     """
-    if len(text) <= LONGEST_BRIEF:
+    if not text.startswith("[") and len(text) <= LONGEST_BRIEF:
         return DeferredJson(text)
-    config = load_json_value(text)
-    metric, smaller_is_better = searcher_metric(config)
-    searcher = {"metric": metric, "smaller_is_better": smaller_is_better}
-    places = {name: str(config.get(name) or "")[:LONGEST_BRIEF] for name in ("project", "workspace")}
-    return Shortened(searcher=searcher, **places)
+    found = load_json_value(text)
+    values = found if isinstance(found, list) else [_value_at(found, path) for path in _KEPT]
+    brief = Shortened()
+    for path, value in zip(_KEPT, values, strict=True):
+        if value is not None and len(dump_json_value(value)) <= LONGEST_BRIEF:
+            (brief.setdefault(path[0], {}) if len(path) > 1 else brief)[path[-1]] = value
+    return brief
+
+
+def _value_at(value: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -20,12 +21,14 @@ from det_core.interfaces.records import (
     MAX_LABELS,
     require_writable,
 )
-from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, to_json_types
+from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, require_short_names, to_json_types
 from det_core.tracking._deferred_json import load_json_value
 from det_core.tracking.reading_limits import count_read
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
+_SHORT = 8 << 10
+"""Number of characters of JSON up to which nested names are short enough in any case."""
 FINITE = (-sys.float_info.max, sys.float_info.max)
 """Lowest and highest finite number."""
 
@@ -108,12 +111,15 @@ class Json(TypeDecorator[Any]):
     _dump = staticmethod(dump_json_value)
     _load = staticmethod(load_json_value)
     _most: int | None = None
-    """Maximum number of characters. More raise CallTooLarge."""
+    """Maximum number of characters. More raise CallTooLarge, as do nested names that are too long to be shown."""
     _counts = True
     """Whether it counts for `limited_reading`."""
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return None if value is None else _require_small(self._dump(value), self._most)
+        text = None if value is None else _require_small(self._dump(value), self._most)
+        if text is not None and self._most is not None and len(text) > _SHORT and isinstance(value, Mapping):
+            require_short_names(value)
+        return text
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         if value is None:

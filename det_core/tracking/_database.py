@@ -221,6 +221,16 @@ class Database(ABC):
     def json_text(column: Column[Any], path: Sequence[str]) -> ColumnElement[Any]:
         """Return an SQL expression for a string, ``true`` or ``false`` in the same, or NULL for other values."""
 
+    @staticmethod
+    @abstractmethod
+    def json_array(column: Column[Any], paths: Sequence[Sequence[str]]) -> ColumnElement[Any]:
+        """Return an SQL expression for a JSON array of values in the same, or NULL if the database cannot read it.
+
+        Args:
+            column: the JSON as text.
+            paths: the keys that lead to each value. Values that are missing, NaN or infinite become null.
+        """
+
     @abstractmethod
     def limit_time(self, connection: Connection) -> AbstractContextManager[None]:
         """Return a context manager that raises CallTooLarge in a statement that takes longer than `most_seconds`."""

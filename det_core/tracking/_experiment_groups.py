@@ -59,7 +59,7 @@ class ExperimentGroupsMixin(ExperimentsMixin):
                 values.require_value(connection, used, true())
             count_of = {tuple(row[:3]): row[3] for row in connection.execute(counts)}
             key_of = {row.id: tuple(row[1:]) for row in connection.execute(page)}
-            shown = fetch_experiments(connection, key_of, brief=True)
+            shown = fetch_experiments(self._database, connection, key_of, brief=True)
         members = defaultdict[Any, list[Any]](list)
         for experiment_id in filter(shown.__contains__, key_of):
             members[key_of[experiment_id]].append(shown[experiment_id])

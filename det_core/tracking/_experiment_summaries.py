@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BindParameter, Text, and_, case, func, or_, select, type_coerce
+from sqlalchemy import BindParameter, and_, case, func, or_, select
 
 from det_core.interfaces.records import (
     ENDINGS,
@@ -16,8 +16,8 @@ from det_core.interfaces.records import (
     searcher_metric,
 )
 from det_core.interfaces.server_store import RungCount, StoreCounts
+from det_core.tracking._brief_configs import brief_config, brief_config_column
 from det_core.tracking._column_types import time_of, utc_now
-from det_core.tracking._deferred_json import load_json_value
 from det_core.tracking._rows import LARGE_ROWS, StoreMixin, get_experiment, id_list
 from det_core.tracking._schema import checkpoints, deliveries, experiments, metrics, runs, trials
 from det_core.tracking._scores import best_of_trials
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 _COUNTED = {"running_trials": State.ACTIVE, "failed_trials": State.ERROR}
 """Numbers of trials in a state."""
 _ids: BindParameter[Any] = id_list("ids")
-_configs = (
-    select(experiments.c.id, type_coerce(experiments.c.config, Text).label("config"))
-    .where(experiments.c.id.in_(_ids))
-    .execution_options(yield_per=LARGE_ROWS)
-)
 _trials = (
     select(
         trials.c.experiment_id,
@@ -86,7 +81,7 @@ class ExperimentSummariesMixin(StoreMixin):
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
         wanted = {"ids": list(experiment_ids)}
         with self._database.read() as connection:
-            directions = _directions(connection, wanted)
+            directions = self._directions(connection, wanted)
             for unknown in (experiment_id for experiment_id in experiment_ids if experiment_id not in directions):
                 get_experiment(connection, unknown)  # raises
             trials_of, checkpoints_of = (_counts(connection, query, wanted) for query in (_trials, _checkpoints))
@@ -99,6 +94,12 @@ class ExperimentSummariesMixin(StoreMixin):
             )
             for each in experiment_ids
         }
+
+    def _directions(self, connection: Connection, wanted: dict[str, Any]) -> dict[int, bool]:
+        """Return whether smaller values are better, by id of the experiment. Few configs are in memory at a time."""
+        query = select(experiments.c.id, brief_config_column(self._database)).where(experiments.c.id.in_(_ids))
+        with connection.execute(query.execution_options(yield_per=LARGE_ROWS), wanted) as rows:
+            return {row.id: searcher_metric(brief_config(row.config))[1] for row in rows}
 
     def rung_counts(self, experiment_id: int) -> list[RungCount]:
         c = trials.c
@@ -151,12 +152,6 @@ def _counts(connection: Connection, query: Select[Any], wanted: dict[str, Any]) 
     rows = connection.execute(query, wanted)
     # PostgreSQL returns sums as decimals.
     return {row[0]: dict(zip(list(rows.keys())[1:], map(int, row[1:]), strict=True)) for row in rows}
-
-
-def _directions(connection: Connection, wanted: dict[str, Any]) -> dict[int, bool]:
-    """Return whether smaller values are better, by id of the experiment. Few configs are in memory at a time."""
-    with connection.execute(_configs, wanted) as rows:
-        return {row.id: searcher_metric(load_json_value(row.config))[1] for row in rows}
 
 
 def _best(connection: Connection, directions: Mapping[int, bool]) -> Mapping[int, _Best]:

@@ -9,7 +9,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Text, func, literal, o
 
 from det_core.errors import ExperimentBusy, RecordExists
 from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
-from det_core.tracking._brief_configs import brief_config
+from det_core.tracking._brief_configs import brief_config, brief_config_column
 from det_core.tracking._column_types import make_writable, time_of, utc_now
 from det_core.tracking._deferred_json import DeferredJson
 from det_core.tracking._filters import ExperimentValues, has_item, limited
@@ -35,6 +35,8 @@ from det_core.tracking._webhooks import announce_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from det_core.tracking._database import Database
 
 _c = experiments.c
 
@@ -105,12 +107,12 @@ class ExperimentsMixin(StoreMixin):
             if sort_by:
                 ExperimentValues(self._database).require_value(connection, sort_by, true())
             ids = list(connection.scalars(query.limit(limit).offset(offset)))
-            found = fetch_experiments(connection, ids, brief=brief)
+            found = fetch_experiments(self._database, connection, ids, brief=brief)
             return [found[experiment_id] for experiment_id in ids if experiment_id in found]
 
     def experiments_by_id(self, experiment_ids: Collection[int], *, brief: bool = False) -> list[ExperimentRecord]:
         with self._database.read() as connection:
-            return list(fetch_experiments(connection, experiment_ids, brief=brief).values())
+            return list(fetch_experiments(self._database, connection, experiment_ids, brief=brief).values())
 
     def count_experiments(
         self,
@@ -273,12 +275,13 @@ class ExperimentsMixin(StoreMixin):
 
 
 def fetch_experiments(
-    connection: Connection, experiment_ids: Collection[int], *, brief: bool
+    database: Database, connection: Connection, experiment_ids: Collection[int], *, brief: bool
 ) -> dict[int, ExperimentRecord]:
     """Return those of the experiments that exist by id, for lists if they are brief."""
     # Configs are most of the data that is read here, and few callers use them, so they are decoded on access.
+    config = brief_config_column(database) if brief else type_coerce(_c.config, Text)
     columns = (
-        type_coerce(column, Text) if column is _c.config else _brief_column(column) if brief else column
+        config if column is _c.config else _brief_column(column) if brief else column
         for column in record_columns(experiments, ExperimentRecord)
     )
     query = select(*columns).where(_c.id.in_(id_list(None, list(experiment_ids)))).order_by(_c.id)

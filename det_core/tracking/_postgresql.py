@@ -140,6 +140,12 @@ class Postgresql(Database):
         text = sa.case((found.kind.in_(("string", "boolean")), found.value))
         return sa.select(text).scalar_subquery()
 
+    @staticmethod
+    def json_array(column: sa.Column[Any], paths: Sequence[Sequence[str]]) -> sa.ColumnElement[Any]:
+        json = _parsed_json(column)
+        values = sa.func.json_build_array(*(sa.func.json_extract_path(json, *path) for path in paths))
+        return sa.select(sa.case((json.is_not(None), sa.cast(values, sa.Text)))).scalar_subquery()
+
     @contextmanager
     def limit_time(self, connection: sa.Connection) -> Iterator[None]:
         milliseconds = str(int(self.most_seconds * 1000))
@@ -187,7 +193,15 @@ def _finite(number: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
 
 
 def _json_value(column: sa.Column[Any], path: Sequence[str]) -> Any:
-    """Return a row with the text and the type of a value in JSON, of which each use reads the same.
+    """Return a row with the text and the type of a value in JSON, of which each use reads the same."""
+    json = _parsed_json(column)
+    value = sa.func.json_extract_path_text(json, *path).label("value")
+    kind = sa.func.json_typeof(sa.func.json_extract_path(json, *path)).label("kind")
+    return sa.select(value, kind).offset(_ONCE).subquery().c
+
+
+def _parsed_json(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    """Return JSON that each use reads without parsing it anew.
 
     Python writes numbers and escapes that PostgreSQL refuses. NULL takes their place, and that of the whole JSON.
     """
@@ -197,10 +211,7 @@ def _json_value(column: sa.Column[Any], path: Sequence[str]) -> Any:
     has_names = sa.or_(*(sa.func.strpos(text, name) > 0 for name in ("NaN", "Infinity")))
     finite = sa.case((has_names, sa.func.regexp_replace(text, _NON_FINITE, r"\1null", "g")), else_=text)
     parsed = sa.cast(sa.case((is_unreadable, None), else_=finite), sa.JSON).label("parsed")
-    json = sa.select(parsed).correlate(column.table).offset(_ONCE).subquery().c.parsed
-    value = sa.func.json_extract_path_text(json, *path).label("value")
-    kind = sa.func.json_typeof(sa.func.json_extract_path(json, *path)).label("kind")
-    return sa.select(value, kind).offset(_ONCE).subquery().c
+    return sa.select(parsed).correlate(column.table).offset(_ONCE).subquery().c.parsed
 
 
 def _is_away(error: DBAPIError) -> bool:

@@ -207,6 +207,10 @@ class Sqlite(Database):
             column, path, lambda value, kind: [(kind == "text", value), (kind.in_(("true", "false")), kind)]
         )
 
+    @staticmethod
+    def json_array(column: sa.Column[Any], paths: Sequence[Sequence[str]]) -> sa.ColumnElement[Any]:
+        return _readable_json(column, lambda source: sa.func.json_extract(source, *map(_json_path, paths)))
+
     @contextmanager
     def limit_time(self, connection: sa.Connection) -> Iterator[None]:
         raw: Any = connection.connection.dbapi_connection
@@ -279,16 +283,27 @@ def _json_value(
     """Return an SQL expression for a value in JSON, given cases of its value and type."""
     if any('"' in key for key in path):  # paths cannot express it
         return sa.null()
-    steps = "$" + "".join(f".{json.dumps(key)}" for key in path)
+    steps = _json_path(path)
+
+    def read(source: Any) -> sa.ColumnElement[Any]:
+        return sa.case(*of_kind(sa.func.json_extract(source, steps), sa.func.json_type(source, steps)))
+
+    return _readable_json(column, read)
+
+
+def _json_path(path: Sequence[str]) -> str:
+    return "$" + "".join(f".{json.dumps(key)}" for key in path)
+
+
+def _readable_json(
+    column: sa.Column[Any], read: Callable[[sa.ColumnElement[Any]], sa.ColumnElement[Any]]
+) -> sa.ColumnElement[Any]:
+    """Return an SQL expression that reads JSON with Python's NaN and Infinity, or NULL if SQLite cannot read it."""
     text: sa.ColumnElement[Any] = sa.type_coerce(column, sa.Text)
     strict = text
     for before in ":,[":
         for name in NON_FINITE:
             strict = sa.func.replace(strict, before + name, f"{before}null")
-
-    def read(source: Any) -> sa.ColumnElement[Any]:
-        return sa.case(*of_kind(sa.func.json_extract(source, steps), sa.func.json_type(source, steps)))
-
     return sa.case((sa.func.json_valid(text) == 1, read(text)), (sa.func.json_valid(strict) == 1, read(strict)))
 
 

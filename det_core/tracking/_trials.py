@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, func, or_, select, update
 
-from det_core.errors import RecordNotFound, TrackingError
+from det_core.errors import RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.records import (
     ENDINGS,
     MAX_STEPS,
@@ -153,11 +153,16 @@ class TrialsMixin(StoreMixin):
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
             return run
 
-    def continue_run(self, trial_id: int, run_id: int, *, lease: str = "") -> float:
+    def continue_run(self, trial_id: int, run_id: int, *, lease: str) -> float:
+        if not lease:
+            raise StaleRun(f"run {run_id} of trial {trial_id} goes on only with the lease of its experiment")
+        goes_on = or_(runs.c.end_time.is_(None), runs.c.end_reason == RUNNER_ENDED)
+        go_on = update(runs).where(*_is_run(trial_id, run_id), goes_on)
         with self._database.write() as connection:
             lock_trial(connection, trial_id, lease=lease)
             fence_run(connection, trial_id, run_id)
-            _change_run(connection, trial_id, run_id, end_time=None, end_reason="")
+            if not connection.execute(go_on.values(end_time=None, end_reason="")).rowcount:
+                raise StaleRun(f"run {run_id} of trial {trial_id} has ended; start another one")
             return float(connection.execute(select(self._database.clock)).scalar_one())
 
     def run(self, trial_id: int, run_id: int) -> Run:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
-from det_core.errors import RecordNotFound, TrackingError, UnwritableText
-from det_core.interfaces.records import MetricsReport, Run, State, TrialRecord
+from det_core.errors import CallTooLarge, RecordNotFound, TrackingError, UnwritableText
+from det_core.interfaces.records import MetricsReport, Run, State, SystemMetrics, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
 NO_TEXT = ("a\0b", "a\ud800b", "\udcff")
@@ -56,6 +57,32 @@ def test_values_that_would_fill_every_list_are_rejected(store: TrackingStore, ru
     assert [(one.id, one.metadata, one.run_id) for one in store.trials(experiment)] == [(run.trial_id, {}, run.run_id)]
     assert [(one.id, one.notes) for one in store.experiments()] == [(experiment, "")]
     assert [(model.name, model.notes) for model in store.models()] == [("m", "")]
+
+
+def test_nested_names_that_no_page_could_show_are_rejected(store: TrackingStore, run: Run) -> None:
+    """Each repeats those around it: these 40 KiB become 5 MiB."""
+    trial = store.trial(run.trial_id)
+    nested = {"o" * 5000: {f"{number}": 0 for number in range(1100)}}
+    store.begin_checkpoint("c", trial_id=trial.id, run_id=run.run_id, storage={})
+    of_run: dict[str, Any] = {
+        "trial_id": trial.id,
+        "run_id": run.run_id,
+        "group": "g",
+        "time": datetime.now(timezone.utc),
+    }
+    calls: list[Callable[[], Any]] = [
+        lambda: store.create_experiment(config={"data": nested}),
+        lambda: store.create_model("m", metadata=nested),
+        lambda: store.create_trial(trial.experiment_id, hparams=nested, seed=0),
+        lambda: store.set_trial_metadata(trial.id, run.run_id, nested),
+        lambda: store.report_metrics([report(run, 1, nested)]),
+        lambda: store.report_system_metrics([SystemMetrics(**of_run, metrics=nested)]),
+        lambda: store.complete_checkpoint("c", run_id=run.run_id, steps_completed=1, resources={}, metadata=nested),
+    ]
+    for call in calls:
+        with pytest.raises(CallTooLarge, match="have more than 4 MiB together; shorten the outer ones"):
+            call()
+    assert store.trials(trial.experiment_id) == [trial]
 
 
 def test_the_end_of_a_message_that_would_fill_every_list_is_left_out(store: TrackingStore, run: Run) -> None:

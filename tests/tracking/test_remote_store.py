@@ -21,7 +21,7 @@ import pytest
 from det_core import errors
 from det_core.errors import CallTooLarge, MetricsConflict, RecordNotFound, StoreBusy, TrackingError, UnwritableText
 from det_core.interfaces.model_records import ModelSort
-from det_core.interfaces.records import CheckpointState, MetricsReport, Run, State
+from det_core.interfaces.records import LONGEST_BRIEF, CheckpointState, MetricsReport, Run, Shortened, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking._deferred_json import DeferredJson
@@ -98,6 +98,17 @@ def test_values_are_decoded_as_they_were(hint: Any, value: Any) -> None:
     codec = codec_of(hint)
     text = codec.dump(value).encode(errors="surrogatepass").decode(errors="surrogatepass")
     assert repr(codec.load(json.loads(text))) == repr(value)
+
+
+def test_clients_know_what_lists_leave_out(remote: TrackingStore) -> None:
+    large = {"data": "x" * LONGEST_BRIEF}
+    experiments = [remote.create_experiment(config=config).id for config in (large, {"_det": 1})]
+    for hparams in (large, {"a": 1}):
+        remote.create_trial(experiments[0], hparams=hparams, seed=0)
+    trials = [one.trial.hparams for one in remote.trial_results(experiments[0], brief=True)]
+    configs = [one.config for one in remote.experiments_by_id(experiments, brief=True)]
+    assert trials == [{}, {"a": 1}] and configs == [{}, {"_det": 1}]
+    assert [isinstance(one, Shortened) for one in (*trials, *configs)] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(

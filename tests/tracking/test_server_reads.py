@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from det_core.errors import FilterError
-from det_core.interfaces.records import LONGEST_BRIEF, SEARCHED, MetricsReport, State, searcher_metric
+from det_core.interfaces.records import LONGEST_BRIEF, SEARCHED, MetricsReport, Shortened, State, searcher_metric
 from det_core.interfaces.server_store import SHOWN_OF_REASONS, SHOWN_OF_TEXTS, ServerStore
+from det_core.tracking import _brief_configs
 
 from .test_curves import losses, trial_with
 
@@ -132,7 +134,8 @@ def test_rungs_are_counted_by_the_lengths_of_trials(store: ServerStore) -> None:
 
 
 def test_a_brief_list_leaves_out_what_is_large(store: ServerStore) -> None:
-    searcher = {"metric": "loss", "smaller_is_better": False, "bound": float("nan")}
+    length = {"epochs": 3}
+    searcher = {"metric": "loss", "smaller_is_better": False, "bound": float("nan"), "max_length": length}
     large = {"searcher": searcher, "project": "vision", "data": "x" * LONGEST_BRIEF}
     small = {"searcher": {"metric": "acc"}, "data": {"path": "here"}}
     ids = [store.create_experiment(config=config, original_config="a: 1").id for config in (large, small)]
@@ -141,10 +144,12 @@ def test_a_brief_list_leaves_out_what_is_large(store: ServerStore) -> None:
     assert store.experiments_by_id(ids, brief=True) == brief
     assert [searcher_metric(one.config) for one in brief] == [("loss", False), ("acc", True)]
     assert brief[0].config["project"] == "vision"
+    assert brief[0].config["searcher"]["max_length"] == length
     assert "data" not in brief[0].config
     assert brief[1].config["data"] == {"path": "here"}
     assert [one.original_config for one in brief] == ["", ""]
     assert len(brief[0].description) == SEARCHED
+    assert [isinstance(one.config, Shortened) for one in brief] == [True, False]
     trials = [
         store.create_trial(ids[0], hparams=hparams, seed=0).id
         for hparams in ({"a": {"b": 1, "c": float("inf")}}, {"a": "x" * LONGEST_BRIEF})
@@ -155,3 +160,17 @@ def test_a_brief_list_leaves_out_what_is_large(store: ServerStore) -> None:
     assert [result.trial for result in store.trial_results(ids[0], brief=True)] == found
     assert [dict(trial.hparams.items()) for trial in found] == [{"a": {"b": 1, "c": float("inf")}}, {}]
     assert [trial.metadata for trial in found] == [{}, {}]
+
+
+@pytest.mark.parametrize("odd", ["\0", -float("inf"), "[NaN,"])
+def test_lists_decode_no_large_config(store: ServerStore, odd: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    monkeypatch.setattr(_brief_configs, "load_json_value", lambda text: decoded.append(len(text)) or json.loads(text))
+    searcher = {"metric": "höhe [{", "smaller_is_better": False, "num_rounds": "x" * LONGEST_BRIEF}
+    config = {"searcher": searcher, "odd": [odd, {"a": odd}], "data": "x" * 10 * LONGEST_BRIEF}
+    identity = store.create_experiment(config=config).id
+    (brief,) = store.experiments_by_id([identity], brief=True)
+    assert brief.config == {"searcher": {"metric": "höhe [{", "smaller_is_better": False}}
+    store.experiment_summaries([identity])
+    # PostgreSQL reads no escapes that it cannot store.
+    assert max(decoded) < 3 * LONGEST_BRIEF or (store.url.startswith("postgresql") and odd == "\0")

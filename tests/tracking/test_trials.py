@@ -85,6 +85,25 @@ def test_a_run_that_goes_on_has_no_end(store: TrackingStore, trial: TrialRecord,
         store.continue_run(trial.id, run.run_id, lease="new")
 
 
+@pytest.mark.parametrize("reason", ["", "it failed"])
+def test_a_run_that_has_ended_never_goes_on(store: TrackingStore, trial: TrialRecord, run: Run, reason: str) -> None:
+    store.acquire_lease(trial.experiment_id, "runner", seconds=60.0)
+    store.end_run(trial.id, run.run_id, reason=reason, exit_code=1, lease="runner")
+    ended = store.run(trial.id, run.run_id)
+    with pytest.raises(StaleRun, match="has ended"):
+        store.continue_run(trial.id, run.run_id, lease="runner")
+    assert store.run(trial.id, run.run_id) == ended
+
+
+def test_only_the_holder_of_a_lease_continues_a_run(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    for holder in (None, "runner"):
+        if holder:
+            store.acquire_lease(trial.experiment_id, holder, seconds=60.0)
+        for lease in ("", "other"):
+            with pytest.raises(StaleRun):
+                store.continue_run(trial.id, run.run_id, lease=lease)
+
+
 @pytest.mark.parametrize("state", [State.QUEUED, State.ACTIVE, State.PAUSED])
 def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial: TrialRecord, state: State) -> None:
     """The next start must not overwrite a kill."""

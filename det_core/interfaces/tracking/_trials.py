@@ -154,15 +154,19 @@ class TrialStore(ABC):
 
     @writes(is_report=True)
     @abstractmethod
-    def continue_run(self, trial_id: int, run_id: int, *, lease: str = "") -> float:
+    def continue_run(self, trial_id: int, run_id: int, *, lease: str) -> float:
         """Record that the newest run of a trial goes on, although its runner is gone. It has no end any more.
+
+        Args:
+            lease: holder of the experiment's lease. Nobody else may continue a run.
 
         Returns:
             The time of the call by the store's clock, in seconds. Of two runners that have called this, that with the
             later lease has the larger one.
 
         Raises:
-            StaleRun: the run is not the newest of the trial.
+            StaleRun: the lease has another holder, the run is not the newest of the trial, or it has ended for another
+                reason than the end of its runner.
         """
 
     @reads

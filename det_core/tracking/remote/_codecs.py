@@ -14,6 +14,7 @@ from operator import index
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from det_core.interfaces.records import Shortened
 from det_core.json_values import dump_json_value
 from det_core.tracking._deferred_json import DeferredJson
 
@@ -48,6 +49,8 @@ The largest single value is the code of an experiment. Its archive has at most 1
 _BYTES_AT_ONCE = 192 << 10
 """Number of bytes that are encoded or decoded at once, a multiple of 3, because no other thread runs meanwhile."""
 _BITS = 64
+_IS_SHORTENED = "_det_shortened"
+"""Key that marks a `Shortened` mapping."""
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 100
 
@@ -165,6 +168,8 @@ def _load_bytes(value: Any) -> bytes:
 def _dump_object(value: Any) -> str:
     if isinstance(value, DeferredJson):
         return value.text
+    if isinstance(value, Shortened):
+        return dump_json_value({**value, _IS_SHORTENED: True})
     if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
         # JSON has only text as keys, and would convert the others.
         return "[" + ",".join(dump_json_value(pair) for pair in value.items()) + "]"
@@ -172,7 +177,10 @@ def _dump_object(value: Any) -> str:
 
 
 def _load_object(value: Any) -> Any:
-    return _converted(_load_pairs, value, "a dict or a list of pairs") if isinstance(value, list) else _load_dict(value)
+    if isinstance(value, list):
+        return _converted(_load_pairs, value, "a dict or a list of pairs")
+    found = _load_dict(value)
+    return Shortened(found) if found.pop(_IS_SHORTENED, False) else found
 
 
 def _load_pairs(pairs: list[Any]) -> dict[Any, Any]:

@@ -60,11 +60,18 @@ class Login:
             self._limits.forgive(user, address, device)
             self.count_change(user)
         known = user if _NAME.fullmatch(user) else "?"
-        if right or self._limits.count_failure():
-            self._store.record_action(Action(known, "login" if right else "failed login", address=address))
         if not right:
+            self._record_failure(known, address)
             raise RefusedError(401, "the user name or the password is wrong")
+        self._store.record_action(Action(known, "login", address=address))
         return hashed
+
+    def _record_failure(self, user: str, address: str) -> None:
+        more = self._limits.count_failure()
+        if more == "":
+            self._store.record_action(Action(user, "failed login", address=address))
+        elif more:
+            self._store.record_action(Action("?", "failed login", more))
 
     def count_change(self, user: str) -> None:
         """Count a change that a user makes to the own account. Raises RefusedError if there were too many."""

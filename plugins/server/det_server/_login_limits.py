@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -25,7 +26,8 @@ MAX_CHANGES, MAX_CHANGES_IN_A_DAY = 200, 1000
 audit log, which would otherwise grow without bound."""
 _CHANGES = {"changes": (MAX_CHANGES, _WINDOW), "changes in a day": (MAX_CHANGES_IN_A_DAY, _DAY)}
 MAX_RECORDED_FAILURES = 1000
-"""Maximum number of failed logins, of all clients together, that the audit log records in `_WINDOW`."""
+"""Maximum number of failed logins, of all clients together, that the audit log records in `_WINDOW`. Of more it has
+their number each time that it has doubled."""
 _FAILURES = "failures"
 
 
@@ -71,10 +73,21 @@ class LoginLimits:
             wait = next(filter(None, counts), 0.0)
         _refuse(wait, f"logins and changes of {user}", "")
 
-    def count_failure(self) -> bool:
-        """Count a login that failed, and return whether the audit log still has room for it."""
+    def count_failure(self) -> str | None:
+        """Count a login that failed.
+
+        Returns:
+            An empty string if the audit log has room for it, the number of earlier ones if this is to be recorded
+            instead, or None.
+        """
         with self._lock:
-            return not self._count(_FAILURES, "", MAX_RECORDED_FAILURES)
+            self._count(_FAILURES, "", sys.maxsize)
+            earlier = self._attempts[_FAILURES][""][1] - 1
+        if earlier < MAX_RECORDED_FAILURES:
+            return ""
+        times, rest = divmod(earlier, MAX_RECORDED_FAILURES)
+        has_doubled = rest == 0 and times & (times - 1) == 0
+        return f"more than {earlier} in {_WINDOW / 60:.0f} min" if has_doubled else None
 
     def forgive(self, user: str, address: str, device: str = "") -> None:
         """Take back an attempt that succeeded, and forget failures of this user there."""

@@ -16,23 +16,13 @@ from det_server._credentials import repeat_request, without_token
 from det_server.actions._sessions import local_target
 from starlette.routing import Mount, Route
 
+from .all_routes import all_routes
 from .serving import LIMIT, Client, ServedSite
 
 _PARAMETERS = {"int": "1", "str": "x"}
 
 
-def _all_routes() -> Iterator[tuple[str, str]]:
-    """Yield a method and a path of every route, those of files included."""
-    for route in (*api.ROUTES, *actions.ROUTES, *pages.ROUTES):
-        assert isinstance(route, Route), f"{route} is not a plain route, so this test does not see what is below it"
-        path = re.sub(r"{\w+(?::(\w+))?}", lambda found: _PARAMETERS[found[1] or "str"], route.path)
-        for method in sorted(route.methods or ()):
-            yield method, path
-    yield from (("GET", "/static/det.css"), ("GET", "/no-such-page"), ("POST", "/no-such-page"), ("DELETE", "/models"))
-    yield from (("OPTIONS", "/experiments"), ("TRACE", "/experiments"), ("PUT", "/api/experiments"))
-
-
-ROUTES = sorted(set(_all_routes()))
+ROUTES = sorted(set(all_routes(_PARAMETERS.__getitem__)))
 OPEN_WITH_USERS = {("GET", "/login"), ("HEAD", "/login"), ("POST", "/login"), ("POST", "/api/login")}
 
 

@@ -39,7 +39,7 @@ from det_server.pages import (
     utilization,
 )
 
-from det_core import text
+from det_core import json_values
 from det_core.interfaces.account_records import MAX_TOKENS
 from det_core.interfaces.records import (
     LARGEST_RECORD,
@@ -137,7 +137,7 @@ LIMITS = {
     "names of hyperparameters, and of keys of configs, of several records in one answer": [
         _hyperparameters._LONGEST_NAME
     ],
-    "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [text.LONGEST_KEYS / MIB],
+    "names of nested hyperparameters, metrics or samples, written as `optimizer.lr`": [json_values.LONGEST_KEYS / MIB],
     "hosts and GPUs in a chart": [utilization._MOST_CURVES],
     "charts of the use of CPU, memory and GPUs": [utilization._MOST_CHARTS, utilization._LONGEST_NAME],
     "runs that the page of a trial shows": [trial._MOST_RUNS, SHOWN_OF_REASONS],

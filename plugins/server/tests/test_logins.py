@@ -130,12 +130,25 @@ def test_entries_of_a_day_are_limited() -> None:
     assert permitted == 1000 + 20
 
 
-def test_failures_beyond_a_number_are_not_recorded(team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_beyond_a_number_are_counted(team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each network has attempts of its own, and there are any number of networks."""
-    monkeypatch.setattr(_login_limits, "MAX_RECORDED_FAILURES", 2)
+    monkeypatch.setattr(_login_limits, "MAX_RECORDED_FAILURES", 1)
     for _ in range(4):
         assert team.client.call("/api/login", {"user": "vic", "password": "wrong"}).status == 401
-    assert [one.action for one in team.store.actions()] == ["failed login"] * 2
+    entries = [(one.user, one.action, one.target) for one in team.store.actions()]
+    numbers = [("?", "failed login", f"more than {number} in 15 min") for number in (2, 1)]
+    assert entries == [*numbers, ("vic", "failed login", "")]
+
+
+def test_the_audit_log_has_the_number_of_failures_each_time_it_doubles() -> None:
+    now = [0.0]
+    limits = LoginLimits(lambda: now[0])
+    recorded = [limits.count_failure() for _ in range(5000)]
+    assert recorded[:1000] == [""] * 1000
+    later = {number: one for number, one in enumerate(recorded) if one is not None and number >= 1000}
+    assert later == {number: f"more than {number} in 15 min" for number in (1000, 2000, 4000)}
+    now[0] = 900.0
+    assert limits.count_failure() == ""
 
 
 def test_logins_that_succeed_never_exhaust_a_limit() -> None:
