@@ -332,6 +332,8 @@ def test_choosing_a_range_filters_the_table_and_is_in_the_url(windows: Windows, 
         page.keyboard.press("Tab")
         fewer = rows.count()
         assert 0 < fewer < every
+        file = page.request.get(page.locator(".section-head:has(#chosen-heading) .export").evaluate("one => one.href"))
+        assert len(file.text().splitlines()) == fewer + 1
         assert page.locator(".parallel .line.out").count() == every - fewer
         link = page.evaluate("location.href")
         assert "ranges=lr" in link
