@@ -104,6 +104,7 @@ def experiment_head(request: Request, experiment: ExperimentRecord) -> dict[str,
         "experiment": experiment,
         "metric": metric_of(experiment),
         "summary": summaries[experiment.id],
+        "version": store.code_versions([experiment.id]).get(experiment.id),
         "live": live_values,
         "actions": possible_actions(experiment, bool(live_values["orphaned"])),
     }
