@@ -83,6 +83,8 @@ def test_the_page_says_what_ended_the_last_run_and_what_follows(
     if end is FAILED:
         assert "ValueError: no <loss> exit code 1" in shown
         assert "rank 3 batch 31 line model_def.py:42" in shown
+        link = f'href="/trials/{trial}?level=ERROR&amp;rank=3#logs-heading">Errors in the log'
+        assert link in local.owner.get(f"/trials/{trial}").text
     else:
         assert "cause node lost" in shown
 

@@ -562,9 +562,16 @@ def test_trials_are_compared_from_the_table(windows: Windows, seeded: Seeded) ->
 def test_experiments_are_compared_from_their_list_and_the_report_has_the_axis(windows: Windows, seeded: Seeded) -> None:
     with windows.visit() as visit:
         page = visit.open("/experiments")
+        boxes = page.locator("input[name=experiments]")
+        page.get_by_label("select all").check()
+        assert page.locator("input[name=experiments]:checked").count() == boxes.count()
+        page.get_by_label("select all").uncheck()
         for one in (seeded.search, seeded.failed):
             page.locator(f"input[name=experiments][value='{one}']").check()
-        page.get_by_role("button", name="Compare").click()
+        page.get_by_role("button", name="Compare code").click()
+        page.wait_for_url(f"**/compare/code?experiments={seeded.failed},{seeded.search}")
+        page.go_back()
+        page.get_by_role("button", name="Compare", exact=True).click()
         page.wait_for_url("**/compare?experiments=*")
         visit.wait_until_drawn()
         assert page.locator(".compare thead").first.inner_text().count("×") == 2  # noqa: RUF001
