@@ -11,6 +11,11 @@ AXE_SHA256 := 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
 PACKAGING := .cache/packaging
 DIST := dist
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Python compiles the modules that it imports. To compile all others takes longer than the rest of an installation.
+INSTALL := pip install -q --no-compile
+# Distributions are built without an environment for each of them.
+BUILD_TOOLS := setuptools wheel 'hatchling>=1.26' editables
+INSTALL_HERE := $(INSTALL) --no-build-isolation
 # Tests start thousands of processes, and each would compile det's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -73,10 +78,11 @@ more-%:
 	$(PYTEST) -m "$(MORE)" $(call tests_in,$*) || [ $$? = 5 ]
 
 # The suite of the core would end long after the others, so it has two processes, each of which tests half of it. Small suites
-# share a process. Those of Ray and Slurm cannot, because they have modules of the same name. Those that wait most come first.
-# The suites that start TensorFlow, which takes longer than their tests, are left out.
-UNITS := testing+cluster+comm core half torch+torch_distributed+deepspeed server cli runner tracking \
-	storage_gcs+storage_s3+storage_azure+storage_fsspec+kubernetes+ray compat+mlflow+trackio+wandb+optuna+slurm
+# share a process, and so do those of the runner and the commands, which use the same modules and statements. Those of Ray and
+# Slurm cannot, because they have modules of the same name. Those that wait most come first. The suites that start TensorFlow,
+# which takes longer than their tests, are left out.
+UNITS := testing+cluster+comm cli+runner core half torch+torch_distributed+deepspeed server tracking \
+	storage_gcs+storage_s3+storage_azure+storage_fsspec+kubernetes+ray mlflow+trackio+wandb+optuna+slurm
 HALF := $(addprefix tests/,core documents experimental test_nasty_values.py test_public_api.py)
 unit_tests_in = $(if $(filter half,$(1)),$(HALF),$(call tests_in,$(1)) $(if $(filter core,$(1)),$(HALF:%=--ignore=%)))
 unit: $(VENV)/.dev
@@ -130,14 +136,15 @@ versions-python-%: $(VERSIONS)/python-%/.installed
 
 $(VERSIONS)/torch-%/.installed:
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install -q torch==$*
-	$(@D)/bin/pip install -q torch==$* -e '.[dev]' -e plugins/testing -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt onnx onnxscript
+	$(@D)/bin/$(INSTALL) $(BUILD_TOOLS) torch==$*
+	$(@D)/bin/$(INSTALL_HERE) torch==$* -e '.[dev]' -e plugins/testing -e 'plugins/torch[dev]' -e plugins/torch_distributed -r examples/requirements.txt onnx onnxscript
 	touch $@
 
 # An interpreter of pyenv, or the one on the PATH.
 $(VERSIONS)/python-%/.installed:
 	$(firstword $(wildcard $(HOME)/.pyenv/versions/$*.*/bin/python) python$*) -m venv $(@D)
-	$(@D)/bin/pip install -q -e '.[dev,docs,postgresql]' -e plugins/testing -e plugins/cluster
+	$(@D)/bin/$(INSTALL) $(BUILD_TOOLS)
+	$(@D)/bin/$(INSTALL_HERE) -e '.[dev,docs,postgresql]' -e plugins/testing -e plugins/cluster
 	touch $@
 
 lint: $(VENV)/.dev
@@ -226,20 +233,24 @@ $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/.docs: $(PACKAGES) | $(VENV)/.python
-	$(BIN)/pip install -q -e '.[docs]'
+$(VENV)/.build_tools: | $(VENV)/.python
+	$(BIN)/$(INSTALL) $(BUILD_TOOLS)
 	touch $@
 
-$(VENV)/.torch: | $(VENV)/.python
-	$(BIN)/pip install -q torch==2.13.0
+$(VENV)/.docs: $(PACKAGES) | $(VENV)/.build_tools
+	$(BIN)/$(INSTALL_HERE) -e '.[docs]'
+	touch $@
+
+$(VENV)/.torch: | $(VENV)/.build_tools
+	$(BIN)/$(INSTALL) torch==2.13.0
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch $(PACKAGES)
-	$(BIN)/pip install -q -e '.[cli]' -e plugins/torch -e plugins/server -r examples/requirements.txt
+	$(BIN)/$(INSTALL_HERE) -e '.[cli]' -e plugins/torch -e plugins/server -r examples/requirements.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(BIN)/pip install -q -e '.[dev,docs,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
+	$(BIN)/$(INSTALL_HERE) -e '.[dev,docs,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
 	touch $@
 
 # Compiled in some minutes, once: the wheel is kept. Without a compiler its tests skip and say so; never in CI.
@@ -249,13 +260,13 @@ $(VENV)/.horovod: $(VENV)/.dev
 
 $(PACKAGING)/.installed:
 	$(PYTHON) -m venv $(PACKAGING)
-	$(PACKAGING)/bin/pip install -q 'build>=1.2' 'hatchling>=1.26' 'pip-audit>=2.7' 'twine>=6.1'
+	$(PACKAGING)/bin/$(INSTALL) 'build>=1.2' 'hatchling>=1.26' 'pip-audit>=2.7' 'twine>=6.1'
 	touch $@
 
 # The server that det-mlflow is tested with. Its requirements contradict those of TensorFlow 2.15. Without network those tests
 # skip and say so; never in CI.
 $(MLFLOW)/.installed: plugins/mlflow/tests/server.txt
-	$(PYTHON) -m venv $(MLFLOW) && $(MLFLOW)/bin/pip install -q -r $< && touch $@ || \
+	$(PYTHON) -m venv $(MLFLOW) && $(MLFLOW)/bin/$(INSTALL) -r $< && touch $@ || \
 		{ [ -z "$$CI" ] && echo "the MLflow server cannot be installed here: its tests will skip"; }
 
 # The emulator that det-storage-azure is tested with. Without npm those tests skip and say so; never in CI.
@@ -265,7 +276,7 @@ $(AZURITE)/.installed:
 
 # JAX needs NumPy 2, unlike TensorFlow 2.15. Without network its tests skip and say so; never in CI.
 $(JAX)/.installed: pyproject.toml plugins/testing/pyproject.toml plugins/jax/pyproject.toml
-	$(PYTHON) -m venv $(JAX) && $(JAX)/bin/pip install -q -e . -e plugins/testing -e 'plugins/jax[cpu,testing]' && touch $@ || \
+	$(PYTHON) -m venv $(JAX) && $(JAX)/bin/$(INSTALL) $(BUILD_TOOLS) && $(JAX)/bin/$(INSTALL_HERE) -e . -e plugins/testing -e 'plugins/jax[cpu,testing]' && touch $@ || \
 		{ [ -z "$$CI" ] && echo "JAX cannot be installed here: its tests will skip"; }
 
 # The checks of accessibility in the browser tests of det-server. Without npm those tests skip and say so; never in CI.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
+import re
 import signal
-import sqlite3
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -228,8 +228,24 @@ DIFFERENT = {
 """Parts of the names of a suite's tests in which this implementation may differ from one that runs all: the local
 launcher, a bucket in memory, a directory, data in arrays, and built-in search methods. The others run in the soak."""
 
+PROCESSES = ("::test_another_process_", "::test_processes_do_", "::test_the_plugin_module_is_quick_to_import")
+"""Tests of shared suites that start processes, by the beginnings of their names. A suite has no markers of its own."""
+
 MATRICES = ("plugins/slurm/", "plugins/ray/", "plugins/kubernetes/")
 """Suites of which a soak runs all tests, because each disturbs an experiment in another way."""
+
+
+@pytest.fixture(scope="session")
+def _all_paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    return (f"{tmp_path_factory.getbasetemp()}/{number}-" for number in itertools.count())
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, _all_paths: Iterator[str]) -> Path:
+    """Return a new directory. To name one, the fixture of pytest reads the names of those of all tests."""
+    path = Path(next(_all_paths) + re.sub(r"\W", "_", request.node.name)[:30])
+    path.mkdir(0o700)
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -263,15 +279,20 @@ def _statements_are_compiled_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return the contents of the file of a new tracking store."""
+def make_empty_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], bytes]:
+    """Return a function that returns the contents of the file of a new tracking store, with an id of its own."""
     path = tmp_path_factory.mktemp("empty") / "det.db"
-    open_store(f"sqlite:///{path}").close()
-    return path.read_bytes()
+    with open_store(f"sqlite:///{path}") as store:
+        cluster_id = store.cluster_id.encode()
+    contents = path.read_bytes()
+    assert contents.count(cluster_id) == 1
+    return lambda: contents.replace(cluster_id, uuid.uuid4().hex.encode())
 
 
 @pytest.fixture(autouse=True)
-def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, empty_database: bytes) -> None:
+def _quick_records(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, make_empty_database: Callable[[], bytes]
+) -> None:
     """Let unit tests copy an empty tracking store and write without sync. Other tests create and sync their own."""
     if any(map(request.node.get_closest_marker, ("integration", "slow", "campaign"))):
         return
@@ -281,10 +302,7 @@ def _quick_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         is_new = not path.exists()
         create(path)
         if is_new:
-            path.write_bytes(empty_database)
-            with closing(sqlite3.connect(path)) as connection, connection:
-                connection.execute("PRAGMA synchronous = OFF")
-                connection.execute("UPDATE det_schema SET cluster_id = ?", [uuid.uuid4().hex])
+            path.write_bytes(make_empty_database())
 
     monkeypatch.setattr(_sqlite, "_create_file", copy)
     monkeypatch.setattr(WalSync, "schedule", lambda self: None)  # its timer would fire in another test
@@ -299,6 +317,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_soak() and item.nodeid.startswith(MATRICES):
             item.add_marker(pytest.mark.campaign)
+        if any(name in item.nodeid for name in PROCESSES):
+            item.add_marker(pytest.mark.integration)
         if _is_in(item, SLOW):
             item.add_marker(pytest.mark.slow)
         if _is_in(item, SOAK) or (item.nodeid.startswith(tuple(DIFFERENT)) and not _is_in(item, DIFFERENT)):

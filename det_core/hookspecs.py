@@ -13,7 +13,7 @@ hook                          process                 thread
 ============================  ======================  ==================================
 registration hooks            any that looks up a     the caller's, once per process
                               name
-det_choose_framework          worker                  main, before the trial is made
+det_choose_framework          worker, runner          main, before the trial is made
 det_choose_backend            runner                  the trial's, before the launch
 det_prepare_launch            runner                  the trial's, before the launch
 det_experiment_started        runner                  main
@@ -157,6 +157,8 @@ def det_commands() -> Iterable[specs.CommandSpec]:
 @_hookspec
 def det_choose_framework(mro: Sequence[str]) -> str | None:
     """Choose the framework that runs this trial class.
+
+    The runner asks, too, with the names that it reads in the code without running it.
 
     Args:
         mro: qualified names (``"module.Class"``) of the class and its bases, nearest first, so that implementations do

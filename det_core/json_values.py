@@ -75,9 +75,9 @@ def _key(key: object, where: str) -> str:
     raise TypeError(f"{where or 'the top level'!r} has the key {key!r}; only strings can be keys")
 
 
-def iter_leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def iter_leaves(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the values in nested mappings with names such as ``optimizer.lr``."""
-    inner = [(prefix, iter(values.items()))]  # no recursion, which would pass each value through all levels
+    inner = [("", iter(values.items()))]  # no recursion, which would pass each value through all levels
     while inner:
         prefix, items = inner[-1]
         for key, value in items:

@@ -22,7 +22,7 @@ from typing import Any
 
 from public_api import load_modules, public_names
 
-_SECONDS = 5
+_SECONDS = 60
 """Time limit of a call, and of the way out of the blocks."""
 _LAST = ("cancel", "close", "delete", "kill")
 """Beginnings of the names of methods after which others have nothing left to do."""

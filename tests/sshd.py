@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from det_core.launch.worker_environment import find_adjacent_free_ports
+from det_core.launch.network import find_adjacent_free_ports
 from tests.waiting import wait_for
 
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

@@ -22,7 +22,7 @@ USES = {
     ("-c", "from det_core import core"): (156, LIBRARIES | {"det_core.config", "pluggy", "ssl"}),
     ("-c", "from det_core import core\nwith core.init(): pass"): (
         None,
-        HEAVY | {"pydantic", "yaml", "importlib_metadata"},
+        HEAVY | {"pydantic", "yaml", "importlib_metadata", "det_core.interfaces.launcher"},
     ),
     (DET, "--version"): (30, LIBRARIES),
     (DET, "--help"): (160, LIBRARIES | RECORDS),

@@ -26,6 +26,8 @@ SHARED = {
         "interfaces.search_method.action_to_json",
         "launch.engine_signals",
         "launch.launchers",
+        "launch.network.find_adjacent_free_ports",
+        "launch.network.reserve_free_ports",
         "launch.output_lines",
         "launch.prepared_process",
         "launch.trial_lock",

@@ -122,7 +122,7 @@ def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -
 def set_up_command(
     parser: argparse.ArgumentParser,
     run: Callable[[argparse.Namespace], int],
-    arguments: Sequence[Argument] = (),
+    arguments: Sequence[Argument],
     example: str = "",
 ) -> None:
     """Give the parser its arguments, its function and its example.

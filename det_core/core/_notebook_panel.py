@@ -40,7 +40,7 @@ class NotebookPanel:
         metric: name of the searcher's metric, whose chart comes first.
     """
 
-    def __init__(self, metric: str = "") -> None:
+    def __init__(self, metric: str) -> None:
         self._first = _base_name(metric)
         self._charts: dict[str, dict[str, list[tuple[int, float]]]] = {}
         self._handle = import_module("IPython.display").display({}, raw=True, display_id=True)

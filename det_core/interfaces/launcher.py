@@ -175,9 +175,20 @@ class Allocation(ABC):
     def kill(self) -> None:
         """End all processes at once and wait for them, for at most 20 s. Withdraw a launch that waits, as `preempt`."""
 
+    def hand_over(self) -> None:
+        """Leave the processes to another runner, and end none of them. `close` follows, and leaves them alone, too.
+
+        Called in place of `kill` if the launcher `adopts` and another runner may hold the experiment. By default, the
+        processes are killed.
+        """
+        self.kill()
+
     @abstractmethod
     def close(self) -> None:
-        """Deliver the last log lines, then release slots, files and sockets. Called after the end of the launch."""
+        """Deliver the last log lines, then release slots, files and sockets.
+
+        Called after the end of the launch, or after `hand_over`.
+        """
 
 
 class Launcher(ABC):

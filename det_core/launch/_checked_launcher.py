@@ -126,6 +126,9 @@ class _CheckedAllocation(Allocation):
     def kill(self) -> None:
         self._thread.call(self._launch.kill)
 
+    def hand_over(self) -> None:
+        self._thread.call(self._launch.hand_over)
+
     def close(self) -> None:
         try:
             self._thread.call(self._launch.close)

@@ -17,19 +17,22 @@ UNREADABLE = (ValueError, RecursionError, MemoryError)
 
 
 def find_framework(entrypoint: str, directory: Path) -> FrameworkSpec | None:
-    """Return the framework of a trial class, or None if the source of the class and of its bases does not show it.
+    """Return the framework of a trial class.
+
+    It is None if the source of the class and of its bases does not show it, or if it is not installed here.
 
     Args:
         entrypoint: the class as ``"module:Class"``.
         directory: directory with the user's code.
     """
     classes = [*_find_classes(entrypoint.replace(":", "."), directory)]
-    name = plugin_registry().choose("det_choose_framework", mro=classes)
-    return cast("FrameworkSpec", plugin_registry().find("framework", name)) if name else None
+    registry = plugin_registry()
+    name = registry.choose("det_choose_framework", mro=classes)
+    return cast("FrameworkSpec", registry.find("framework", name)) if name in registry.names("framework") else None
 
 
 def _find_classes(name: str, directory: Path) -> Iterator[str]:
-    """Yield the qualified names of a class and its bases, if they are defined in files that can be found.
+    """Yield the qualified names of a class and its bases that are defined in files, or in modules without a file.
 
     Args:
         name: name of the class, in its module or in one that imports it.
@@ -40,6 +43,7 @@ def _find_classes(name: str, directory: Path) -> Iterator[str]:
         module, _, attribute = each.rpartition(".")
         file = _find_file(module, directory)
         if file is None:
+            yield each
             continue
         origins, bases = _read_names(module, file)
         found = [origins.get(attribute)]

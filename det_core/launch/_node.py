@@ -17,8 +17,9 @@ from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.backend import Backend, NodePlacement
 from det_core.launch import backends
 from det_core.launch._guarded_command import GuardedCommand
+from det_core.launch.network import reserve_free_ports
 from det_core.launch.output_lines import RANK_TEMPLATE
-from det_core.launch.worker_environment import reserve_free_ports, thread_limit_variables
+from det_core.launch.worker_environment import thread_limit_variables
 from det_core.launch.worker_processes import start_launcher
 from det_core.scratch import scratch_directory
 

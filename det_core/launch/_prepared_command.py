@@ -24,7 +24,6 @@ WORKER_MODULES = (
     "det_core.core._checkpoints._free_space",
     "det_core.core._event_file",
     "det_core.core.agent_channel",
-    "det_core.interfaces.launcher",
     "det_core.launch._stuck_workers",
     "det_core.launch.backends",
     "det_core.local_files.file_by_file",
@@ -37,7 +36,6 @@ WORKER_MODULES = (
     "det_core.tracking.remote._agent_socket",
     "det_core.trial.tensorboard_upload",
     "det_core.trial.trial_description",
-    "pathspec",
 )
 """Modules that workers of all frameworks import."""
 SLOT_MODULES = (
@@ -54,7 +52,7 @@ _LASTING_VARIABLES = ("DET_DISABLE_PLUGINS", ENGINE_VARIABLE)
 """Variables of det that a process reads before it has a trial."""
 
 
-def find_worker_modules(entrypoint: str, code: Path, backend: str | None = None) -> list[str]:
+def find_worker_modules(entrypoint: str, code: Path, backend: str | None) -> list[str]:
     """Return the modules of det, of the trial's framework and of its backend that may be imported early.
 
     Args:

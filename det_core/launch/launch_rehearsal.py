@@ -12,6 +12,7 @@ from det_core.errors import LaunchError
 from det_core.interfaces.launcher import PYTHON, Exit, Launcher, LaunchRequest, Phase
 from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import EMPTY_CONTEXT
+from det_core.version import __version__
 
 _SECONDS = 120.0
 """Time limit of the launch, including its time in a queue."""
@@ -55,7 +56,10 @@ def rehearse_launch(launcher: Launcher, slots: int, config: Mapping[str, Any]) -
     if end != Exit(code=0):
         reasons = [*filter(None, (end.message,)), *said["stderr"][-3:], *said["det"][-3:]]
         raise LaunchError(f"a launch on {', '.join(nodes) or 'no node'} failed: {'; '.join(reasons) or end}")
-    return "; ".join(sorted(said["stdout"]))
+    described = "; ".join(sorted(said["stdout"]))
+    if all(f"det-core {__version__}," in line for line in said["stdout"]):
+        return described
+    return f"{described}; det-core {__version__} is here, install the same release on all nodes or in their image"
 
 
 def _make_info(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -58,7 +58,7 @@ class SlotReservation:
     It may be used by one thread at a time.
     """
 
-    def __init__(self, ticket: Ticket, hint: str = "") -> None:
+    def __init__(self, ticket: Ticket, hint: str) -> None:
         self.slots: list[int] | None = None
         """Positions of the reserved slots in the list of slots that the request may use, or None while it waits."""
         self._ticket = ticket

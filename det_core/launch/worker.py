@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from det_core import LOG_FORMAT, core
 from det_core.core import failure_notes
 from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
-from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART
 from det_core.interfaces.records import native_command
 from det_core.launch import backends
 from det_core.launch._stuck_workers import name_stuck_workers
@@ -61,6 +60,8 @@ def main(entrypoint: str | None = None) -> int:
             with refused_exits(), name_stuck_workers(distributed, timeout):
                 plugin_registry().call_target(framework, trial_class, context)
     except _HOPELESS as error:
+        from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART  # takes 8 ms, and few workers need it
+
         print(error, file=sys.stderr)  # noqa: T201
         leave_note(EXIT_DO_NOT_RESTART, str(error))
         return EXIT_DO_NOT_RESTART

@@ -79,7 +79,7 @@ def misspelled_methods(target: type) -> list[str]:
     return messages
 
 
-def signature_mismatch(kind: str, target: Any, further: Sequence[str] = ()) -> str:
+def signature_mismatch(kind: str, target: Any, further: Sequence[str]) -> str:
     """Return why a target cannot be called with the arguments of its kind and further ones, or an empty string."""
     parameters = (*_PARAMETERS[kind], *further)
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-_LOOK_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 """Maximum number of seconds between two looks at the available slots."""
 
 
@@ -55,7 +55,7 @@ class ElasticSlots:
         self._is_running = False
         self._since = time.monotonic()
         """Time since which the trial waits, or since which there are enough slots for a larger number."""
-        self._look_at = 0.0
+        self._poll_at = 0.0
 
     @property
     def is_elastic(self) -> bool:
@@ -69,7 +69,7 @@ class ElasticSlots:
             free = available()
             self.count = max(count for count in self._counts if free is None or count <= max(free, before))
         self._next, self._grows = self.count, self.count > before
-        self._is_running, self._since, self._look_at = False, time.monotonic(), 0.0
+        self._is_running, self._since, self._poll_at = False, time.monotonic(), 0.0
 
     def needs_change(self, available: Callable[[], int | None], *, is_running: bool) -> bool:
         """Return once whether the present launch shall end, because the next one has another number of slots.
@@ -85,9 +85,9 @@ class ElasticSlots:
             self._grows, self._growth_timeout = False, self._timeout
         waits = not is_running and now - self._since < self._timeout
         is_complete = is_running and self.count == self._counts[0]
-        if not self.is_elastic or waits or is_complete or now < self._look_at or self._next != self.count:
+        if not self.is_elastic or waits or is_complete or now < self._poll_at or self._next != self.count:
             return False
-        self._look_at = now + min(_LOOK_SECONDS, self._timeout / 4)
+        self._poll_at = now + min(_POLL_SECONDS, self._timeout / 4)
         timeout = self._growth_timeout if is_running else self._timeout
         choose = partial(
             choose_slot_count, self._counts, self.count, available(), is_running=is_running, timeout=timeout

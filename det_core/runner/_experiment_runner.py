@@ -25,10 +25,10 @@ from det_core.launch.context_archive import unpack_context_dir
 from det_core.launch.launchers import open_launcher
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._launch_request import experiment_key, trial_key
-from det_core.runner._orphaned_runs import find_orphaned_run
 from det_core.runner._recorded_search import RecordedSearch
 from det_core.runner._search_loop import SearchLoop
 from det_core.runner._stop_requests import StopRequests
+from det_core.runner._trial_history import find_orphaned_run
 from det_core.runner._trial_pool import TrialPool
 from det_core.runner._trial_runner import TrialRunner
 from det_core.scratch import scratch_directory
@@ -191,6 +191,7 @@ class ExperimentRunner:
                 code=code,
                 launcher=launcher,
                 lease=lease.holder,
+                renew_lease=lease.renew,
                 storage=storage,
                 from_beginning=self._from_beginning,
                 stream=self._events,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from det_core.errors import DetError, LaunchDelayed, TrackingError
+from det_core.errors import DetError, LaunchDelayed, StaleRun, StoreBusy, TrackingError
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Phase
 from det_core.interfaces.records import State
 from det_core.launch._checked_launcher import LauncherDefect
@@ -32,6 +32,7 @@ def supervise_launch(
     grace: float,
     on_running: Callable[[], None],
     needs_change: Callable[[Phase], bool],
+    renew_lease: Callable[[], None] | None = None,
 ) -> Exit:
     """Start a launch, show its state, pass requests to stop on to it, and wait for its end.
 
@@ -48,15 +49,20 @@ def supervise_launch(
         on_running: function called once the processes run.
         needs_change: function that takes the phase, and returns once whether the launch shall end for another one with
             another number of slots. Its workers save a checkpoint first, for which they have any time.
+        renew_lease: function that raises an error unless this runner holds the experiment, if the launcher adopts
+            launches. It is called before anything that ends processes. A runner that was replaced, or that cannot know
+            it, leaves them to the next one.
 
     Raises:
-        TrackingError: the tracking store has failed.
+        TrackingError: the tracking store has failed, or another runner holds the experiment.
         DetError: nothing was started, and another attempt would fail, too.
     """
     is_running = False
     started_at, kill_at = math.inf, math.inf
+    require_lease = renew_lease or (lambda: None)
     try:
-        with _ended(start(), logs) as allocation:
+        require_lease()
+        with _ended(start(), logs, renew_lease) as allocation:
             while True:
                 status, now = allocation.status(), time.monotonic()
                 display.show(status)
@@ -74,8 +80,10 @@ def supervise_launch(
                 request = requested()
                 if request and kill_at == math.inf:
                     kill_at = now + grace
+                    require_lease()
                     allocation.preempt()
                 elif not request and needs_change(status.phase):
+                    require_lease()
                     allocation.preempt()
                 if now > started_at + _START_SECONDS:
                     raise LaunchDelayed(f"it has its slots, but has not started within {_START_SECONDS:.0f} s")
@@ -83,6 +91,7 @@ def supervise_launch(
                     raise LaunchDelayed(f"it was killed, but has not ended within {_END_SECONDS:.0f} s")
                 if request is State.STOPPING_KILLED or now > kill_at:
                     kill_at = min(kill_at, now)
+                    require_lease()
                     allocation.kill()
     except TrackingError:
         raise
@@ -98,15 +107,26 @@ def supervise_launch(
 
 
 @contextmanager
-def _ended(allocation: Allocation, logs: LogWriter) -> Iterator[Allocation]:
-    """Close a launch at the end of the block. After an error, kill it first."""
+def _ended(allocation: Allocation, logs: LogWriter, renew_lease: Callable[[], None] | None) -> Iterator[Allocation]:
+    """Close a launch at the end of the block. After an error, kill it first, unless another runner may adopt it."""
     try:
         yield allocation
-    except BaseException:
-        _try(allocation.kill, logs)
+    except BaseException as error:
+        may_be_adopted = renew_lease is not None and _may_be_replaced(error, renew_lease)
+        _try(allocation.hand_over if may_be_adopted else allocation.kill, logs)
         raise
     finally:
         _try(allocation.close, logs)
+
+
+def _may_be_replaced(error: BaseException, renew_lease: Callable[[], None]) -> bool:
+    """Return whether another runner may hold the experiment after an error of this one."""
+    if not isinstance(error, TrackingError):
+        try:
+            renew_lease()
+        except TrackingError as problem:
+            error = problem
+    return isinstance(error, StaleRun | StoreBusy)
 
 
 def _try(step: Callable[[], None], logs: LogWriter) -> None:

@@ -80,7 +80,7 @@ class RecordedSearch:
         self._events = 0
         self._trials: dict[int, TrialRecord] = {}
         self._lengths: dict[int, float] = {}
-        self._heard: dict[int, int] = {}
+        self._reported: dict[int, int] = {}
         """Number of batches of the last report of each trial that the method got, by request id."""
         self._progress = 0.0
 
@@ -103,7 +103,7 @@ class RecordedSearch:
             self._replay(recorded)
         if self._method.takes_reports:  # those before a snapshot were not replayed
             events = (recorded.event for recorded in self._store.search_events(self._experiment_id))
-            self._heard = {event[1]: event[2] for event in events if event[0] == "on_report"}
+            self._reported = {event[1]: event[2] for event in events if event[0] == "on_report"}
         if not self._events:
             self._step([("start",)], {})
             return
@@ -134,7 +134,7 @@ class RecordedSearch:
             self._lengths[key] = max(self._lengths[key], float(one.trial.searcher_length or 0))
         self._step([(one.event[0], one.trial.request_id, *one.event[1:]) for one in happened], updates)
 
-    def hear(self, trials: Iterable[TrialRecord]) -> None:
+    def report_validations(self, trials: Iterable[TrialRecord]) -> None:
         """Report the latest validation metrics of trials to the method, if it takes them.
 
         Raises:
@@ -142,11 +142,11 @@ class RecordedSearch:
         """
         for trial in trials if self._method.takes_reports else ():
             key = trial.request_id
-            for report in self._store.metrics(trial.id, group="validation", after=self._heard.get(key, -1)):
+            for report in self._store.metrics(trial.id, group="validation", after=self._reported.get(key, -1)):
                 if report.time is None or self.is_closing(trial):
                     break
                 self._step([("on_report", key, report.steps_completed, report.metrics, report.time.timestamp())], {})
-                self._heard[key] = report.steps_completed
+                self._reported[key] = report.steps_completed
 
     def is_closing(self, trial: TrialRecord) -> bool:
         """Return whether the method has closed a trial that has not stopped yet."""

@@ -17,8 +17,8 @@ from det_core.runner._trial_runner import TrainingResult
 from det_core.search.method_selection import normalize_searcher_metric
 
 _TICK = 0.2
-_LOOK_EVERY = 1.0
-"""Seconds between two looks at the progress and the requests in the tracking store."""
+_POLL_SECONDS = 1.0
+"""Seconds between two polls of the progress and the requests in the tracking store."""
 
 _EXITS = {
     TrainingOutcome.FAILED: State.ERROR,
@@ -69,7 +69,7 @@ class SearchLoop:
         self._smaller_is_better = smaller_is_better
         self._lease = lease
         self._ended = ended
-        self._look_at = 0.0
+        self._poll_at = 0.0
         self._untrained: list[str] = []
         """Errors of the trials that failed before they trained a batch."""
         self._others_ended = False
@@ -130,14 +130,14 @@ class SearchLoop:
         return bool(self._launches.trials) and time.monotonic() < self._start_at
 
     def _settle(self, ended: list[tuple[TrialRecord, TrainingResult]]) -> None:
-        self._search.hear(trial for trial, _ in ended)
+        self._search.report_validations(trial for trial, _ in ended)
         reports = []
         for trial, result in ended:
             end = self._judge(trial, result)
             self._note_failure(trial, end)
             if report := self._settle_one(trial, end):
                 reports.append(report)
-        self._report(reports)
+        self._report_results(reports)
 
     def _note_failure(self, trial: TrialRecord, end: TrainingResult) -> None:
         if end.outcome is TrainingOutcome.FAILED:
@@ -183,15 +183,15 @@ class SearchLoop:
             return end
         return TrainingResult(decision.outcome, error=f"{end.error}; {decision.reason}", trained=end.trained)
 
-    def _report(self, reports: list[TrialReport]) -> None:
+    def _report_results(self, reports: list[TrialReport]) -> None:
         if reports:
             self._search.report(reports)
 
     def _poll(self) -> None:
         """Record the progress, and look for requests to end single trials."""
-        if time.monotonic() < self._look_at:
+        if time.monotonic() < self._poll_at:
             return
-        self._look_at = time.monotonic() + _LOOK_EVERY
+        self._poll_at = time.monotonic() + _POLL_SECONDS
         progress = self._search.progress(self._store.trials(self._experiment_id, ordered=True))
         self._store.set_experiment_progress(self._experiment_id, progress, lease=self._lease)
         if asked := self._store.trials(self._experiment_id, states=ENDINGS):
@@ -199,8 +199,8 @@ class SearchLoop:
             self._search.dequeue(self._trials.asked)
             for trial in asked:
                 self._pauses.pop(trial.id, None)
-            self._report([_ended_report(trial, trial.state) for trial in asked if trial not in self._trials])
-        self._search.hear(self._trials.training)
+            self._report_results([_ended_report(trial, trial.state) for trial in asked if trial not in self._trials])
+        self._search.report_validations(self._trials.training)
 
 
 def _ended_report(trial: TrialRecord, request: State = State.STOPPING_KILLED) -> TrialReport:

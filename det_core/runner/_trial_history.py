@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from det_core import disk_errors
 from det_core.core.failure_notes import PLACE, without_varying_parts
-from det_core.interfaces.records import TRAINING_STATE, Run
+from det_core.interfaces.records import TRAINING_STATE, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner._elastic_slots import ElasticSlots
 from det_core.runner._restart_policy import FAILURES, MAX_DELAY, Count, End
+from det_core.tracking._rows import RUNNER_ENDED
 
 _TRANSIENT = re.compile(
     r"PeerLost|RankFailed|CommError|StorageError|TrackingError|StoreBusy|StaleRun|connection|broken pipe|timed? ?out|"
@@ -173,3 +174,15 @@ def repeatable_cause(code: int, error: str) -> str:
     message = PLACE.sub("", error)
     is_passing = not 0 < code < _SIGNALED or _TRANSIENT.search(message) or disk_errors.MENTIONED.search(message)
     return "" if is_passing else without_varying_parts(error)
+
+
+def newest_run(store: TrackingStore, trial: TrialRecord) -> Run | None:
+    """Return the newest run of a trial, or None if it has none."""
+    return next(iter(store.runs(trial.id)[-1:]), None)
+
+
+def find_orphaned_run(store: TrackingStore, trial: TrialRecord) -> Run | None:
+    """Return the newest run of a trial if no runner has seen its end, or None."""
+    run = newest_run(store, trial)
+    is_orphaned = run is not None and (run.end_time is None or run.end_reason == RUNNER_ENDED)
+    return run if is_orphaned else None

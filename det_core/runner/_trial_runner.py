@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -31,7 +32,6 @@ from det_core.runner._launch_preparation import prepare_launch
 from det_core.runner._launch_request import build_launch_request
 from det_core.runner._launch_supervision import supervise_launch
 from det_core.runner._log_writer import LogWriter, make_log_line
-from det_core.runner._orphaned_runs import find_orphaned_run, newest_run
 from det_core.runner._placement_display import PlacementDisplay
 from det_core.runner._restart_policy import (
     FAILURES,
@@ -45,7 +45,7 @@ from det_core.runner._restart_policy import (
     decide,
 )
 from det_core.runner._starting_point import choose_starting_point
-from det_core.runner._trial_history import TrialHistory
+from det_core.runner._trial_history import TrialHistory, find_orphaned_run, newest_run
 from det_core.runner._warm_start import find_source_checkpoint
 from det_core.tracking._rows import RUNNER_ENDED
 
@@ -108,6 +108,7 @@ class TrialRunner:
         code: its code, which all launches share.
         launcher: the launcher that starts the processes.
         lease: the holder of the experiment's lease.
+        renew_lease: function that renews the lease, and raises an error if another runner holds it.
         storage: the storage of the experiment's checkpoints.
         from_beginning: whether a trial that has lost all its checkpoints starts from the beginning.
         stream: receivers of events.
@@ -120,6 +121,7 @@ class TrialRunner:
     code: bytes = field(repr=False)
     launcher: Launcher
     lease: str
+    renew_lease: Callable[[], None]
     storage: StorageManager
     from_beginning: bool
     stream: EventStream
@@ -136,11 +138,10 @@ class TrialRunner:
         """
         history = self._histories.pop(trial.id, None) or self._new_history(trial)
         while not requested() and self._activate(trial):
-            end = (
-                self._adopt_run(trial, history, requested)
-                or self._unreported_end(trial, history)
-                or self._run_once(trial, history, requested)
-            )
+            end = self._adopt_run(trial, history, requested) or self._unreported_end(trial, history)
+            if end is None and requested():
+                break
+            end = end or self._run_once(trial, history, requested)
             stops = requested() is not None
             if not stops:
                 history.count(end.kind)
@@ -348,6 +349,7 @@ class TrialRunner:
             grace=self._preemption_timeout,
             on_running=note_success,
             needs_change=lambda _: False,
+            renew_lease=self.renew_lease,
         )
 
     @property
@@ -411,6 +413,7 @@ class TrialRunner:
                     grace=self._preemption_timeout,
                     on_running=lambda: self.launches.add_success(run.trial_id),
                     needs_change=needs_change,
+                    renew_lease=self.renew_lease if self.launcher.adopts else None,
                 )
             except LaunchError as error:
                 refused = slots.count
@@ -444,20 +447,20 @@ class TrialRunner:
         operation = self.store.searcher_operation(trial.id)
         if operation and operation.metric is not None:
             return operation.metric
-        metric, last = self.config.searcher.metric, None
-        for last in self.store.metrics(trial.id, group="validation"):  # noqa: B007  (the last one is needed)
-            pass
-        value = last.metrics.get(metric) if last else None
+        latest = deque(self.store.metrics(trial.id, group="validation"), maxlen=1)
+        if not latest:
+            return math.nan
+        metric, metrics = self.config.searcher.metric, latest[0].metrics
+        value = metrics.get(metric)
         if isinstance(value, Real):
             return float(value)
-        if last:
-            self._log(
-                trial,
-                run,
-                f"trial {trial.id}: WARNING: it reported no number as {metric!r}, which is searcher.metric, but "
-                f"{', '.join(map(repr, last.metrics))}"
-                f"{suggest_metric(metric, last.metrics, smaller_is_better=self.config.searcher.smaller_is_better)}",
-            )
+        hint = suggest_metric(metric, metrics, smaller_is_better=self.config.searcher.smaller_is_better)
+        self._log(
+            trial,
+            run,
+            f"trial {trial.id}: WARNING: it reported no number as {metric!r}, which is searcher.metric, but "
+            f"{', '.join(map(repr, metrics))}{hint}",
+        )
         return math.nan
 
     def _classify(self, ended: Exit, reason: str, history: TrialHistory, start: StartingPoint) -> _RunEnd:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from det_core.ignore_patterns import pattern_matcher
 from det_core.interfaces.storage import StorageManager
 from det_core.storage._manifest import METADATA_FILE, put_manifest
 from det_core.storage._restore import find_checkpoint
@@ -33,7 +32,7 @@ def delete_stored_files(storage: StorageManager, storage_id: str, globs: Collect
     Raises:
         CheckpointCorrupt: files will remain, but ``metadata.json`` cannot be read.
     """
-    matches = pattern_matcher(globs)
+    matches = _matcher(globs)
     storage.abort_uploads(storage_id, matches)
     names = storage.list(storage_id)
     doomed = {name: None for name in names if name != METADATA_FILE and matches(name)}
@@ -50,3 +49,11 @@ def delete_stored_files(storage: StorageManager, storage_id: str, globs: Collect
     if doomed:
         storage.delete(storage_id, list(doomed))
     return left
+
+
+def _matcher(globs: Collection[str]) -> Callable[[str], bool]:
+    if globs == ALL_FILES:
+        return lambda _: True
+    from det_core.ignore_patterns import pattern_matcher  # most processes delete whole checkpoints only
+
+    return pattern_matcher(globs)

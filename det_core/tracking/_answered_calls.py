@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _c = answered_calls.c
-_look = select(_c.number, _c.answer).where(_c.lane == bindparam("of_lane"))
-_look_locked = _look.with_for_update()
+_select_answer = select(_c.number, _c.answer).where(_c.lane == bindparam("of_lane"))
+_select_answer_locked = _select_answer.with_for_update()
 _insert = answered_calls.insert()
 _replace = update(answered_calls).where(_c.lane == bindparam("of_lane"))
 _LONGEST_ID = 100
@@ -143,11 +143,11 @@ class _AnsweredCall(_WholeCall):
 
     def find_answer(self, database: Database) -> bytes | None:
         with database.read() as connection:
-            row = connection.execute(_look, {"of_lane": self._lane}).one_or_none()
+            row = connection.execute(_select_answer, {"of_lane": self._lane}).one_or_none()
         return bytes(row.answer) if row and row.number == self._number else None
 
     def _begin(self, connection: Connection) -> None:
-        row = connection.execute(_look_locked, {"of_lane": self._lane}).one_or_none()
+        row = connection.execute(_select_answer_locked, {"of_lane": self._lane}).one_or_none()
         self._is_known = row is not None
         if row and row.number >= self._number:
             raise TrackingError(f"call {self._number} arrived after call {row.number}, so it was not executed")

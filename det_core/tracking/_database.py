@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import false
+from sqlalchemy import event, false
 from sqlalchemy.exc import DBAPIError, StatementError
 
 from det_core.errors import RecordNotFound
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from sqlalchemy import Column, ColumnElement, Connection, Engine, FromClause, Select, Table
+    from sqlalchemy.pool import ConnectionPoolEntry
 
     from det_core.errors import TrackingError
 
@@ -127,6 +128,8 @@ class Database(ABC):
         self._writers = engine.execution_options(det_writes=True)
         self._durable_writers = engine.execution_options(det_writes=True, det_durable=True)
         _fork_safety.engines.add(engine)
+        event.listen(engine, "connect", lambda _, record: record.info.update(pool=engine.pool))
+        event.listen(engine, "checkin", self._close_late)
 
     @contextmanager
     def read(self, *, urgent: bool = False) -> Iterator[Connection]:
@@ -157,7 +160,7 @@ class Database(ABC):
         connection.commit()
 
     def close(self) -> None:
-        """Close all connections that no transaction uses. Later transactions open new ones."""
+        """Close all connections, those in use when their transactions end. Later transactions open new ones."""
         with _fork_safety.delay_forks():
             self._readers.dispose()
 
@@ -243,6 +246,10 @@ class Database(ABC):
     @abstractmethod
     def explain(self, error: DBAPIError) -> TrackingError:
         """Return the error to raise instead of a driver's error, with advice for the user."""
+
+    def _close_late(self, _: object, record: ConnectionPoolEntry) -> None:
+        if record.info.get("pool") is not self._readers.pool:
+            record.invalidate()
 
     @contextmanager
     def _transaction(self, *, alone: bool, durable: bool) -> Iterator[Connection]:

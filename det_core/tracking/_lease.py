@@ -62,6 +62,15 @@ class Lease:
         if self._error is not None:
             raise self._error
 
+    def renew(self) -> None:
+        """Renew the lease now.
+
+        Raises:
+            StaleRun: another runner has taken over the lease.
+            StoreBusy: the database was unavailable for too long.
+        """
+        self._store.renew_lease(self._experiment_id, self.holder, seconds=_SECONDS)
+
     def __enter__(self) -> Self:
         return self
 
@@ -79,7 +88,7 @@ class Lease:
         while not self._released.wait(_RENEW_EVERY):
             try:
                 if self._is_held:
-                    self._store.renew_lease(self._experiment_id, self.holder, seconds=_SECONDS)
+                    self.renew()
             except Exception as error:  # noqa: BLE001  (raised again by check)
                 self._error = error
                 return

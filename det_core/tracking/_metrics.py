@@ -59,8 +59,9 @@ _system = system_metrics.c
 _insert = metrics.insert()
 _keyed = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(_c.trial_id == bindparam("trial"), live)
 _between = _keyed.where(_c.steps_completed.between(bindparam("first"), bindparam("last")))
-_look: Select[Any] = _between.order_by(_c.steps_completed).limit(bindparam("most"))  # the order is that of the index
-_look_for_keys: Select[Any] = _keyed.where(
+# The order is that of the index.
+_select_between: Select[Any] = _between.order_by(_c.steps_completed).limit(bindparam("most"))
+_select_keyed: Select[Any] = _keyed.where(
     _c.steps_completed.in_(id_list("steps")),  # SQLite looks for these in the index, and not for pairs
     tuple_(_c.steps_completed, _c.group).in_(bindparam("keys", expanding=True)),
 )
@@ -247,10 +248,10 @@ def _rows_with_keys(connection: Connection, trial_id: int, reports: list[Metrics
     """
     steps = [report.steps_completed for report in reports]
     between = {"trial": trial_id, "first": min(steps), "last": max(steps), "most": len(reports) + 1}
-    rows = connection.execute(_look, between).all()
+    rows = connection.execute(_select_between, between).all()
     if len(rows) > len(reports):
         keys = [(report.steps_completed, report.group) for report in reports]
-        rows = connection.execute(_look_for_keys, {"trial": trial_id, "steps": steps, "keys": keys}).all()
+        rows = connection.execute(_select_keyed, {"trial": trial_id, "steps": steps, "keys": keys}).all()
     wanted = {report_key(report) for report in reports}
     found = {(trial_id, row.group, row.steps_completed): row for row in rows}
     return {key: found[key] for key in wanted & found.keys()}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, literal_column, select, update
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import (
     ENDINGS,
     MAX_MACHINES,
@@ -272,6 +271,8 @@ class TrialsMixin(StoreMixin):
             update_trial(connection, trial_id, runner_state=status)
 
     def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
+        from det_core.interfaces.launcher import Phase  # scripts by themselves do not need it
+
         with self._database.write() as connection:
             fence_run(connection, trial_id, run_id)
             before = connection.execute(select(trials.c.placement).where(trials.c.id == trial_id)).scalar_one()

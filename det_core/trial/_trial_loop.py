@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from det_core.core import Context, EarlyExitReason
-from det_core.core.non_finite_metrics import stays_non_finite
 from det_core.core.rank_agreement import all_ranks_group
 from det_core.errors import CheckpointCorrupt, DetError, InvalidTrial
 from det_core.interfaces.framework import Metrics, TrialAdapter
@@ -279,6 +278,8 @@ class TrialLoop:
             self._ranks.by_chief(lambda: self._require_finite_loss(rows))
 
     def _require_finite_loss(self, rows: Sequence[Metrics]) -> None:
+        from det_core.core.non_finite_metrics import stays_non_finite  # few trials need it
+
         if stays_non_finite(list(map(summarize_arrays, rows))):
             batch = self._progress.batches_trained
             raise InvalidTrial(

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from det_core.core import DistributedContext
-from det_core.launch.worker_environment import find_adjacent_free_ports as free_port
+from det_core.launch.network import find_adjacent_free_ports as free_port
 
 T = TypeVar("T")
 KEY = "k" * 64
 HEAD = """
 import os, pickle, random, signal, sys, time
 from det_core.core import DistributedContext
-from det_core.launch.worker_environment import find_adjacent_free_ports as free_port
+from det_core.launch.network import find_adjacent_free_ports as free_port
 from det_core.errors import CommError, OutOfStep, PeerLost
 def join(**options):
     return DistributedContext(**eval(os.environ["TEST_RANKS"]), **options)

@@ -130,14 +130,14 @@ def test_two_jobs_of_the_same_name_do_not_mix() -> None:
     ranks = job.layout(2)
     first: list[Any] = []
     waiting = threading.Thread(
-        target=lambda: first.extend(job.outcomes(ranks[:1], allgather, pub_port=port, timeout=3.0))
+        target=lambda: first.extend(job.outcomes(ranks[:1], allgather, pub_port=port, timeout=60))
     )
     waiting.start()
     wait_for(Path(place).exists)
-    (second,) = job.outcomes(ranks[:1], allgather, pub_port=port, timeout=3.0)
+    (second,) = job.outcomes(ranks[:1], allgather, pub_port=port, timeout=60)
     with pytest.raises(CommError, match="another job of yours .* pass another port_offset"):
         second.result()
-    (third,) = job.outcomes(ranks[1:], allgather, pub_port=port, timeout=3.0)
+    (third,) = job.outcomes(ranks[1:], allgather, pub_port=port, timeout=60)
     waiting.join()
     assert third.result() == first[0].result() == [0, 1]
     assert not Path(place).exists()

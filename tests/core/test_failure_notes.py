@@ -86,7 +86,7 @@ def test_an_error_that_names_batches_keeps_its_own_place() -> None:
     assert place and place.groupdict() == {"batch": "4", "file": "my (1).py", "line": "7"}
     begin = time.process_time()
     assert failure_notes.PLACE.search(" (batch 1, x" * 20_000) is None
-    assert time.process_time() - begin < 2, "it takes a minute if each beginning is read up to the end"
+    assert time.process_time() - begin < 20, "it takes a minute if each beginning is read up to the end"
 
 
 def test_a_failure_is_known_by_what_does_not_vary() -> None:

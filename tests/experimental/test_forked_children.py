@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from det_core.experimental import Determined
 
 from ..cli.conftest import Record
@@ -16,6 +18,7 @@ REFUSED = {
 """Methods that refuse the arguments, or an experiment that has ended, in any process."""
 
 
+@pytest.mark.integration
 def test_each_method_works_in_a_forked_child(trained: Record) -> None:
     client = Determined()
     experiment, trial, model = client.get_experiment(1), client.get_trial(1), client.create_model("digits")

@@ -57,3 +57,16 @@ def test_a_launch_that_fails_is_described() -> None:
 def test_a_rehearsal_needs_the_slots_of_a_trial() -> None:
     with pytest.raises(LaunchError, match="3 slots"):
         rehearse_launch(LocalLauncher(LocalConfig()), 3, {})
+
+
+@pytest.mark.parametrize(("version", "is_named"), [(__version__, False), ("0.0.9", True)])
+def test_nodes_with_another_release_are_named(*, version: str, is_named: bool) -> None:
+    """An image keeps the release that it was built with."""
+
+    def work(request: LaunchRequest) -> Exit:
+        request.log(0, "stdout", f"n0: Python 3.11.7, det-core {version}, 0 GPUs")
+        return Exit(code=0)
+
+    described = rehearse_launch(PlayedLauncher(work), 1, {})
+    assert described.startswith(f"n0: Python 3.11.7, det-core {version}, 0 GPUs")
+    assert ("install the same release" in described) is is_named

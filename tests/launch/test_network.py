@@ -11,7 +11,7 @@ import pytest
 from det_core.errors import LaunchError
 from det_core.interfaces.backend import NodePlacement
 from det_core.launch import network
-from det_core.launch.worker_environment import find_adjacent_free_ports
+from det_core.launch.network import find_adjacent_free_ports
 
 OUTSIDE = "10.213.79.1"
 

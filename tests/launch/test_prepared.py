@@ -258,7 +258,7 @@ def launchers_of(running: Running) -> list[psutil.Process]:
 def test_workers_end_at_once_with_each_of_their_launchers(chain: tuple[Running, psutil.Process], position: int) -> None:
     running, worker = chain
     launchers_of(running)[position].kill()
-    assert running.command.wait(5) == (-signal.SIGKILL if position == 0 else 256 - signal.SIGKILL)
+    assert running.command.wait(60) == (-signal.SIGKILL if position == 0 else 256 - signal.SIGKILL)
     wait_for(lambda: not is_alive(worker.pid), 5)
 
 

@@ -19,7 +19,8 @@ from det_testing.plugin_metadata import write_plugin_metadata
 from det_core.core import failure_notes
 from det_core.launch import __main__ as command
 from det_core.launch import _node, backends, standalone
-from det_core.launch.worker_environment import find_adjacent_free_ports, reserve_free_ports, thread_limit_variables
+from det_core.launch.network import find_adjacent_free_ports, reserve_free_ports
+from det_core.launch.worker_environment import thread_limit_variables
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from det_core import storage
 from det_core.core import open_storage_block
 from det_core.interfaces.launcher import Allocation, Cause, Exit, Launcher, LaunchRequest, Phase, Status
+from det_core.interfaces.records import MetricsReport
 from det_core.interfaces.tracking import TrackingStore
 
 
@@ -93,6 +94,9 @@ class PlayedAllocation(Allocation):
         self._break("kill")
         self.end = Exit(code=-9)
 
+    def hand_over(self) -> None:
+        self.calls.append("hand_over")
+
     def close(self) -> None:
         self.calls.append("close")
         self._break("close")
@@ -110,6 +114,11 @@ def run_ids(request: LaunchRequest) -> dict[str, int]:
     """Return the trial and the run of a launch, as arguments of the store's methods."""
     trial = request.info["trial.json"]
     return {"trial_id": trial["trial_id"], "run_id": trial["trial_run_id"]}
+
+
+def report_metrics(store: TrackingStore, request: LaunchRequest, group: str, steps: int, **metrics: Any) -> None:
+    """Report metrics after a number of batches, as the workers of a launch do."""
+    store.report_metrics([MetricsReport(**run_ids(request), group=group, steps_completed=steps, metrics=metrics)])
 
 
 def save_checkpoint(store: TrackingStore, request: LaunchRequest, steps: int) -> None:

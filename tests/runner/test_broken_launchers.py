@@ -41,6 +41,7 @@ UNUSED = {
     "rehearsal": "det doctor calls it",
     "available_slots": "only elastic trials need it",
     "adopt": "only the runner after a killed one calls it",
+    "hand_over": "only a runner that was replaced calls it",
 }
 LOST = Exit(code=1, cause=Cause.NODE_LOST)
 LIES: dict[Any, list[Any]] = {

@@ -282,11 +282,35 @@ def test_several_slots_need_a_framework_that_can_use_them(tmp_path: Path, code: 
     assert check(tmp_path, resources={"slots_per_trial": 1}) == []
 
 
-def test_a_backend_without_an_adapter_is_refused_with_one_that_has_it(tmp_path: Path) -> None:
-    (tmp_path / "model_def.py").write_text("import det_keras\nclass MyTrial(det_keras.TFKerasTrial): ...\n")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import det_keras\nclass MyTrial(det_keras.TFKerasTrial): ...\n",
+        "from determined.keras import TFKerasTrial\nclass MyTrial(TFKerasTrial): ...\n",
+        "from determined import keras\nclass MyTrial(keras.TFKerasTrial): ...\n",
+        "import determined.keras as det\nclass MyTrial(det.TFKerasTrial): ...\n",
+    ],
+    ids=["new name", "old name", "old module", "renamed module"],
+)
+def test_a_backend_without_an_adapter_is_refused_with_one_that_has_it(tmp_path: Path, code: str) -> None:
+    (tmp_path / "model_def.py").write_text(code)
     told = refusal(tmp_path, **TWO_SLOTS, distributed={"backend": "torch_distributed"})
     assert "; set distributed: {backend: horovod} or resources: {slots_per_trial: 1} " in told
     assert check(tmp_path, **TWO_SLOTS) == check(tmp_path, **TWO_SLOTS, distributed={"backend": "horovod"}) == []
+
+
+def test_a_framework_that_only_workers_have_is_not_refused(
+    tmp_path: Path, plugin_site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, code = tmp_path / "det_far.py", tmp_path / "code"
+    file.write_text(
+        "import det_core\n@det_core.hookimpl\n"
+        "def det_choose_framework(mro): return 'far' if 'far.Trial' in mro else None"
+    )
+    install_plugin(plugin_site, file, monkeypatch)
+    code.mkdir()
+    (code / "model_def.py").write_text("from far import Trial\nclass MyTrial(Trial): ...\n")
+    assert check(code, **TWO_SLOTS) == []
 
 
 @pytest.mark.usefixtures("descent")

@@ -202,16 +202,16 @@ def test_each_report_is_heard_once(
 
     begun = begin()
     first, second = begun.queue
-    begun.hear([first, second])
+    begun.report_validations([first, second])
     report_validation(store, first, 1, loss=0.5, cost=3.0)
-    begun.hear([first, second])
-    begun.hear([first, second])
+    begun.report_validations([first, second])
+    begun.report_validations([first, second])
     again = begin()
-    again.hear([first, second])
+    again.report_validations([first, second])
     report_validation(store, first, 2, loss=math.nan)
     report_validation(store, second, 2, loss=2.0)
     report_validation(store, second, 3, loss=3.0)
-    again.hear([first, second])
+    again.report_validations([first, second])
     heard = [event.event[:3] for event in store.search_events(experiment_id)]
     assert heard == [["start"], ["on_report", 0, 1], ["on_report", 0, 2], ["on_report", 1, 2]]  # it is closed
     assert store.search_events(experiment_id)[1].event[3] == {"loss": 0.5, "cost": 3.0}

@@ -144,7 +144,7 @@ class Search:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the loop look at the store in each turn."""
-    monkeypatch.setattr(_search_loop, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(_search_loop, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr(_stop_requests, "_POLL_EVERY", 0.0)
     monkeypatch.setattr(_restart_policy, "FIRST_DELAY", 0.0)
 

@@ -155,7 +155,7 @@ class Runner:
             self._begin()
         assert self.loop
         if look:
-            self.loop._look_at = self.real._requests._poll_at = 0.0
+            self.loop._poll_at = self.real._requests._poll_at = 0.0
 
         def tick() -> None:
             raise Turn
@@ -420,6 +420,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield server.create_database()
 
 
+@pytest.mark.integration
 def test_the_state_machine_holds_for_events_in_any_order(tmp_path: Path) -> None:
     play(f"sqlite:///{tmp_path}/det.db", 1, examples=10)
 

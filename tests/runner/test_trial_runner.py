@@ -15,12 +15,11 @@ from det_core.config import parse_config
 from det_core.core import EarlyExitReason, open_storage_block
 from det_core.core.event_stream import EventStream
 from det_core.core.failure_notes import FAILURE_PREFIX
-from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError, StoreBusy
+from det_core.errors import InvalidExperimentException, LaunchDelayed, LaunchError, PluginError, StaleRun, StoreBusy
 from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART, PYTHON, Cause, Exit, LaunchRequest, Phase, Status
 from det_core.interfaces.records import (
     CheckpointState,
     ExperimentRecord,
-    MetricsReport,
     NewTrial,
     State,
     TrialRecord,
@@ -30,7 +29,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import _launch_supervision, _trial_history, _trial_runner
 from det_core.runner._failed_launches import FailedLaunches
 from det_core.runner._log_writer import LogWriter
-from det_core.runner._restart_policy import TrainingOutcome
+from det_core.runner._restart_policy import LIMITS, Count, TrainingOutcome
 from det_core.runner._trial_runner import TrainingResult, TrialRunner
 
 from .played_launcher import (
@@ -41,6 +40,7 @@ from .played_launcher import (
     Raising,
     Step,
     ended_by,
+    report_metrics,
     run_ids,
     save_checkpoint,
 )
@@ -66,10 +66,12 @@ class Play:
         self.trial: TrialRecord = store.create_trial(self.experiment.id, hparams={"lr": 0.1}, seed=3)
         store.acquire_lease(self.experiment.id, "test", seconds=600, state=State.ACTIVE)
         self.request: State | None = None
+        self.adopts = False
 
     def run(self, *steps: Step, from_beginning: bool = False, stops: bool = False) -> TrainingResult:
         """Run the trial with launches that end as given, and check that all of them were started."""
         self.launcher = PlayedLauncher(*steps, stops=stops)
+        self.launcher.adopts = self.adopts
         runner = TrialRunner(
             store=self.store,
             experiment=self.experiment,
@@ -77,6 +79,7 @@ class Play:
             code=b"code",
             launcher=self.launcher,
             lease="test",
+            renew_lease=lambda: self.store.renew_lease(self.experiment.id, "test", seconds=600),
             storage=open_storage_block(self.block),
             launches=FailedLaunches(),
             from_beginning=from_beginning,
@@ -105,8 +108,7 @@ class Play:
         """Return a step whose workers report metrics."""
 
         def work(request: LaunchRequest) -> Exit:
-            report = MetricsReport(**run_ids(request), group=group, steps_completed=4, metrics=metrics)
-            self.store.report_metrics([report])
+            report_metrics(self.store, request, group, 4, **metrics)
             return end
 
         return work
@@ -186,10 +188,7 @@ def test_a_completed_trial_has_the_metric_of_its_last_validation(play: Callable[
 
     def validate(request: LaunchRequest) -> Exit:
         for steps, loss in ((4, 0.25), (8, 0.5)):
-            report = MetricsReport(
-                **run_ids(request), group="validation", steps_completed=steps, metrics={"loss": loss, "f1": 9}
-            )
-            one.store.report_metrics([report])
+            report_metrics(one.store, request, "validation", steps, loss=loss, f1=9)
         return SUCCESS
 
     assert one.run(validate) == TrainingResult(TrainingOutcome.COMPLETED, metric=0.5)
@@ -210,9 +209,7 @@ def completing(one: Play, end: Exit | Exception) -> Step:
 
     def work(request: LaunchRequest) -> Exit | Exception:
         save_checkpoint(one.store, request, 16)
-        one.store.report_metrics(
-            [MetricsReport(**run_ids(request), group="validation", steps_completed=20, metrics={"loss": 0.5})]
-        )
+        report_metrics(one.store, request, "validation", 20, loss=0.5)
         one.store.complete_searcher_operation(**run_ids(request), length=20, metric=0.125)
         return end
 
@@ -258,9 +255,7 @@ def test_what_an_extension_reported_that_is_undone_does_not_count(ordered: Play)
         (ordered.trial,) = ordered.store.record_search(ordered.experiment.id, [], [update], lease="test")
 
     def extend(request: LaunchRequest) -> Exit:
-        ordered.store.report_metrics(
-            [MetricsReport(**run_ids(request), group="training", steps_completed=25, metrics={"loss": 0.5})]
-        )
+        report_metrics(ordered.store, request, "training", 25, loss=0.5)
         return Exit(code=EXIT_DO_NOT_RESTART)
 
     assert ordered.run(completing(ordered, SUCCESS)).outcome is TrainingOutcome.COMPLETED
@@ -402,8 +397,7 @@ def test_the_same_failure_twice_at_the_same_batch_ends_a_trial(
 
     def step(number: int, batch: int, what: str) -> Step:
         def work(request: LaunchRequest) -> Exit:
-            report = MetricsReport(**run_ids(request), group="training", steps_completed=batch, metrics={"n": number})
-            one.store.report_metrics([report])
+            report_metrics(one.store, request, "training", batch, n=number)
             if what == "saved":
                 save_checkpoint(one.store, request, batch)
             if what in ("saved", "killed"):
@@ -534,24 +528,31 @@ def test_progress_allows_further_interruptions(
     one = play(entrypoint="train") if how == "a command that runs for a minute" else play()
     lost, now = ended_by(Cause.NODE_LOST), [0.0]
     monkeypatch.setattr(_trial_history, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setitem(LIMITS, Count.IDLE_INTERRUPTIONS, 3)
 
     def run_for_a_minute(request: LaunchRequest) -> Exit:
         now[0] += 61
         return lost
 
     progress = {"a checkpoint": one.saving(lost, 4), "a batch": one.reporting(lost, loss=1)}.get(how, run_for_a_minute)
-    assert one.run(*[lost] * 19, progress, *[lost] * 20, SUCCESS).outcome is TrainingOutcome.COMPLETED
+    assert one.run(*[lost] * 2, progress, *[lost] * 3, SUCCESS).outcome is TrainingOutcome.COMPLETED
 
 
-def test_batches_that_are_lost_again_and_again_are_no_progress(play: Callable[..., Play], delays: list[float]) -> None:
+def test_batches_that_are_lost_again_and_again_are_no_progress(
+    play: Callable[..., Play], delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, Count.IDLE_INTERRUPTIONS, 3)
     one = play()
-    result = one.run(*[one.reporting(ended_by(Cause.NODE_LOST), loss=1)] * 22)
+    result = one.run(*[one.reporting(ended_by(Cause.NODE_LOST), loss=1)] * 5)
     assert (result.outcome, result.trained) == (TrainingOutcome.FAILED, True)
 
 
-def test_a_trial_that_stops_again_and_again_without_a_request_fails(play: Callable[..., Play]) -> None:
+def test_a_trial_that_stops_again_and_again_without_a_request_fails(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, Count.IDLE_INTERRUPTIONS, 3)
     one = play()
-    result = one.run(*[one.calling("acknowledge_preemption")] * 21)
+    result = one.run(*[one.calling("acknowledge_preemption")] * 4)
     assert (result.outcome, one.record.interruptions) == (TrainingOutcome.FAILED, 0)
 
 
@@ -853,3 +854,65 @@ def elastic(play: Callable[..., Play]) -> Play:
     one = play(**ELASTIC)
     one.trial = one.store.create_trial(one.experiment.id, hparams={"global_batch_size": 8}, seed=3)
     return one
+
+
+@pytest.mark.parametrize(
+    ("adopts", "request_", "step", "calls"),
+    [
+        (True, State.PAUSED, None, ["hand_over", "close"]),
+        (True, State.STOPPING_KILLED, None, ["hand_over", "close"]),
+        (True, None, Raising("status"), ["hand_over", "close"]),
+        (True, None, Raising("wait"), ["hand_over", "close"]),
+        (False, State.STOPPING_KILLED, None, ["preempt", "kill", "close"]),
+    ],
+)
+def test_a_runner_that_was_replaced_leaves_its_workers_to_the_next_one(
+    play: Callable[..., Play], *, adopts: bool, request_: State | None, step: Any, calls: list[str]
+) -> None:
+    """A runner that was frozen may find this out only when it wants to end them."""
+    one = play()
+    one.adopts = adopts
+
+    def freeze(request: LaunchRequest) -> Any:
+        one.store.release_lease(one.experiment.id, "test")
+        one.store.acquire_lease(one.experiment.id, "next", seconds=600)
+        one.request = request_
+        return step
+
+    with pytest.raises(StaleRun):
+        one.run(freeze)
+    (allocation,) = one.launcher.allocations
+    assert allocation.calls == calls
+
+
+def test_a_runner_that_was_replaced_starts_nothing_that_another_one_may_adopt(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = play()
+    one.adopts = True
+    started = one.store.start_run
+
+    def freeze(*args: Any, **fields: Any) -> Any:
+        run = started(*args, **fields)
+        one.store.release_lease(one.experiment.id, "test")
+        return run
+
+    monkeypatch.setattr(one.store, "start_run", freeze)
+    with pytest.raises(StaleRun):
+        one.run()
+
+
+def test_a_run_that_was_not_adopted_before_a_pause_starts_no_other(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = play()
+    one.adopts = True
+    one.store.start_run(one.trial.id, allocation_id="a", lease="test")
+
+    def adopt(launcher: PlayedLauncher, request: LaunchRequest, number: float) -> Any:
+        one.request = State.PAUSED
+        return PlayedAllocation(ended_by(Cause.NOT_STARTED), stops=False)
+
+    monkeypatch.setattr(PlayedLauncher, "adopt", adopt)
+    assert one.run().outcome is TrainingOutcome.INTERRUPTED
+    assert [run.run_id for run in one.store.runs(one.trial.id)] == [1]

@@ -459,3 +459,16 @@ def test_a_home_that_disappears_during_a_write_is_an_error(file: Path) -> None:
         number = store.create_experiment(config={}).id
         with pytest.raises(TrackingError, match="was deleted, renamed or replaced"):
             store.set_experiment_progress(number, 0.5)
+
+
+def test_a_connection_in_use_is_closed_when_its_transaction_ends(tmp_path: Path) -> None:
+    database = _sqlite.Sqlite(tmp_path / "det.db", file_url(tmp_path / "det.db"), wait=1)
+    with database.read() as connection:
+        used = connection.connection.dbapi_connection
+        assert isinstance(used, sqlite3.Connection)
+        database.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        used.execute("SELECT 1")
+    with database.read() as connection:
+        assert connection.scalar(sa.text("SELECT 1")) == 1
+    database.close()

@@ -191,10 +191,10 @@ def test_an_outage_has_one_time_limit_for_all_calls(unsteady: PostgreSQL) -> Non
             with pytest.raises(StoreBusy, match=r"PostgreSQL says: connection .* failed"):
                 store.experiments()
             start = time.monotonic()
-            for _ in range(5):
+            for _ in range(20):
                 with pytest.raises(StoreBusy):
                     store.create_experiment(config={})
-            assert time.monotonic() - start < 5.0  # not 1 s each
+            assert time.monotonic() - start < 20  # not 1 s each
         finally:
             unsteady.start()
         assert store.experiments() == []
@@ -221,10 +221,10 @@ def test_sqlite_has_one_time_limit_for_all_calls(tmp_path: Path) -> None:
         with contextlib.closing(sqlite3.connect(tmp_path / "det.db", isolation_level=None)) as locker:
             locker.execute("BEGIN IMMEDIATE")
             start = time.monotonic()
-            for _ in range(4):
+            for _ in range(10):
                 with pytest.raises(StoreBusy, match=r"was locked by another process for 2 s"):
                     store.create_experiment(config={})
-            assert 2.0 < time.monotonic() - start < 8.0  # not 2 s each
+            assert 2 < time.monotonic() - start < 20  # not 2 s each
         store.create_experiment(config={})
 
 
@@ -282,7 +282,7 @@ def test_all_threads_give_up_at_the_same_time(tmp_path: Path) -> None:
         began = time.monotonic()
         writes = [threads.submit(store.set_experiment_progress, experiment, 0.5) for _ in range(16)]
         assert {type(write.exception()) for write in writes} == {Unavailable}
-        assert time.monotonic() - began < 8  # 16 threads would take longer one after the other
+        assert time.monotonic() - began < 15  # 16 threads would take longer one after the other
 
 
 def test_sqlite_waits_for_a_free_descriptor(tmp_path: Path) -> None:

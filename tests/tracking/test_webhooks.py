@@ -412,7 +412,7 @@ def test_dead_addresses_and_lookups_share_the_time_limit(monkeypatch: pytest.Mon
             began = time.monotonic()
             with pytest.raises(DetError, match="example.org could not be reached"):
                 webhook_request.send_event(hook, {"event_id": "1"})
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 9  # not half a second for each address
         freed.set()
 
 

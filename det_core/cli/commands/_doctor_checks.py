@@ -25,8 +25,8 @@ from det_core.launch.gpu_slots import count_gpus
 from det_core.launch.launch_rehearsal import rehearse_launch
 from det_core.launch.launchers import open_launcher
 from det_core.launch.local import LocalConfig
+from det_core.launch.network import reserve_free_ports
 from det_core.launch.output_lines import LineDecoder
-from det_core.launch.worker_environment import reserve_free_ports
 from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.storage import check_storage

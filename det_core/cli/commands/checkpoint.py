@@ -10,7 +10,7 @@ from pathlib import Path
 
 from det_core.cli._command_table import FILTERS, JSON, YES, Command, UsageError, add_commands, make_argument
 from det_core.cli.commands._checkpoint_orphans import Orphan, find_orphans
-from det_core.cli.commands._download import download_to
+from det_core.cli.commands._download import download_to, show_transfer
 from det_core.cli.commands._listings import CHECKPOINT_LIST_ARGUMENTS, list_checkpoints
 from det_core.cli.render.checkpoint_place import locate_checkpoint
 from det_core.cli.render.printing import print_json
@@ -102,9 +102,20 @@ def _rm(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from det_core.cli.commands._checkpoint_export import run_export
+    from det_core.experimental._exports import default_export_path, export_checkpoint
 
-    return run_export(args)
+    target = args.output or default_export_path(args.uuid)
+    with open_store() as store:
+        checkpoint = store.checkpoint(args.uuid)
+        total = sum(number for name, number in checkpoint.resources.items() if name != "metadata.json")
+        with show_transfer(total) as progress:
+            export_checkpoint(store, checkpoint, args.format, target, progress)
+        names = sorted(path.name for path in target.iterdir())
+    if args.json:
+        print_json({"uuid": checkpoint.uuid, "format": args.format, "path": target.absolute(), "models": names})
+    else:
+        print(f"The weights of checkpoint {checkpoint.uuid} are in {target}: {', '.join(names)}")
+    return 0
 
 
 _UUID_HELP = "id of a checkpoint, see det checkpoint list"

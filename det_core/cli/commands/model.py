@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from det_core.cli._command_table import (
@@ -188,14 +188,10 @@ def _model_facts(model: ModelRecord) -> str:
             "owner": model.owner,
             "created": model.creation_time,
             "updated": model.last_updated_time,
-            **_prefixed("metadata", model.metadata),
+            **{f"metadata.{key}": format_value(value) for key, value in model.metadata.items()},
             "notes": model.notes,
         }
     )
-
-
-def _prefixed(name: str, values: Mapping[str, Any]) -> dict[str, object]:
-    return {f"{name}.{key}": format_value(value) for key, value in values.items()}
 
 
 def _pair(given: str) -> tuple[str, Any]:

@@ -115,7 +115,7 @@ def announce_config_file(config: ExperimentConfig, path: Path, directory: Path, 
     return note_changes(path.read_text(encoding="utf-8"), changes, config.dump())
 
 
-def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool = False) -> int:
+def train_in_foreground(store: TrackingStore, experiment_id: int, *, quiet: bool) -> int:
     """Run the experiment in this process and return the exit code.
 
     Ctrl-C or a closed terminal saves a checkpoint and stops. A second Ctrl-C kills.

@@ -117,14 +117,14 @@ def best_validation(store: TrackingStore, experiment: ExperimentRecord) -> BestV
 
 
 def best_checkpoint(
-    store: TrackingStore, experiment_id: int, trial_id: int | None = None
+    store: TrackingStore, experiment_id: int, trial_id: int | None
 ) -> tuple[float, CheckpointRecord] | None:
     """Return the completed checkpoint with the best searcher metric at its batch. The earliest wins a tie.
 
     Args:
         store: the tracking store.
         experiment_id: the experiment.
-        trial_id: consider only checkpoints of this trial.
+        trial_id: consider only checkpoints of this trial, or None for all.
 
     Returns:
         The value of the metric and the checkpoint, or None if no checkpoint was validated.

@@ -140,6 +140,8 @@ class AgentGroup(Allocation):
         self._words = [[*command, *key] for command in commands]
         self._inherit = inherit
         self._is_stopping = self._killed = False
+        self._is_replaced = False
+        """Whether an agent obeys a later runner. This one gives no more orders, also on nodes that it still reaches."""
         self._notice: _Notice | None = None
         self._preempted = False
         self._changed = threading.Event()
@@ -230,6 +232,10 @@ class AgentGroup(Allocation):
         while not all(node.end for node in self._nodes) and time.monotonic() < deadline:
             self._advance()
             self._await_change(_TICK)
+
+    def hand_over(self) -> None:
+        """Give no more orders. With ``reconnect_seconds``, the workers outlive the connection, which `close` ends."""
+        self._is_replaced = True
 
     def close(self) -> None:
         for command in self._commands:
@@ -381,7 +387,8 @@ class AgentGroup(Allocation):
 
     def _send(self, kind: str, **fields: Any) -> None:
         for command in self._commands:
-            if not command.has_ended():
+            is_reached = not self._adopted_as or all(node.is_welcome for node in command.nodes)  # others get it later
+            if is_reached and not (command.has_ended() or self._is_replaced):
                 command.send(kind, **fields)
 
     def _stop(self, end: Exit) -> None:
@@ -478,6 +485,7 @@ class _Node:
         elif kind == "gone":
             self.finish(self.describe_loss(f"the agent of {self.title} has ended"), lost=True)
         elif kind == "replaced":
+            self._group._is_replaced = True
             self.finish(self.describe_loss(f"the agent of {self.title} obeys a later runner"), lost=True)
         elif kind == "started":
             self.started = True

@@ -38,9 +38,10 @@ from det_core.errors import LaunchDelayed, LaunchError, TrackingError
 from det_core.interfaces.launcher import Cause, Exit, LaunchRequest
 from det_core.launch.engine_signals import ENGINE_VARIABLES, shield_shell
 from det_core.launch.gpu_slots import count_gpus, gpu_variables
+from det_core.launch.network import find_adjacent_free_ports
 from det_core.launch.node_agent import AllocatedNode, NodeAgent, explain_start_errors
 from det_core.launch.trial_lock import TrialLock
-from det_core.launch.worker_environment import find_adjacent_free_ports, thread_limit_variables
+from det_core.launch.worker_environment import thread_limit_variables
 from det_core.version import __version__
 
 _CALL_SECONDS = 120.0

@@ -79,6 +79,13 @@ class EngineJob(ABC):
         It takes at most 20 s.
         """
 
+    def hand_over(self) -> None:
+        """Leave the job to another runner, in place of `close`. By default, it is closed.
+
+        Only jobs of launchers that adopt have to leave anything.
+        """
+        self.close()
+
 
 class EngineLaunch(Allocation):
     """Launch whose nodes an engine provides.
@@ -93,7 +100,7 @@ class EngineLaunch(Allocation):
         self._job = job
         self._group: AgentGroup | None = None
         self._withdrawn: Exit | None = None
-        self._is_stopped = False
+        self._is_stopped = self._is_handed_over = self._preempts_later = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="det-engine")
         self._step: Future[AgentGroup | None] | None = None
         self._step_at = 0.0
@@ -134,14 +141,19 @@ class EngineLaunch(Allocation):
     def kill(self) -> None:
         self._stop(AgentGroup.kill)
 
+    def hand_over(self) -> None:
+        self._is_handed_over = True
+        if self._group:
+            self._group.hand_over()
+
     def close(self) -> None:
         self._thread.shutdown()
         with ExitStack() as closing:
-            closing.callback(self._job.close)
+            closing.callback(self._job.hand_over if self._is_handed_over else self._job.close)
             if self._step and not self._step.exception() and (late := self._step.result()):
                 self._group = late
                 closing.callback(late.close)
-                late.kill()
+                (late.hand_over if self._is_handed_over else late.kill)()
             elif self._group:
                 closing.callback(self._group.close)
 
@@ -149,8 +161,10 @@ class EngineLaunch(Allocation):
         self._is_stopped = True
         if self._group:
             method(self._group)
-        else:
+        elif method is AgentGroup.kill or self._job.status().phase is Phase.QUEUED:
             self._withdrawn = WITHDRAWN
+        else:  # workers that are adopted save a checkpoint
+            self._preempts_later = True
 
     def _advance(self, deadline: float) -> bool:
         """Let the job take its next step, and return whether it was taken before the deadline."""
@@ -164,6 +178,8 @@ class EngineLaunch(Allocation):
         step, self._step = self._step, None
         self._step_at = time.monotonic() + self._job.poll_seconds
         self._group = step.result()
+        if self._group and self._preempts_later:
+            self._group.preempt()
         return True
 
     def _confirm_ends(self, group: AgentGroup) -> None:

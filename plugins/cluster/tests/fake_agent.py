@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ class FakeAgent:
                 assert message["kind"] == kind, message
                 break
         return message
+
+    def rest(self) -> list[dict[str, Any]]:
+        """Return the messages that the runner has already sent."""
+        os.set_blocking(self._orders, False)
+        with suppress(BlockingIOError):
+            return [one for one in messages.read_messages([os.read(self._orders, 1 << 16)]) if isinstance(one, dict)]
+        return []
 
     def hang_up(self) -> None:
         """Close the output of the agent, which ends its command."""

@@ -352,7 +352,7 @@ def test_nodes_are_closed_together(running: Start, monkeypatch: pytest.MonkeyPat
     assert group.wait(60) == OK
     began = time.monotonic()
     group.close()
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 4  # not a second for each
     assert {process.poll() for process in group.processes} == {-signal.SIGTERM}
 
 
@@ -418,3 +418,21 @@ def test_a_kill_is_an_order_at_first(running: Start, monkeypatch: pytest.MonkeyP
     end = group.wait(60)
     assert end and end.cause is Cause.NODE_LOST
     assert group.processes[0].poll() == -15
+
+
+def test_a_runner_that_one_node_has_replaced_ends_no_workers_on_the_others(start: Start) -> None:
+    """A runner that was frozen may still reach some nodes when the next one has adopted others."""
+    group, agents, _ = start(2, reconnect_seconds=60.0)
+    for number, agent in enumerate(agents):
+        agent.greet(agent=str(number), started=False)
+    wait_for(lambda: group.wait(0.02) or group.status().nodes == ["n0", "n1"])
+    for agent in agents:
+        agent.order("welcome")
+        agent.order("start")
+        agent.say("started")
+    agents[0].say("replaced")
+    wait_for(lambda: group.wait(0.02) or group._is_replaced)
+    group.preempt()
+    group._kill_at = 0.0
+    group.wait(0.05)
+    assert {one["kind"] for one in agents[1].rest()} <= {"alive"}

@@ -64,6 +64,9 @@ class Job(EngineJob):
             raise LaunchDelayed("no route to host")
         return self.ended
 
+    def hand_over(self) -> None:
+        self.calls.append("hand over")
+
     def close(self) -> None:
         self.calls.append("close")
 
@@ -96,7 +99,7 @@ def launch(job: Job, lines: list[str]) -> Iterator[EngineLaunch]:
     )
     launch = EngineLaunch(request, job)
     yield launch
-    if "close" not in job.calls:
+    if not {"close", "hand over"} & set(job.calls):
         job.agent.hang_up()
         launch.close()
 
@@ -188,3 +191,32 @@ def test_a_launch_that_is_withdrawn_during_its_last_step_ends_its_agents(launch:
     launch.close()
     assert launch.wait(0) == WITHDRAWN
     assert job.state is PLACED and job.calls == ["advance", "close"]
+
+
+def test_a_launch_that_is_handed_over_ends_nothing(launch: EngineLaunch, job: Job) -> None:
+    job.options = {"reconnect_seconds": 60.0}
+    run(launch, job, agent="one", started=False)
+    launch.hand_over()
+    launch.close()
+    assert job.calls[-1] == "hand over"
+    job.agent.say("exit", code=0)
+    assert [one for one in job.agent.rest() if one["kind"] != "alive"] == []
+
+
+def test_a_launch_that_is_adopted_is_preempted_once_its_agent_is_reached(launch: EngineLaunch, job: Job) -> None:
+    """If it were withdrawn, its workers would train on, and nobody would get their checkpoint."""
+    job.options = {"reconnect_seconds": 60.0, "adopted_as": 1.0}
+    job.state = PLACED
+    launch.preempt()
+    wait_for(lambda: launch.wait(0.01) or launch._group)
+    job.agent.greet(agent="one", started=True, request=launch._group and launch._group._fingerprint)
+    job.agent.order("welcome")
+    job.agent.order("preempt")
+    launch.hand_over()
+
+
+def test_a_launch_that_is_adopted_can_be_killed_before_its_agent_is_reached(launch: EngineLaunch, job: Job) -> None:
+    job.state = PLACED
+    launch.preempt()
+    launch.kill()
+    assert launch.wait(0) == WITHDRAWN

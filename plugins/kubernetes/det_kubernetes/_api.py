@@ -9,12 +9,12 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from det_core.errors import LaunchDelayed, LaunchError
 from det_core.scratch import scratch_directory
@@ -24,7 +24,7 @@ from det_kubernetes._pod_specs import RUNNER, Manifest
 _START_SECONDS = 10.0
 """Seconds until ``kubectl proxy`` must listen."""
 _CONFIG_SECONDS = 30.0
-_DELETE_ATTEMPTS = 5
+_ATTEMPTS = 5
 """Number of attempts to delete a pod that changes."""
 _TICK = 0.02
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -32,6 +32,9 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _END_SECONDS = 30.0
 _TEMPORARY = (HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 """Client errors after which another attempt may succeed."""
+
+
+T = TypeVar("T")
 
 
 class ApiError(LaunchDelayed):
@@ -76,6 +79,7 @@ class KubernetesApi:
         self._keeper: subprocess.Popen[bytes] | None = None
         self._directory: Path | None = None
         self._undo = ExitStack()
+        self._is_handed_over = threading.Event()
         weakref.finalize(self, self._undo.close)
 
     @property
@@ -121,15 +125,13 @@ class KubernetesApi:
         Raises:
             ApiError: as `call`, or the pod has changed at the same time.
         """
-        for attempts_left in reversed(range(_DELETE_ATTEMPTS)):
+
+        def delete() -> None:
             own = {pod["metadata"]["name"]: pod for pod in self.find_pods(f"{RUNNER}={self.runner}")}
-            try:
-                if name in own:
-                    self.delete_pod(name, grace, version=own[name]["metadata"]["resourceVersion"])
-                return
-            except ApiError as error:
-                if error.status != HTTPStatus.CONFLICT or not attempts_left:
-                    raise
+            if name in own:
+                self.delete_pod(name, grace, version=own[name]["metadata"]["resourceVersion"])
+
+        retry_conflicts(delete)
 
     def adopt_pod(self, name: str) -> Manifest:
         """Make a pod one of this runner, and return it."""
@@ -182,11 +184,19 @@ class KubernetesApi:
             raise ApiError(status, f"the API server of Kubernetes failed: {said or f'HTTP status {status}'}")
         raise ApiError(status, said or f"the API server of Kubernetes answered with status {status}")
 
+    def hand_over(self) -> None:
+        """Leave the running pods to another runner. They are deleted as those of a killed runner."""
+        self._is_handed_over.set()
+
     def close(self) -> None:
         """End ``kubectl proxy``, and delete the pods that are left."""
         with self._lock:
-            self._undo.close()
+            undo = self._undo.pop_all()
             self._keeper = None
+        if self._is_handed_over.is_set():  # the keeper outlives this process
+            threading.Thread(target=undo.close, name="det-keeper", daemon=True).start()
+        else:
+            undo.close()
 
     @property
     def _pods(self) -> str:
@@ -216,7 +226,7 @@ class KubernetesApi:
                 stderr=log,
                 start_new_session=True,
             )
-        self._undo.callback(_end_keeper, keeper)
+        self._undo.callback(_end_keeper, keeper, self._is_handed_over)
         deadline = time.monotonic() + _START_SECONDS
         while not _proxy_calls.listens(str(socket)) and keeper.poll() is None and time.monotonic() < deadline:
             time.sleep(_TICK)
@@ -246,13 +256,25 @@ class KubernetesApi:
         return ran.stdout.strip() or "default"
 
 
-def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:
+def retry_conflicts(action: Callable[[], T]) -> T:
+    """Repeat a look at pods with what follows from it, as long as one changes in between."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return action()
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+    return action()
+
+
+def _end_keeper(keeper: subprocess.Popen[bytes], is_handed_over: threading.Event) -> None:
     assert keeper.stdin
     with suppress(OSError):  # it has ended
-        keeper.stdin.write(proxy_keeper.CLOSED)
+        if not is_handed_over.is_set():
+            keeper.stdin.write(proxy_keeper.CLOSED)
         keeper.stdin.close()
     try:
-        keeper.wait(_END_SECONDS)
+        keeper.wait(None if is_handed_over.is_set() else _END_SECONDS)
     except subprocess.TimeoutExpired:
         keeper.kill()
         keeper.wait()

@@ -16,7 +16,7 @@ from det_kubernetes._api import ApiError, KubernetesApi
 from det_kubernetes._config import ClaimedKeys, KubernetesConfig
 from det_kubernetes._pod_job import PodJob
 from det_kubernetes._pod_removal import PodRemoval
-from det_kubernetes._pod_specs import EXPERIMENT, Manifest, PodOptions, build_pods, label_value
+from det_kubernetes._pod_specs import EXPERIMENT, TRIAL, Manifest, PodOptions, build_pods, label_value
 from det_kubernetes._pod_watch import PodWatch
 
 OLDEST = (1, 20)
@@ -76,7 +76,9 @@ class KubernetesLauncher(Launcher):
         """Ask for the deletion of the pods of earlier runners, whose hosts may be frozen or cut off."""
         self._experiment = key
         selector, kept = f"{EXPERIMENT}={label_value(key)}", set(map(label_value, keep))
-        self._leftovers = PodRemoval(self._api, selector, self._config.reconnect_timeout, kept)
+        self._leftovers = PodRemoval(
+            self._api, selector, self._config.reconnect_timeout, lambda labels: labels[TRIAL] in kept
+        )
         with suppress(ApiError):  # the first start tries again; adoption needs no removal
             self._remove_leftovers()
 
@@ -102,6 +104,7 @@ class KubernetesLauncher(Launcher):
                 "slots cannot share equally; change resources.slots_per_trial or launcher.slots_per_node"
             )
         share, environment = request.slots // nodes, self._claimed.environment
+        run: int = request.info["trial.json"]["trial_run_id"]
         options = PodOptions(
             image=environment.image_for(self.device()),
             manifest=environment.pod_spec or {},
@@ -115,12 +118,19 @@ class KubernetesLauncher(Launcher):
 
         def build(launch: str) -> Sequence[Manifest]:
             return build_pods(
-                request.key, nodes, options, runner=self._api.runner, experiment=self._experiment, launch=launch
+                request.key,
+                nodes,
+                options,
+                runner=self._api.runner,
+                experiment=self._experiment,
+                launch=launch,
+                run=run,
             )
 
         return PodJob(
             request,
             build,
+            run=run,
             cpus=self._config.cpus_of(share),
             reconnect_seconds=self._config.reconnect_timeout,
             api=self._api,

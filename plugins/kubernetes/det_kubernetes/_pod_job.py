@@ -16,7 +16,7 @@ from det_core.interfaces.launcher import Cause, Exit, LaunchRequest, Phase, Stat
 from det_kubernetes import _pod_causes as causes
 from det_kubernetes._api import ApiError, KubernetesApi
 from det_kubernetes._pod_removal import PodRemoval
-from det_kubernetes._pod_specs import CONTAINER, LAUNCH, NODE, TRIAL, Manifest, label_value
+from det_kubernetes._pod_specs import CONTAINER, LAUNCH, NODE, RUN, RUNNER, TRIAL, Manifest, label_value
 from det_kubernetes._pod_watch import PodWatch
 from det_kubernetes.proxy_keeper import GRACE_SECONDS
 
@@ -41,6 +41,7 @@ class PodJob(EngineJob):
     Args:
         request: the launch request.
         build: function that returns the manifests, from the id of an attempt to create the pods.
+        run: number of the run, of which later ones and those of other runners are not removed.
         cpus: number of cores of a pod, or 0 if its share is unknown.
         reconnect_seconds: as for `AgentGroup`.
         api: the API.
@@ -55,6 +56,7 @@ class PodJob(EngineJob):
         request: LaunchRequest,
         build: Callable[[str], Sequence[Manifest]],
         *,
+        run: int,
         cpus: int,
         reconnect_seconds: float,
         api: KubernetesApi,
@@ -64,9 +66,10 @@ class PodJob(EngineJob):
         self._log = request.log
         self._adopted_as = adopted_as
         self._selector = f"{TRIAL}={label_value(request.key)}"
+        self._run = run
         self._build, self._cpus, self._reconnect_seconds = build, cpus, reconnect_seconds
         self._api, self._watch = api, watch
-        self._removal = PodRemoval(api, self._selector, reconnect_seconds)
+        self._removal = PodRemoval(api, self._selector, reconnect_seconds, self._is_of_successor)
         self._names: Sequence[str] = ()
         self._message = "creating its pods"
         self._is_placed = False
@@ -126,9 +129,21 @@ class PodJob(EngineJob):
 
     def close(self) -> None:
         try:
+            if self._adopted_as and not self._names:
+                self._removal.advance()
             self._delete()
         except LaunchError as error:
             self._log(None, "det", f"its pods are left, and are deleted with the next launch or the runner: {error}")
+
+    def hand_over(self) -> None:
+        self._watch.remove(self._names)
+        self._api.hand_over()
+
+    def _is_of_successor(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a pod of the trial, by its labels, belongs to a runner that has replaced this one."""
+        run = int(labels.get(RUN, 0))
+        is_foreign = labels[RUNNER] != self._api.runner and not self._adopted_as
+        return run > self._run or (run == self._run and is_foreign)
 
     def _connect(self, request: LaunchRequest, pods: Sequence[Manifest]) -> AgentGroup:
         """Connect with the agents in the pods, which run."""

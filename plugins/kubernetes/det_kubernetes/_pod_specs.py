@@ -16,6 +16,8 @@ CONTAINER = "determined-container"
 RUNNER, EXPERIMENT, TRIAL, LAUNCH, NODE = "det/runner", "det/experiment", "det/trial", "det/launch", "det/node"
 """Labels of all pods: ids of the runner and the launch, names of the experiment and the trial among all tracking
 stores, and the index of the node."""
+RUN = "det/run"
+"""Label with the number of the run. Pods of earlier releases have none."""
 _WAIT = """
 trap 'limit=0; kill -s TERM -- -1' TERM
 limit=60 idle=0
@@ -77,7 +79,7 @@ def find_image(manifest: Mapping[str, Any]) -> str | None:
 
 
 def build_pods(
-    key: str, nodes: int, options: PodOptions, *, runner: str, experiment: str, launch: str
+    key: str, nodes: int, options: PodOptions, *, runner: str, experiment: str, launch: str, run: int
 ) -> list[Manifest]:
     """Return the manifests of the pods of a launch, one for each node.
 
@@ -88,6 +90,7 @@ def build_pods(
         runner: id of the runner.
         experiment: name of the experiment, unique among all tracking stores.
         launch: id of the launch, unique among those of the trial.
+        run: number of the run of the trial.
     """
     metadata, spec = options.manifest.get("metadata") or {}, options.manifest.get("spec") or {}
     labels = {
@@ -97,6 +100,7 @@ def build_pods(
         EXPERIMENT: label_value(experiment),
         TRIAL: label_value(key),
         LAUNCH: launch,
+        RUN: str(run),
     }
     whole = {**_complete_spec(spec, options), "restartPolicy": "Never"}
     return [

@@ -339,7 +339,11 @@ def _matches(pod: Manifest, selector: str) -> bool:
 
 
 def _cores(pod: Manifest) -> float:
-    return sum(float(one["resources"]["requests"].get("cpu", 0)) for one in pod["spec"]["containers"])
+    return sum(_parse_cores(str(one["resources"]["requests"].get("cpu", 0))) for one in pod["spec"]["containers"])
+
+
+def _parse_cores(amount: str) -> float:
+    return float(amount[:-1]) / 1000 if amount.endswith("m") else float(amount)
 
 
 def _find_processes(pod: str) -> list[psutil.Process]:

@@ -19,7 +19,7 @@ from experiments import make_experiment, run_end, wait_until_it_trains
 from fake_cluster import FakeCluster
 from real_cluster import RealCluster
 
-from det_core.interfaces.records import State
+from det_core.interfaces.records import REQUESTS, State
 from det_core.interfaces.tracking import TrackingStore
 from tests.engine_fixtures import KILLS
 
@@ -223,6 +223,31 @@ def test_a_frozen_runner_changes_nothing_after_an_adoption(make: MakeExperiment,
     assert [run.run_id for run in experiment.store.runs(experiment.trial.id)] == [1], experiment.describe()
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", ["during", "after"])
+@pytest.mark.parametrize("request_", [State.PAUSED, State.STOPPING_CANCELED, State.STOPPING_KILLED])
+def test_a_run_is_stopped_while_it_is_adopted(
+    make: MakeExperiment, fake: FakeCluster, moment: str, request_: State
+) -> None:
+    """Workers save a checkpoint, unless they are killed, and no pod is left."""
+    experiment = make()
+    kill_runner(experiment)
+    fake.is_down = moment == "during"
+
+    def stop() -> None:
+        if moment == "during":
+            experiment.wait_for_placement("connection refused")
+        else:
+            experiment.wait_for(lambda: any("goes on with" in line for line in experiment.lines()), "adoption")
+        experiment.store.set_experiment_state(experiment.id, request_)
+        fake.is_down = False
+
+    assert experiment.run(stop) is REQUESTS[request_], experiment.describe()
+    steps = [one.steps_completed for one in experiment.store.checkpoints(trial_id=experiment.trial.id)]
+    assert (5 in steps) is (request_ is not State.STOPPING_KILLED), experiment.describe()
+    assert len(experiment.store.runs(experiment.trial.id)) == 1, experiment.describe()
+
+
 def test_a_run_is_not_adopted_without_its_agent(make: MakeExperiment, cluster: Cluster) -> None:
     """The trial starts again from its last checkpoint, which is no interruption, as after any end of a runner."""
     experiment = make({"reconnect_timeout": 0})
@@ -242,9 +267,8 @@ def kill_runner(experiment: DisturbedExperiment) -> None:
 
 
 @pytest.mark.soak
-def test_a_frozen_runner_that_wakes_before_an_adoption_ends_its_workers(
-    make: MakeExperiment, fake: FakeCluster
-) -> None:
+def test_a_frozen_runner_that_wakes_before_an_adoption_ends_nothing(make: MakeExperiment, fake: FakeCluster) -> None:
+    """It has lost the experiment, but nobody has its pods yet."""
     experiment = make()
     with experiment.start_runner() as frozen:
         try:
@@ -256,11 +280,13 @@ def test_a_frozen_runner_that_wakes_before_an_adoption_ends_its_workers(
                 frozen.send_signal(signal.SIGCONT)
                 frozen.wait(SECONDS)
                 fake.is_down = False
+                experiment.release.touch()
 
             assert experiment.run(wake) is State.COMPLETED, experiment.describe()
         finally:
             frozen.kill()
     experiment.require_undisturbed_result(restarts=0, interruptions=0)
+    assert [run.run_id for run in experiment.store.runs(experiment.trial.id)] == [1], experiment.describe()
 
 
 def freeze(experiment: DisturbedExperiment, runner: subprocess.Popen[bytes]) -> None:

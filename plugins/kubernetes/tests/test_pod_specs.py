@@ -38,7 +38,7 @@ OLD_MANIFEST = {
 
 def build(nodes: int = 1, **options: Any) -> list[dict[str, Any]]:
     chosen = PodOptions(**{"image": IMAGE, "manifest": {}, "resources": {"cpu": "2"}, **options})
-    return build_pods("s-exp-3-trial-7", nodes, chosen, runner="r", experiment="s-exp-3", launch="abc")
+    return build_pods("s-exp-3-trial-7", nodes, chosen, runner="r", experiment="s-exp-3", launch="abc", run=2)
 
 
 def own_container(pod: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def start(cluster: FakeCluster) -> Iterator[Start]:
             claimed = ClaimedKeys.model_validate({"environment": {"image": "registry.invalid/det:1"}})
             launcher = ending.enter_context(closing(KubernetesLauncher(config, claimed)))
             launcher.open(key)
-            info = {"cluster.json": {}, "trial.json": {"config": {}}}
+            info = {"cluster.json": {}, "trial.json": {"config": {}, "trial_run_id": 1}}
             values = {"info": info, "slots": 2, "log": lambda *_: None, "call": lambda *_: b""}
             request = LaunchRequest(key=f"{key}-trial-1", argv=["true"], code=EMPTY_CONTEXT, **values)
             return ending.enter_context(closing(launcher.start(request)))

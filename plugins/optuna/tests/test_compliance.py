@@ -7,4 +7,4 @@ from det_testing.search_method import SearchMethodCompliance
 
 class TestOptuna(SearchMethodCompliance):
     name = "optuna"
-    options = ({"max_length": {"batches": 64}, "max_trials": 40, "max_concurrent_trials": 4},)
+    options = ({"max_length": {"batches": 64}, "max_trials": 20, "max_concurrent_trials": 4},)

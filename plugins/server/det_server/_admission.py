@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -14,16 +15,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from det_core.errors import DetError, RecordNotFound
 from det_core.interfaces.account_records import Role
-from det_core.tracking.remote import MAX_READING_BYTES
+from det_core.tracking.remote import MAX_READING_BYTES, explain_version_mismatch
+from det_core.version import __version__
 from det_server import _credentials
+from det_server._allowed_origins import AllowedHosts, is_link, is_same_origin, names_its_origin
 from det_server._client_address import client_address
-from det_server._client_version import check_client_version
-from det_server._hosts import AllowedHosts, is_link, is_same_origin, names_its_origin
 from det_server._large_answers import LargeAnswers
 from det_server._principal import Principal
 from det_server._refusal import API, RefusedError
 from det_server._request_bodies import BodyReader, checked_length, replay_body
-from det_server._response_headers import add_headers
+from det_server._response_headers import VERSION_HEADER, add_headers
 from det_server._site import Site
 from det_server._threads import Threads, Work
 
@@ -40,6 +41,7 @@ _METRICS = "/metrics"
 """Path that a program reads, which a page for logins would not help."""
 _FOR_RUNS = ("/api/store/", "/api/info")
 """Paths that the workers of a run may use."""
+_LONGEST_VERSION = 30
 
 
 class Admission:
@@ -216,6 +218,18 @@ class Admission:
         except DetError as error:
             _log.warning("cannot check a token: %s", error)
             raise RefusedError(503, f"the tracking store cannot be used: {error}", {"retry-after": "5"}) from None
+
+
+def check_client_version(headers: Mapping[str, str]) -> None:
+    """Check that the client has a compatible release. Clients that do not name theirs are admitted.
+
+    Raises:
+        RefusedError: the releases are incompatible. The message says which side to upgrade.
+    """
+    given = headers.get(VERSION_HEADER)
+    mismatch = explain_version_mismatch(given[:_LONGEST_VERSION], __version__) if given is not None else None
+    if mismatch is not None:
+        raise RefusedError(426, mismatch)
 
 
 def _check_size(principal: Principal | None, length: int) -> None:

@@ -27,13 +27,13 @@ from det_core.errors import (
 )
 from det_server import actions, api, pages
 from det_server._admission import Admission
+from det_server._allowed_origins import AllowedHosts
 from det_server._download_log import DownloadLog
-from det_server._hosts import AllowedHosts
 from det_server._json_response import JsonResponse
 from det_server._refusal import API, RefusedError
 from det_server._rendering import STATIC_DIRECTORY, render_error
 from det_server._shares import Shares
-from det_server._site import Site, site_of
+from det_server._site import Site
 from det_server._threads import Threads
 from det_server.api import Deletions
 
@@ -53,9 +53,7 @@ _STATUS = {
 """HTTP status of the errors of endpoints, most special first."""
 
 
-def make_application(
-    site: Site, hosts: AllowedHosts, *, behind_proxy: bool = False, cookie: str = "det-session"
-) -> ASGIApp:
+def make_application(site: Site, hosts: AllowedHosts, *, behind_proxy: bool, cookie: str) -> ASGIApp:
     """Return the application.
 
     Args:
@@ -133,6 +131,3 @@ def _explain(request: Request, status: int, message: str, hint: str = "") -> Res
     if request.url.path.startswith(_DATA):
         return JsonResponse({"error": message}, status)
     return render_error(request, status, message, hint)
-
-
-__all__ = ["make_application", "site_of"]

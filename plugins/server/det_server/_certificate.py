@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from det_core.errors import DetError
-from det_server._hosts import host_in_url
+from det_server._allowed_origins import host_in_url
 
 _STEPS = 10
 """Maximum number of messages of a handshake."""

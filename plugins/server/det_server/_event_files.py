@@ -40,6 +40,19 @@ _DOUBLE = 2
 _Fields = Iterator[tuple[int, "int | memoryview"]]
 
 
+class _Field:
+    """Numbers of the fields that are read, by message."""
+
+    EVENT_STEP, EVENT_SUMMARY = 2, 5
+    SUMMARY_VALUE = 1
+    VALUE_TAG, VALUE_IMAGE, VALUE_HISTOGRAM, VALUE_TENSOR, VALUE_METADATA = 1, 4, 5, 8, 9
+    METADATA_PLUGIN = 1
+    PLUGIN_NAME = 1
+    IMAGE_CONTENT = 4
+    HISTOGRAM_MIN, HISTOGRAM_MAX, HISTOGRAM_LIMITS, HISTOGRAM_COUNTS = 1, 2, 6, 7
+    TENSOR_TYPE, TENSOR_BYTES, TENSOR_DOUBLES, TENSOR_STRINGS = 1, 4, 6, 8
+
+
 class Kind(Enum):
     """Kinds of what a script reports beside numbers."""
 
@@ -124,9 +137,9 @@ def index_file(file: BinaryIO, path: str, found: dict[str, Reported], deadline: 
 def _index_event(event: memoryview, place: Place, plugins: dict[str, Kind], found: dict[str, Reported]) -> None:
     step, summaries, left = 0, [], _countdown()
     for number, value in _fields(event, left):
-        if number == 2 and isinstance(value, int):
+        if number == _Field.EVENT_STEP and isinstance(value, int):
             step = value if value < 1 << 63 else 0
-        elif number == 5 and isinstance(value, memoryview):
+        elif number == _Field.EVENT_SUMMARY and isinstance(value, memoryview):
             summaries.append(value)
     for tag, kind, _ in (one for summary in summaries for one in _values(summary, plugins, left)):
         if tag not in found and len(found) >= MOST_TAGS:
@@ -141,28 +154,31 @@ def _values(
 ) -> Iterator[tuple[str, Kind, memoryview]]:
     """Yield the name, the kind and the contents of the values that are no numbers."""
     for number, value in _fields(summary, left):
-        if number != 1 or not isinstance(value, memoryview):
+        if number != _Field.SUMMARY_VALUE or not isinstance(value, memoryview):
             continue
         parts = {key: part for key, part in _fields(value, left) if isinstance(part, memoryview)}
-        tag = bytes(parts.get(1, b"")[:LONGEST_TAG]).decode(errors="replace")
-        if 9 in parts and len(plugins) < MOST_TAGS and (kind := _plugin_kind(parts[9], left)):
+        tag = bytes(parts.get(_Field.VALUE_TAG, b"")[:LONGEST_TAG]).decode(errors="replace")
+        metadata = parts.get(_Field.VALUE_METADATA)
+        if metadata is not None and len(plugins) < MOST_TAGS and (kind := _plugin_kind(metadata, left)):
             plugins[tag] = kind  # only the first value of a name has it
-        if 4 in parts:
-            yield tag, Kind.IMAGE, parts[4]
-        elif 5 in parts:
-            yield tag, Kind.HISTOGRAM, parts[5]
-        elif 8 in parts and tag in plugins:
-            yield tag, plugins[tag], parts[8]
+        if _Field.VALUE_IMAGE in parts:
+            yield tag, Kind.IMAGE, parts[_Field.VALUE_IMAGE]
+        elif _Field.VALUE_HISTOGRAM in parts:
+            yield tag, Kind.HISTOGRAM, parts[_Field.VALUE_HISTOGRAM]
+        elif _Field.VALUE_TENSOR in parts and tag in plugins:
+            yield tag, plugins[tag], parts[_Field.VALUE_TENSOR]
 
 
 def _plugin_kind(metadata: memoryview, left: Iterator[int]) -> Kind | None:
-    data = next((one for number, one in _fields(metadata, left) if number == 1 and isinstance(one, memoryview)), None)
-    name = (
-        next((bytes(one) for number, one in _fields(data, left) if number == 1 and not isinstance(one, int)), b"")
-        if data
-        else b""
-    )
-    return _PLUGINS.get(name)
+    data = _find_bytes(metadata, _Field.METADATA_PLUGIN, left)
+    name = _find_bytes(data, _Field.PLUGIN_NAME, left) if data else None
+    return _PLUGINS.get(bytes(name)) if name is not None else None
+
+
+def _find_bytes(message: memoryview, wanted: int, left: Iterator[int]) -> memoryview | None:
+    """Return the first field with a number that has bytes, or None."""
+    fields = _fields(message, left)
+    return next((value for number, value in fields if number == wanted and isinstance(value, memoryview)), None)
 
 
 def read_content(file: BinaryIO, place: Place, tag: str, kind: Kind) -> memoryview | None:
@@ -173,10 +189,9 @@ def read_content(file: BinaryIO, place: Place, tag: str, kind: Kind) -> memoryvi
         return None
     plugins, left = {tag: kind}, _countdown()
     try:
-        summaries = [one for number, one in _fields(memoryview(record)[: place.size], left) if number == 5]
-        values = (
-            one for summary in summaries if isinstance(summary, memoryview) for one in _values(summary, plugins, left)
-        )
+        fields = _fields(memoryview(record)[: place.size], left)
+        summaries = [one for number, one in fields if number == _Field.EVENT_SUMMARY and isinstance(one, memoryview)]
+        values = (one for summary in summaries for one in _values(summary, plugins, left))
         return next((content for name, found, content in values if (name, found) == (tag, kind)), None)
     except ValueError:
         return None
@@ -185,7 +200,7 @@ def read_content(file: BinaryIO, place: Place, tag: str, kind: Kind) -> memoryvi
 def decode_image(content: memoryview) -> tuple[bytes, str] | None:
     """Return the bytes of an image and its media type, or None unless they are PNG, JPEG, GIF or WebP."""
     for number, part in _fields(content, _countdown()):
-        if number not in (4, 8) or isinstance(part, int):
+        if number not in (_Field.IMAGE_CONTENT, _Field.TENSOR_STRINGS) or isinstance(part, int):
             continue
         start = bytes(part[:12])
         if start[:4] == b"RIFF" and start[8:] == b"WEBP":
@@ -200,7 +215,7 @@ def decode_text(content: memoryview) -> str:
     texts = (
         bytes(part[: 4 * LONGEST_TEXT])
         for number, part in _fields(content, _countdown())
-        if number == 8 and not isinstance(part, int)
+        if number == _Field.TENSOR_STRINGS and not isinstance(part, int)
     )
     return next(texts, b"").decode(errors="replace")[:LONGEST_TEXT]
 
@@ -209,7 +224,7 @@ def decode_histogram(content: memoryview) -> Histogram | None:
     """Return a histogram, or None if it is empty or malformed. Its ends are equal if all values are."""
     scalars, lists = dict[int, float](), dict[int, list[float]]()
     parts = list(_fields(content, _countdown()))
-    if any(number == 1 and isinstance(part, int) for number, part in parts):  # a tensor, which begins with its type
+    if any(number == _Field.TENSOR_TYPE and isinstance(part, int) for number, part in parts):
         return _histogram_of_tensor(parts)
     for number, part in parts:
         if isinstance(part, int):
@@ -217,10 +232,10 @@ def decode_histogram(content: memoryview) -> Histogram | None:
         values = _doubles(part)
         lists.setdefault(number, []).extend(values)
         scalars[number] = values[0] if values else 0.0
-    limits, counts = lists.get(6, []), lists.get(7, [])
+    limits, counts = lists.get(_Field.HISTOGRAM_LIMITS, []), lists.get(_Field.HISTOGRAM_COUNTS, [])
     if not counts or len(limits) != len(counts) or len(counts) > MOST_BUCKETS:
         return None
-    low, high = scalars.get(1, 0.0), scalars.get(2, 0.0)
+    low, high = scalars.get(_Field.HISTOGRAM_MIN, 0.0), scalars.get(_Field.HISTOGRAM_MAX, 0.0)
     edges = [min(max(one, low), high) for one in [low, *limits]]
     return _checked(edges, counts)
 
@@ -228,8 +243,8 @@ def decode_histogram(content: memoryview) -> Histogram | None:
 def _histogram_of_tensor(parts: list[tuple[int, int | memoryview]]) -> Histogram | None:
     """Return the histogram of a tensor with rows of left end, right end and count."""
     fields = dict(parts)
-    data = fields.get(4) or fields.get(6)
-    if fields.get(1) != _DOUBLE or not isinstance(data, memoryview):
+    data = fields.get(_Field.TENSOR_BYTES) or fields.get(_Field.TENSOR_DOUBLES)
+    if fields.get(_Field.TENSOR_TYPE) != _DOUBLE or not isinstance(data, memoryview):
         return None
     values = _doubles(data)
     rows = [values[start : start + 3] for start in range(0, len(values) - 2, 3)][:MOST_BUCKETS]

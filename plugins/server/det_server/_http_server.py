@@ -139,7 +139,7 @@ def _is_own_failure(record: logging.LogRecord) -> bool:
 
 
 def make_server(
-    app: ASGIApp, *, certificate: tuple[Path, Path] | None = None, on_started: Callable[[], None]
+    app: ASGIApp, *, certificate: tuple[Path, Path] | None, on_started: Callable[[], None]
 ) -> uvicorn.Server:
     """Return a server, whose ``run(sockets=[listener])`` serves until the process is asked to stop.
 

@@ -59,7 +59,7 @@ def render_text(template: str, **context: Any) -> str:
     return _environment().get_template(template).render(**context)
 
 
-def render_error(request: Request, status_code: int, message: str, hint: str = "") -> Response:
+def render_error(request: Request, status_code: int, message: str, hint: str) -> Response:
     """Render a page about an error.
 
     Args:

@@ -16,7 +16,7 @@ from det_core.interfaces.account_records import Role
 from det_core.interfaces.server_store import ServerStore
 from det_core.tracking.webhook_delivery import deliver_webhooks
 from det_server._access import Access, AccountAccess, LocalAccess
-from det_server._hosts import LOOPBACK_NAMES, AllowedHosts, host_in_url, is_loopback
+from det_server._allowed_origins import LOOPBACK_NAMES, AllowedHosts, host_in_url, is_loopback
 from det_server._listener import BoundedListener
 from det_server._log_lines import LineFilter
 from det_server._own_store import open_own_store

@@ -104,8 +104,10 @@ def store(
 
 @pytest.fixture
 def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hash passwords at the least cost, because each takes a sixth of a second otherwise."""
-    monkeypatch.setattr(_passwords, "_hasher", lambda: PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    """Hash passwords at the least cost, also for unknown users, because each takes a sixth of a second otherwise."""
+    hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(_passwords, "_hasher", lambda: hasher)
+    monkeypatch.setattr(_passwords, "NOBODY", hasher.hash("nobody"))
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 from det_server import actions, api, pages
+from det_server._allowed_origins import AllowedHosts, is_loopback, is_same_origin
 from det_server._credentials import repeat_request, without_token
-from det_server._hosts import AllowedHosts, is_loopback, is_same_origin
 from det_server.actions._sessions import local_target
 from starlette.routing import Mount, Route
 

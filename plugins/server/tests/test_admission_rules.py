@@ -9,10 +9,10 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
+from det_server._admission import check_client_version
+from det_server._allowed_origins import host_in_url, is_link
 from det_server._client_address import client_address
-from det_server._client_version import check_client_version
 from det_server._credentials import bearer_token, read_cookie, url_token
-from det_server._hosts import host_in_url, is_link
 from det_server._principal import Principal
 from det_server._refusal import RefusedError
 from det_server._request_bodies import BodyReader, checked_length, replay_body

@@ -90,7 +90,7 @@ def test_reports_of_earlier_steps_are_there_after_a_minute(store: TrackingStore,
 
 def test_a_curve_that_grows_is_thinned_again(store: TrackingStore, trial: int) -> None:
     cache = CurveCache(store)
-    for begin in range(0, 1000, 20):
+    for begin in range(0, 500, 20):
         report(store, trial, range(begin, begin + 20))
         found = curve(cache, trial, points=10)
         assert len(found) <= 4 * 10

@@ -92,6 +92,14 @@ class AdoptsAnotherRun(StartsAnew):
     pass
 
 
+class KillsOnHandOver(StartsAnew):
+    pass
+
+
+class ObeysReplacedRunners(StartsAnew):
+    pass
+
+
 class AnyConfig(Block):
     model_config = ConfigDict(extra="allow")
     slots: Positive = 1
@@ -565,6 +573,8 @@ CAUGHT_BY: dict[type[Sound], list[str]] = {
     LosesConnections: ["processes_outlive_a_lost_connection"],
     StartsAnew: ["the_launch_of_a_killed_runner_is_adopted"],
     AdoptsAnotherRun: ["another_run_is_not_adopted"],
+    KillsOnHandOver: ["a_launch_that_was_handed_over_is_adopted"],
+    ObeysReplacedRunners: ["a_replaced_runner_ends_nothing"],
     KeepsJobs: ["what_a_frozen_runner_has_left_is_removed"],
 }
 

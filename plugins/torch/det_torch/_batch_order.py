@@ -30,7 +30,7 @@ _log = logging.getLogger("det.torch")
 
 
 def read_batches(
-    loader: DataLoader[Any], numbers: range | slice, *, seed: int, shares: int = 1, layout: BatchLayout | None = None
+    loader: DataLoader[Any], numbers: range | slice, *, seed: int, shares: int, layout: BatchLayout | None = None
 ) -> DataLoader[Any]:
     """Return a loader of the same data that yields the batches with the given numbers, counted through all epochs.
 
@@ -86,7 +86,7 @@ class NumberedBatchSampler:
         *,
         seed: int,
         shares: int,
-        layout: BatchLayout | None = None,
+        layout: BatchLayout | None,
     ) -> None:
         self._loader = loader
         self._numbers = numbers

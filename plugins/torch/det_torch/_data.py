@@ -26,6 +26,7 @@ TorchData: TypeAlias = dict[str, Any] | Sequence[Any] | torch.Tensor
 
 _T_co = TypeVar("_T_co", covariant=True)
 _NUMERIC = "biufc"
+_TRAINING_METHOD = "build_training_data_loader"
 _MIN_LOGGED_BATCHES = 100
 """Smallest number of batches for which repeated reading is logged."""
 
@@ -131,7 +132,6 @@ def training_data(
     size: int,
     seed: int,
     records_per_epoch: int = 0,
-    method: str = "build_training_data_loader",
 ) -> TrainingStream:
     """Return this rank's share of the batches of a training data loader.
 
@@ -145,12 +145,11 @@ def training_data(
         size: number of ranks.
         seed: seed of all randomness in the data, the same on all ranks.
         records_per_epoch: number of records per epoch over all ranks, used if the loader has no length. 0 if unknown.
-        method: name of the method that returned the loader, for messages.
 
     Raises:
         InvalidTrial: the loader cannot be used. The message contains the reason.
     """
-    length = _checked_length(loader, method)
+    length = _checked_length(loader, _TRAINING_METHOD)
     shares = _shares(loader, size)
     own = range(rank, sys.maxsize, size)
     if length is not None:
@@ -197,7 +196,6 @@ class UnmanagedStream:
 
     Args:
         loader: the data loader.
-        method: name of the method that returned the loader, for messages.
 
     Raises:
         InvalidTrial: ``loader`` is not a data loader, or it is empty.
@@ -205,8 +203,8 @@ class UnmanagedStream:
 
     layout: BatchLayout | None = None
 
-    def __init__(self, loader: Any, method: str = "build_training_data_loader") -> None:
-        self.batches_per_epoch = _checked_length(loader, method)
+    def __init__(self, loader: Any) -> None:
+        self.batches_per_epoch = _checked_length(loader, _TRAINING_METHOD)
         self._loader = loader
 
     def start(self, number: int, state: Any | None, position: Mapping[str, int] | None = None) -> Iterator[Any]:
@@ -219,9 +217,7 @@ class UnmanagedStream:
         """Do nothing, because torch stops the data workers when the iterator is deleted."""
 
 
-def validation_data(
-    loader: Any, *, rank: int, size: int, seed: int, whole: bool, method: str = "build_validation_data_loader"
-) -> tuple[Iterable[Any], int | None]:
+def validation_data(loader: Any, *, rank: int, size: int, seed: int, whole: bool) -> tuple[Iterable[Any], int | None]:
     """Return this rank's share of the batches of a validation data loader.
 
     The batches of the first epoch can be iterated any number of times, with the same result each time.
@@ -232,7 +228,6 @@ def validation_data(
         size: number of ranks.
         seed: seed of all randomness in the data, the same on all ranks.
         whole: whether to return all batches of the loader, not a share of them.
-        method: name of the method that returned the loader, for messages.
 
     Returns:
         The batches, and the number of batches of all ranks together, or None if it is unknown.
@@ -241,7 +236,7 @@ def validation_data(
         InvalidTrial: the loader cannot be used. The message contains the reason. Iterating the batches raises the
             errors of `TrainingStream.start`.
     """
-    length = _checked_length(loader, method)
+    length = _checked_length(loader, "build_validation_data_loader")
     shares = _shares(loader, size)
     total = None if length is None else length * shares
     everything = whole and shares == 1

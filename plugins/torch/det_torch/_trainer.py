@@ -26,9 +26,9 @@ from det_torch.backend import join_script_workers, make_torch_backend
 _log = logging.getLogger("det.torch")
 
 _POLICIES = ("best", "all", "none")
-_REPORTING = Batch(100)
-_NOTES = (".json", ".pkl")
-"""Suffixes of the small files of a checkpoint that record the progress of its training."""
+_DEFAULT_REPORTING_PERIOD = Batch(100)
+_PROGRESS_SUFFIXES = (".json", ".pkl")
+"""Suffixes of the small files of a checkpoint, some of which record the progress of its training."""
 
 
 class ScriptContext(PyTorchTrialContext):
@@ -165,7 +165,7 @@ class Trainer:
         checkpoint_period: TrainUnit | None = None,
         validation_period: TrainUnit | None = None,
         max_length: TrainUnit | None = None,
-        reporting_period: TrainUnit = _REPORTING,
+        reporting_period: TrainUnit = _DEFAULT_REPORTING_PERIOD,
         checkpoint_policy: str = "best",
         latest_checkpoint: str | None = None,
         step_zero_validation: bool = False,
@@ -204,7 +204,7 @@ class Trainer:
         run, config = self._run(), self._context.get_experiment_config()
         plan = TrainingPlan(
             length=Length(1, Unit.BATCHES) if test_mode else _length(max_length, run, config),
-            reporting=_reporting(reporting_period, config),
+            reporting=_reporting_period(reporting_period, config),
             validation=_period("validation_period", validation_period) or Length.parse(config["min_validation_period"]),
             checkpoint=_period("checkpoint_period", checkpoint_period) or Length.parse(config["min_checkpoint_period"]),
             checkpoint_interval=config["checkpoint_interval"],
@@ -218,7 +218,7 @@ class Trainer:
         latest = run.latest_checkpoint or latest_checkpoint
         first_batch = self._find_beginning(run, latest, trust=trust)
         if test_mode:
-            plan = _shortest(plan, beyond=0 if run.info else first_batch)
+            plan = _shorten(plan, 0 if run.info else first_batch)
         adapter_class = _OneBatchEvaluated if test_mode else PyTorchAdapter
         self._context._was_fit = True
         # A continued trial must draw the same random numbers, independent of those that the script drew since init().
@@ -264,7 +264,7 @@ class Trainer:
         """Return the number of the batch to begin at. A script adopts the seed of the checkpoint that it continues."""
         if run.info or latest is None:
             return run.trial.steps_completed
-        with run.checkpoint.restore_path(latest, selector=lambda name: name.endswith(_NOTES)) as path:
+        with run.checkpoint.restore_path(latest, selector=lambda name: name.endswith(_PROGRESS_SUFFIXES)) as path:
             saved = Progress.read(path)
             if saved is None:
                 return _reader.read_batches_trained(path, trust=trust) or 0
@@ -273,6 +273,8 @@ class Trainer:
 
 
 class _OneBatchEvaluated(PyTorchAdapter):
+    """Adapter of a test, whose validations have one batch."""
+
     def _evaluate(self) -> Iterator[dict[str, Any]]:
         return islice(super()._evaluate(), 1)
 
@@ -305,9 +307,9 @@ def _length(max_length: TrainUnit | None, run: core.Context, config: Mapping[str
     return length
 
 
-def _reporting(given: TrainUnit, config: Mapping[str, Any]) -> Period:
+def _reporting_period(given: TrainUnit, config: Mapping[str, Any]) -> Period:
     by_config = Length(config["scheduling_unit"], Unit.BATCHES)
-    return by_config if given is _REPORTING else _period("reporting_period", given) or by_config
+    return by_config if given is _DEFAULT_REPORTING_PERIOD else _period("reporting_period", given) or by_config
 
 
 def _period(name: str, given: TrainUnit | None) -> Period | None:
@@ -320,6 +322,7 @@ def _period(name: str, given: TrainUnit | None) -> Period | None:
     return given._period()
 
 
-def _shortest(plan: TrainingPlan, *, beyond: int) -> TrainingPlan:
-    length = Length(beyond + 1, Unit.BATCHES)
+def _shorten(plan: TrainingPlan, first_batch: int) -> TrainingPlan:
+    """Return the plan of a test, which trains the first batch only and saves nothing before its end."""
+    length = Length(first_batch + 1, Unit.BATCHES)
     return replace(plan, length=length, initial_validation=False, rehearsal=False, checkpoint_policy="none")

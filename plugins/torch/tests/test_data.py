@@ -230,25 +230,29 @@ class LengthLess:
 
 
 @pytest.mark.parametrize(
-    "get",
+    ("get", "method"),
     [
-        data_of,
-        lambda loader, **options: validation_data(
-            loader, rank=0, size=1, seed=7, whole=False, method=options["method"]
+        (data_of, "build_training_data_loader"),
+        (
+            lambda loader: validation_data(loader, rank=0, size=1, seed=7, whole=False),
+            "build_validation_data_loader",
         ),
     ],
 )
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
-        (lambda: [1, 2], r"build_it\(\) returned \[1, 2\]; expected a det_torch.DataLoader"),
-        (lambda: DataLoader(Augmented(), 32, drop_last=True), "length 0: 23 records, batch_size 32, drop_last True"),
-        (lambda: DataLoader(Augmented(), batch_sampler=LengthLess()), "without a length; add __len__"),
+        (lambda: [1, 2], r"\[1, 2\]; expected a det_torch.DataLoader"),
+        (
+            lambda: DataLoader(Augmented(), 32, drop_last=True),
+            "a data loader of length 0: 23 records, batch_size 32, drop_last True",
+        ),
+        (lambda: DataLoader(Augmented(), batch_sampler=LengthLess()), "a data loader without a length; add __len__"),
     ],
 )
-def test_a_loader_that_cannot_be_read_is_an_error(get: Any, loader: Any, message: str) -> None:
-    with pytest.raises(InvalidTrial, match=message):
-        get(loader(), method="build_it")
+def test_a_loader_that_cannot_be_read_is_an_error(get: Any, method: str, loader: Any, message: str) -> None:
+    with pytest.raises(InvalidTrial, match=rf"{method}\(\) returned {message}"):
+        get(loader())
 
 
 Point = namedtuple("Point", "x y")

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from det_core.interfaces.tracking import TrackingStore
 
 _IDS = re.compile(r"[0-9]{1,18}(,[0-9]{1,18})*")
-_SPARK_POINTS, _SPARK_WIDTH, _SPARK_HEIGHT = 40, 96.0, 24.0
+_SPARK_POINTS, _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_MARGIN = 40, 96.0, 24.0, 2
+_COLORS = 10
+"""Number of colours of charts."""
 
 _Record = TypeVar("_Record")
 Curve = Sequence[tuple[int, float]]
@@ -106,21 +108,22 @@ def sparklines(store: TrackingStore, trials: Iterable[tuple[int, str]]) -> dict[
     found: dict[int, str] = {}
     for metric, ids in by_metric.items():
         curves = store.curves(ids, metric, group="validation", points=_SPARK_POINTS)
-        found |= {trial_id: svg_points(curve) for trial_id, curve in curves.items() if len(curve) > 1}
+        found |= {trial_id: _svg_points(curve) for trial_id, curve in curves.items() if len(curve) > 1}
     return found
 
 
-def svg_points(curve: Curve, width: float = _SPARK_WIDTH, height: float = _SPARK_HEIGHT, margin: float = 2) -> str:
-    """Return the points of a curve, scaled to a box, as an attribute of an SVG polyline."""
+def _svg_points(curve: Curve) -> str:
+    """Return the points of a small curve as an attribute of an SVG polyline."""
     (first, last), values = (curve[0][0], curve[-1][0]), [value for _, value in curve]
     lowest, highest = min(values), max(values)
-    across = (width - 2 * margin) / ((last - first) or 1)
-    up = (height - 2 * margin) / ((highest - lowest) or 1)
+    across = (_SPARK_WIDTH - 2 * _SPARK_MARGIN) / ((last - first) or 1)
+    up = (_SPARK_HEIGHT - 2 * _SPARK_MARGIN) / ((highest - lowest) or 1)
+    bottom = _SPARK_HEIGHT - _SPARK_MARGIN
     return " ".join(
-        f"{margin + (step - first) * across:.1f},{height - margin - (value - lowest) * up:.1f}" for step, value in curve
+        f"{_SPARK_MARGIN + (step - first) * across:.1f},{bottom - (value - lowest) * up:.1f}" for step, value in curve
     )
 
 
-def ranked_colors(ids: Collection[int], most: int = 10) -> dict[int, int]:
+def ranked_colors(ids: Collection[int]) -> dict[int, int]:
     """Return the colour number of each of the best trials, given best first."""
-    return {trial_id: rank for rank, trial_id in enumerate(list(ids)[:most])}
+    return {trial_id: rank for rank, trial_id in enumerate(list(ids)[:_COLORS])}

@@ -153,7 +153,7 @@ def _filters(view: ListView) -> dict[str, Any]:
     }
 
 
-def _matching(request: Request, view: ListView, limit: int, offset: int = 0) -> list[ExperimentRecord]:
+def _matching(request: Request, view: ListView, limit: int, offset: int) -> list[ExperimentRecord]:
     return store_of(request).experiments(**_wanted(view), limit=limit, offset=offset, brief=True)
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from det_core.launch.worker_environment import find_adjacent_free_ports
+from det_core.launch.network import find_adjacent_free_ports
 from det_testing.backend._backend_suite import BackendSuite, StartScript, reported_values
 
 _RANKS = """

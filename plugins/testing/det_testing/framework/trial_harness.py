@@ -21,7 +21,7 @@ from det_core.config import parse_config
 from det_core.interfaces.framework import TrialAdapter
 from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.launch.worker_environment import reserve_free_ports
+from det_core.launch.network import reserve_free_ports
 from det_core.plugins import import_target
 from det_core.storage import METADATA_FILE
 from det_core.tracking import open_store

@@ -17,7 +17,7 @@ import pytest
 
 from det_core.config import parse_config
 from det_core.errors import LaunchError
-from det_core.interfaces.launcher import Cause
+from det_core.interfaces.launcher import Cause, Launcher, Phase
 from det_core.launch.launchers import open_launcher
 from det_testing.launcher._holder import request_fields
 from det_testing.launcher.launcher_suite import INFO, IsRunning, Launch, LauncherSuite
@@ -193,6 +193,53 @@ class LaunchStopTests(LauncherSuite):
             except LaunchError:
                 return
             assert end.cause is Cause.NOT_STARTED, end
+
+    def test_a_launch_that_was_handed_over_is_adopted(self) -> None:
+        """A runner that has lost its experiment leaves its workers to the next one, and so does its launcher."""
+        with self._held_launch() as (held, launcher, adopt):
+            held.hand_over()
+            launcher.close()
+            self._require_same_workers(adopt(), held.report())
+
+    def test_a_replaced_runner_ends_nothing(self) -> None:
+        """A runner that was frozen may wake up and end its workers when another one has adopted them."""
+        with self._held_launch() as (held, launcher, adopt):
+            one = adopt()
+            one.wait_until(lambda: one.statuses[-1:] and one.statuses[-1].phase is Phase.RUNNING, "adoption")
+            run_within(_SLACK, held.allocation.preempt)
+            run_within(_KILL_SECONDS, held.allocation.kill)
+            held.ended()
+            launcher.close()
+            self._require_same_workers(one, held.report())
+
+    def _require_same_workers(self, adopted: WatchedLaunch, pid: Any) -> None:
+        """Fail unless the workers of a launch that was adopted end by themselves, and are those with this id."""
+        adopted.require_code(5)
+        assert set(adopted.reports()) <= {pid}
+
+    @contextmanager
+    def _held_launch(self) -> Iterator[tuple[WatchedLaunch, Launcher, Callable[[], WatchedLaunch]]]:
+        """Start a launch. Yield it with its launcher, and a function with which another runner adopts it."""
+        key = "suite-held-launch"
+        request = request_fields(key, PRELUDE + _TRAINS)
+        with ExitStack() as ending:
+            first, second = (open_launcher(parse_config(self.experiment_config())) for _ in range(2))
+            ending.callback(first.close)
+            ending.callback(second.close)
+            if not first.adopts:
+                pytest.skip("launches end with their runner")
+            first.open(key)
+            held = WatchedLaunch(first, self.limit, call=_answer, **request)
+            ending.callback(held.release)
+            held.report()
+
+            def adopt() -> WatchedLaunch:
+                second.open(key, [f"{key}-trial-1"])
+                one = WatchedLaunch(second, self.limit, call=_answer, adopted_as=1.0, **request)
+                ending.callback(one.release)
+                return one
+
+            yield held, first, adopt
 
     @contextmanager
     def _killed_holder(self, directory: Path) -> Iterator[tuple[Callable[..., WatchedLaunch], Any]]:

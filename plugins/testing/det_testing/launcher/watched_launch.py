@@ -72,6 +72,10 @@ class OneThreadAllocation(Allocation):
         with self.turn() as inner:
             inner.kill()
 
+    def hand_over(self) -> None:
+        with self.turn() as inner:
+            inner.hand_over()
+
     def close(self) -> None:
         with self.turn() as inner:
             inner.close()
@@ -110,6 +114,7 @@ class WatchedLaunch:
         self.statuses: list[Status] = []
         self.slowest = 0.0
         self.closed = False
+        self._is_handed_over = False
         self._limit = limit
         self._end: Exit | None = None
         self._problem: Exception | None = None
@@ -169,18 +174,26 @@ class WatchedLaunch:
             run_within(self._limit, self.allocation.kill)
             self._thread.join(self._limit)
 
+    def hand_over(self) -> None:
+        """Leave the processes to another runner, and wait until the launch is closed."""
+        self._is_handed_over = True
+        self._thread.join(self._limit)
+        assert self.closed, f"the launch was not handed over within {self._limit:g} s; {self.describe()}"
+
     def _log(self, rank: int | None, stream: str, text: str) -> None:
         self.lines.append(Line(rank, stream, text))
 
     def _watch(self) -> None:
         try:
             with closing(self.allocation):
-                while self._end is None:
+                while self._end is None and not self._is_handed_over:
                     self._look()
                     with self.allocation.turn() as one:
                         self._end = self._timed(TICK, partial(one.wait, TICK))
                     if not isinstance(self._end, Exit | None):
                         raise TypeError(f"wait() returned {self._end!r}, expected an Exit or None")
+                if self._is_handed_over:
+                    self.allocation.hand_over()
                 self._look()
             self.closed = True
         except Exception as problem:  # noqa: BLE001  (raised by `ended`)

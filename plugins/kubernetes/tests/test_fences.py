@@ -1,0 +1,84 @@
+"""A runner that was replaced, and wakes up, deletes no pod of the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from det_kubernetes._api import KubernetesApi
+from det_kubernetes._config import ClaimedKeys, KubernetesConfig
+from det_kubernetes._launcher import KubernetesLauncher
+from det_kubernetes._pod_removal import PodRemoval
+from det_kubernetes._pod_specs import RUNNER, TRIAL, PodOptions, build_pods
+from det_testing.launcher.watched_launch import refuse_calls
+from fake_cluster import FakeCluster
+
+from det_core.interfaces.launcher import LaunchRequest
+from det_core.launch.context_archive import EMPTY_CONTEXT
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+KEY = "s-exp-3-trial-7"
+OPTIONS = PodOptions(image="registry.invalid/det:1", manifest={}, resources={"cpu": "0.5"})
+
+
+def create_pod(fake: FakeCluster, run: int) -> dict[str, Any]:
+    """Create a pod of another runner."""
+    (pod,) = build_pods(KEY, 1, OPTIONS, runner="another", experiment="s-exp-3", launch="abc", run=run)
+    return fake.create(pod)
+
+
+@pytest.fixture
+def launcher(fake: FakeCluster) -> Iterator[KubernetesLauncher]:
+    """Return a launcher that has been opened. The pods that are left at the end are forgotten."""
+    claimed = ClaimedKeys.model_validate({"environment": {"image": OPTIONS.image}})
+    with closing(KubernetesLauncher(KubernetesConfig(), claimed)) as launcher:
+        launcher.open("s-exp-3")
+        yield launcher
+    for name in fake.names():
+        fake.delete(name, grace=0)
+
+
+@pytest.mark.parametrize(("run", "stays"), [(2, False), (3, True), (4, True)])
+def test_a_launch_of_a_replaced_runner_waits_for_the_pods_of_the_next_one(
+    fake: FakeCluster, launcher: KubernetesLauncher, *, run: int, stays: bool
+) -> None:
+    """The next runner has adopted this run, or has started a later one."""
+    pod = create_pod(fake, run)
+    request = LaunchRequest(
+        key=KEY,
+        argv=["true"],
+        code=EMPTY_CONTEXT,
+        info={"cluster.json": {}, "trial.json": {"config": {}, "trial_run_id": 3}},
+        slots=1,
+        log=lambda *_: None,
+        call=refuse_calls,
+    )
+    with closing(launcher.start(request)) as launch:
+        wait_for(lambda: launch.wait(0.1) or pod["metadata"]["name"] in launch.status().message)
+        assert ("deletionTimestamp" in pod["metadata"]) is not stays
+
+
+@pytest.mark.parametrize("change", [{RUNNER: "next"}, {"other": "label"}])
+def test_a_pod_that_is_adopted_before_its_deletion_stays(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> None:
+    """A pod that changes in another way is deleted."""
+    name = create_pod(fake, 1)["metadata"]["name"]
+    delete = KubernetesApi.delete_pod
+
+    def change_first(api: KubernetesApi, pod: str, grace: int, *, version: str = "") -> None:
+        monkeypatch.undo()
+        fake.label(name, change)
+        delete(api, pod, grace, version=version)
+
+    api = KubernetesApi("default", None)
+    monkeypatch.setattr(KubernetesApi, "delete_pod", change_first)
+    with closing(api):
+        assert PodRemoval(api, f"{TRIAL}={KEY}", 0.0).advance() == name
+        assert ("deletionTimestamp" in fake.pods[name]["metadata"]) is (RUNNER not in change)
+    if name in fake.pods:
+        fake.delete(name, grace=0)
