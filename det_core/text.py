@@ -18,9 +18,10 @@ from det_core.json_values import iter_short_leaves, name_non_finite
 from det_core.tracking.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
-    from det_core.interfaces.records import LogLine, TrialRecord
+    from det_core.interfaces.records import CodeVersion, LogLine, Machine, TrialRecord
 
 __all__ = [
+    "code_facts",
     "escape_csv_cell",
     "flatten_mapping",
     "format_count",
@@ -28,6 +29,7 @@ __all__ = [
     "format_size",
     "format_table",
     "format_value",
+    "machine_facts",
     "mask_references",
     "split_failure",
     "to_json_compatible",
@@ -125,6 +127,29 @@ def record_to_json(record: object, **parts: object) -> dict[str, Any]:
     """Return a record as a JSON object, with ``parts`` as additional keys."""
     whole: dict[str, Any] = to_json_compatible(record)
     return whole | {name: to_json_compatible(part) for name, part in parts.items()}
+
+
+def code_facts(version: CodeVersion) -> dict[str, str]:
+    """Return what is known about the commit of an experiment's code, by names for people."""
+    changed = {True: "yes", False: "no", None: "unknown"}[version.is_changed]
+    facts = {"commit": version.commit, "branch": version.branch, "tag": version.tag, "remote": version.remote}
+    return {name: printable_line(fact) for name, fact in facts.items() if fact} | {"changed since": changed}
+
+
+def machine_facts(machine: Machine) -> dict[str, str]:
+    """Return what is known about a machine, by names for people. Packages are left out."""
+    named = [f"{gpu.get('name')}, {format_size(gpu.get('memory') or 0)}" for gpu in machine.gpus]
+    facts = {
+        "host": machine.host,
+        "system": machine.system,
+        "kernel": machine.kernel,
+        "CPUs": " ".join(filter(None, (str(machine.cpus or ""), machine.cpu_model))),
+        "memory": format_size(machine.memory) if machine.memory else "",
+        "GPUs": "; ".join(f"{named.count(one)} x {one}" for one in dict.fromkeys(named)),
+        "GPU driver": ", ".join(dict.fromkeys(str(gpu.get("driver")) for gpu in machine.gpus)),
+        "Python": machine.python,
+    }
+    return {name: printable_line(fact) for name, fact in facts.items() if fact}
 
 
 def mask_references(text: str) -> str:

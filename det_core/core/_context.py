@@ -20,6 +20,7 @@ from det_core.core._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._distributed import DistributedContext, single_process
 from det_core.core._experiment_settings import ExperimentSettings, parse_settings, recorded_settings
 from det_core.core._experimental import ExperimentalCoreContext
+from det_core.core._machine_report import MachineReport
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher_operations import SearcherContext
@@ -88,6 +89,7 @@ class Context:
     _output: ScriptOutput | None
     _limits_checkpoints: bool
     _lease: Lease | None
+    _machine: MachineReport
     _owner: OwnerProcess = field(init=False, default_factory=lambda: OwnerProcess("the core context"))
 
     @property
@@ -124,6 +126,7 @@ class Context:
                 self._output.start()
             if self.distributed.rank == 0:
                 self._announce_start()
+            self._machine.start()
             undo.pop_all()
         return self
 
@@ -154,6 +157,7 @@ class Context:
             parts.callback(self.profiler.off)
             parts.callback(self.distributed.close)
             parts.callback(self.preempt._close)
+            parts.callback(self._machine.close)
             if isinstance(error, InvalidHP):
                 _log.error("these hyperparameters are invalid: %s", error)
                 self.train.report_early_exit(EarlyExitReason.INVALID_HP)
@@ -337,6 +341,7 @@ def init(
         _output=output,
         _limits_checkpoints=limits_checkpoints,
         _lease=lease,
+        _machine=MachineReport(store, run, distributed),
     )
 
 

@@ -140,10 +140,12 @@ class TensorboardDirectory:
         if errors:
             raise errors[0]
 
-    def try_to_upload(self) -> None:
-        """Store all changed files like `upload`, but log a warning instead of raising errors."""
+    def try_to_upload(
+        self, selector: PathSelector = lambda _: True, mangler: PathMangler = lambda path, _: path
+    ) -> None:
+        """Store changed files like `upload`, but log a warning instead of raising errors."""
         try:
-            self.upload()
+            self.upload(selector, mangler)
         except Exception as error:  # noqa: BLE001  (must not stop the training)
             _log.warning("TensorBoard files could not be stored, will retry: %s", error)
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ from det_core.interfaces.records import (
     REQUESTS,
     CheckpointRecord,
     CheckpointState,
+    CodeVersion,
     ExperimentRecord,
     State,
     TrialRecord,
@@ -239,10 +241,20 @@ def _open() -> TrackingStore:
 def _record(store: TrackingStore, settings: ExperimentSettings) -> RecordedScript:
     hparams = _sample(settings)
     config = extract_secrets(dict(settings.dumped))
-    experiment = store.create_experiment(config=config, owner=user_name(), unmanaged=True)
+    experiment = store.create_experiment(
+        config=config, owner=user_name(), unmanaged=True, code_version=_version_of_script(sys.argv[0])
+    )
     lease = _hold(store, experiment)
     trial = store.create_trial(experiment.id, hparams=hparams, seed=_seed(settings), lease=lease.holder)
     return _start_run(store, lease, settings, trial, config, None)
+
+
+@cache
+def _version_of_script(script: str) -> CodeVersion | None:
+    """Return the commit of a script, or of the working directory of a session without one. Git runs once."""
+    from det_core.core.code_version import read_code_version  # processes of a runner do not need it
+
+    return read_code_version(Path(script).parent)
 
 
 def _continue(

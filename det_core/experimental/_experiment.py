@@ -12,7 +12,7 @@ from det_core.experimental._checkpoint_ranking import rank_checkpoints
 from det_core.experimental._frames import make_metrics_frame, make_trials_frame
 from det_core.experimental._shared_store import StoredObject, best_value, open_shared_store
 from det_core.experimental._trial import TrialReference
-from det_core.interfaces.records import ExperimentRecord, State
+from det_core.interfaces.records import CodeVersion, ExperimentRecord, State
 from det_core.tracking.control import living_runner, log_lines, request_experiment_stop, settled_experiment
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class ExperimentReference(StoredObject):
     def state(self) -> State:
         """Present state."""
         return self._record.state
+
+    @property
+    def code_version(self) -> CodeVersion | None:
+        """Commit of the git repository that the code comes from, or None if it is unknown."""
+        return self._store.code_versions([self.id]).get(self.id)
 
     @property
     def runner(self) -> str | None:

@@ -15,7 +15,7 @@ from det_core.experimental._checkpoint import Checkpoint
 from det_core.experimental._checkpoint_ranking import rank_checkpoints
 from det_core.experimental._frames import make_metrics_frame
 from det_core.experimental._shared_store import StoredObject, best_value, open_shared_store
-from det_core.interfaces.records import State, TrialRecord
+from det_core.interfaces.records import Machine, State, TrialRecord
 from det_core.tracking.control import log_lines, request_trial_kill
 
 if TYPE_CHECKING:
@@ -80,6 +80,17 @@ class TrialReference(StoredObject):
     def state(self) -> State:
         """Present state."""
         return self._record.state
+
+    @property
+    def machines(self) -> dict[int, list[Machine]]:
+        """Machines of each run, the newest run first, in the order of its nodes.
+
+        Example:
+            >>> trial = Determined().get_trial(1)
+            >>> {run: machines[0].packages["torch"] for run, machines in trial.machines.items()}
+            {1: '2.11.0'}
+        """
+        return self._store.machines(self.id)
 
     def top_checkpoint(self, sort_by: str | None = None, smaller_is_better: bool | None = None) -> Checkpoint:
         """Return the checkpoint with the best validation.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -19,6 +19,7 @@ __all__ = [
     "Changes",
     "CheckpointRecord",
     "CheckpointState",
+    "CodeVersion",
     "EXPERIMENT_ORDERS",
     "ExperimentRecord",
     "ExperimentSummary",
@@ -31,7 +32,9 @@ __all__ = [
     "LOG_LEVELS",
     "LogLine",
     "MAX_LABELS",
+    "MAX_MACHINES",
     "MAX_STEPS",
+    "Machine",
     "MetricValues",
     "MetricsReport",
     "NewTrial",
@@ -73,7 +76,10 @@ MAX_METRICS = 20_000
 LONGEST_NAME = 4000
 """Maximum number of characters of the name of a group of metrics."""
 LARGEST_SAMPLE = 64 << 10
-"""Maximum number of characters of a sample of system metrics as JSON. That of a host with 16 GPUs has 3,000."""
+"""Maximum number of characters of a sample of system metrics as JSON, and of the packages and the GPUs of a machine.
+A sample of a host with 16 GPUs has 3,000, and 300 packages have 8,000."""
+MAX_MACHINES = 64
+"""Maximum number of machines that a run records."""
 LONGEST_LINE = 128 << 10
 """Maximum number of characters of a line of a log. The end of a longer one is left out."""
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -216,6 +222,48 @@ class ExperimentRecord:
     """Time at which it was recorded."""
     end_time: datetime | None
     """Time at which it reached a final state, or None before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeVersion:
+    """Commit of the git repository that the code of an experiment comes from."""
+
+    commit: str
+    """Id of the commit, 40 or 64 hexadecimal digits."""
+    branch: str = ""
+    """Branch, or an empty string if none was checked out."""
+    tag: str = ""
+    """Tag of the commit, if no branch was checked out."""
+    is_changed: bool | None = None
+    """Whether tracked files differed from the commit. None if git could not say so in time."""
+    remote: str = ""
+    """URL of the remote repository, without user names and passwords."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Machine on which processes of a run work."""
+
+    host: str
+    """Name of the host."""
+    node: int = 0
+    """Index of the machine among those of the run. That of the chief is 0."""
+    system: str = ""
+    """Operating system, such as ``Debian GNU/Linux 12 (bookworm)``."""
+    kernel: str = ""
+    """Kernel and architecture, such as ``Linux 6.1.0 x86_64``."""
+    python: str = ""
+    """Version of Python."""
+    cpus: int = 0
+    """Number of CPUs."""
+    cpu_model: str = ""
+    """Model of the CPUs."""
+    memory: int = 0
+    """Memory in bytes."""
+    gpus: Sequence[Mapping[str, Any]] = ()
+    """``name``, ``memory`` in bytes and ``driver`` of each GPU that the processes see."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the installed packages by name, at most `LARGEST_SAMPLE` characters as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -147,7 +147,15 @@ def fork_experiment(
     text = f"# from checkpoint {checkpoint_uuid} of experiment {experiment_id}\n{changed}"
     with scratch_directory("context", private_directory("runs")) as directory:
         unpack_context_dir(code, directory)
-        return submit_experiment(store, parsed, directory, original_config=text, owner=owner, external_id=external_id)
+        return submit_experiment(
+            store,
+            parsed,
+            directory,
+            original_config=text,
+            owner=owner,
+            external_id=external_id,
+            copied_from=experiment_id,
+        )
 
 
 def _idle_experiment(store: TrackingStore, experiment_id: int) -> ExperimentRecord:

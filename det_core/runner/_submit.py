@@ -7,6 +7,7 @@ from pathlib import Path
 
 from det_core.config import ExperimentConfig, parse_config, replace_texts
 from det_core.core import open_storage_block
+from det_core.core.code_version import read_code_version
 from det_core.errors import InvalidExperimentException
 from det_core.home import default_storage, user_name
 from det_core.interfaces.records import ExperimentRecord
@@ -27,6 +28,7 @@ def submit_experiment(
     original_config: str = "",
     owner: str | None = None,
     external_id: str | None = None,
+    copied_from: int | None = None,
 ) -> ExperimentRecord:
     """Record a new experiment with its code, ready for a runner.
 
@@ -40,6 +42,8 @@ def submit_experiment(
         original_config: text of the config as the user wrote it.
         owner: name of the user who submits it, by default that of this process.
         external_id: id that the caller chose. If an experiment with this id exists, it is returned unchanged.
+        copied_from: experiment whose code the directory contains, and whose commit is recorded. By default, it is that
+            of the git repository that the directory belongs to.
 
     Returns:
         The experiment in state QUEUED.
@@ -70,10 +74,12 @@ def submit_experiment(
         # The trial may save further checkpoints, and all runs start from the same one.
         complete["searcher"] |= {"source_trial_id": None, "source_checkpoint_uuid": source.uuid}
     known = store_secrets(complete)
+    version = store.code_versions([copied_from]).get(copied_from) if copied_from else read_code_version(context_dir)
     return store.create_experiment(
         config=extract_secrets(complete),
         original_config=replace_texts(original_config, known),
         model_definition=pack_context_dir(context_dir, lambda text: replace_texts(text, known)),
         owner=user_name() if owner is None else owner,
         external_id=external_id,
+        code_version=version,
     )

@@ -209,6 +209,13 @@ class ReportJson(MetricsJson):
     _most = LARGEST_RECORD
 
 
+class PartJson(Json):
+    """JSON value of a record of which there are many. One that is too large raises CallTooLarge."""
+
+    cache_ok = True
+    _most = LARGEST_SAMPLE
+
+
 class SampleJson(MetricsJson):
     """Metrics of which pages read thousands at once. Those that are too large raise CallTooLarge."""
 

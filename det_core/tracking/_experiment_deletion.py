@@ -10,8 +10,10 @@ from det_core.errors import ExperimentBusy, RecordInUse
 from det_core.tracking._rows import StoreMixin, get_experiment, lock_experiment
 from det_core.tracking._schema import (
     checkpoints,
+    code_versions,
     experiments,
     logs,
+    machines,
     metrics,
     model_versions,
     models,
@@ -47,9 +49,9 @@ class ExperimentDeletionMixin(StoreMixin):
         with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id, lease)
             self._refuse_needed(connection, experiment_id, lease)
-            for table in (*_LONG, trial_sources, checkpoints, runs):
+            for table in (*_LONG, trial_sources, checkpoints, machines, runs):
                 connection.execute(delete(table).where(table.c.trial_id.in_(of_experiment)))
-            for table in (search_events, search_snapshots, trials):
+            for table in (search_events, search_snapshots, code_versions, trials):
                 connection.execute(delete(table).where(table.c.experiment_id == experiment_id))
             forked = experiments.c.forked_from == experiment_id
             connection.execute(update(experiments).where(forked).values(forked_from=None))

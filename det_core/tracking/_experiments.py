@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnElement, Connection, Text, func, literal, or_, select, true, type_coerce, update
 
 from det_core.errors import ExperimentBusy, RecordExists
-from det_core.interfaces.records import ENDINGS, ExperimentRecord, State, stronger_request
+from det_core.interfaces.records import ENDINGS, CodeVersion, ExperimentRecord, State, stronger_request
 from det_core.tracking._brief_configs import brief_config, brief_config_column
 from det_core.tracking._column_types import make_writable, time_of, utc_now
 from det_core.tracking._deferred_json import DeferredJson
@@ -29,7 +29,7 @@ from det_core.tracking._rows import (
     record_columns,
     require_share,
 )
-from det_core.tracking._schema import experiments, trials
+from det_core.tracking._schema import code_versions, experiments, trials
 from det_core.tracking._search_events import delete_search
 from det_core.tracking._webhooks import announce_state
 
@@ -58,6 +58,7 @@ class ExperimentsMixin(StoreMixin):
         owner: str = "",
         unmanaged: bool = False,
         external_id: str | None = None,
+        code_version: CodeVersion | None = None,
     ) -> ExperimentRecord:
         values = {
             "state": State.QUEUED,
@@ -77,6 +78,9 @@ class ExperimentsMixin(StoreMixin):
         with self._database.write(alone=external_id is not None, durable=True) as connection:
             found = None if external_id is None else connection.execute(same).scalar_one_or_none()
             experiment = get_experiment(connection, found or insert_row(connection, experiments, values))
+            if code_version and not found:
+                row = {"experiment_id": experiment.id, **vars(code_version)}
+                connection.execute(code_versions.insert().values(row))
             if owner and experiment.owner not in ("", owner):
                 raise RecordExists(f"the external id {external_id!r} is that of an experiment of {experiment.owner}")
             return experiment
@@ -113,6 +117,14 @@ class ExperimentsMixin(StoreMixin):
     def experiments_by_id(self, experiment_ids: Collection[int], *, brief: bool = False) -> list[ExperimentRecord]:
         with self._database.read() as connection:
             return list(fetch_experiments(self._database, connection, experiment_ids, brief=brief).values())
+
+    def code_versions(self, experiment_ids: Collection[int]) -> dict[int, CodeVersion]:
+        named = code_versions.c.experiment_id
+        query = select(named, *record_columns(code_versions, CodeVersion))
+        with self._database.read() as connection:
+            rows = connection.execute(query.where(named.in_(id_list(None, list(experiment_ids)))))
+            found = [dict(row._mapping) for row in rows]
+            return {row.pop("experiment_id"): CodeVersion(**row) for row in found}
 
     def count_experiments(
         self,

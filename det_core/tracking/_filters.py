@@ -36,7 +36,7 @@ from det_core.similar_names import suggest_name
 from det_core.tracking._filter_language import Comparison, Condition, Every, Not, Some, parse_filter, refuse
 from det_core.tracking._metric_names import read_metric_names
 from det_core.tracking._rows import contains_text
-from det_core.tracking._schema import experiments, live, metrics, scored, trials
+from det_core.tracking._schema import code_versions, experiments, live, metrics, scored, trials
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -99,6 +99,14 @@ _LEAST, _GREATEST = _validated(metrics.c.searcher_metric), _validated(metrics.c.
 _NEWEST = _validated(metrics.c.steps_completed.desc())
 
 
+_COMMIT = (
+    select(code_versions.c.commit)
+    .where(code_versions.c.experiment_id == experiments.c.id)
+    .correlate(experiments)
+    .scalar_subquery()
+)
+
+
 def _best(database: Database) -> _Value:
     smaller_is_better = database.json_text(experiments.c.config, ["searcher", "smaller_is_better"])
     config = select(smaller_is_better).where(experiments.c.id == trials.c.experiment_id).correlate(trials)
@@ -129,6 +137,7 @@ _OF_EXPERIMENTS: Mapping[str, Callable[[Database], _Value]] = {
     "label": _text(experiments.c.labels, is_list=True),
     "project": _from_config("project"),
     "workspace": _from_config("workspace"),
+    "commit": lambda database: _Value(text=_COMMIT),
     "started": lambda database: _Value(number=database.seconds(experiments.c.start_time)),
 }
 

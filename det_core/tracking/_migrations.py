@@ -303,6 +303,40 @@ def _ends_and_costs_of_runs(connection: Connection) -> None:
         connection.execute(text(f"ALTER TABLE runs ADD COLUMN {column}"))
 
 
+def _code_versions_and_machines(connection: Connection) -> None:
+    types = _TYPES[connection.dialect.name]
+    for statement in (
+        f"""
+        CREATE TABLE code_versions (
+            experiment_id {types["ref"]} NOT NULL PRIMARY KEY REFERENCES experiments (id),
+            "commit" TEXT NOT NULL,
+            branch TEXT NOT NULL,
+            tag TEXT NOT NULL,
+            is_changed BOOLEAN,
+            remote TEXT NOT NULL
+        )
+        """,
+        f"""
+        CREATE TABLE machines (
+            trial_id {types["ref"]} NOT NULL REFERENCES trials (id),
+            run_id BIGINT NOT NULL,
+            node INTEGER NOT NULL,
+            host TEXT NOT NULL,
+            system TEXT NOT NULL,
+            kernel TEXT NOT NULL,
+            python TEXT NOT NULL,
+            cpus BIGINT NOT NULL,
+            cpu_model TEXT NOT NULL,
+            memory BIGINT NOT NULL,
+            gpus TEXT NOT NULL,
+            packages TEXT NOT NULL,
+            PRIMARY KEY (trial_id, run_id, node)
+        )
+        """,
+    ):
+        connection.execute(text(statement))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
@@ -315,6 +349,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _parents_of_tokens,
     _webhooks_and_counts,
     _ends_and_costs_of_runs,
+    _code_versions_and_machines,
 ]
 """Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
 

@@ -21,6 +21,7 @@ from det_core.tracking._column_types import (
     MessageText,
     MetricsJson,
     NameText,
+    PartJson,
     PlainText,
     RecordJson,
     ReportJson,
@@ -175,6 +176,34 @@ runs = sa.Table(
     sa.Column("start_step", sa.BigInteger),
     sa.Column("slots", sa.BigInteger),
     _message("placement"),
+)
+
+code_versions = sa.Table(  # not columns of experiments, which SQLite would read behind their code
+    "code_versions",
+    tables,
+    sa.Column("experiment_id", _BIG, sa.ForeignKey("experiments.id"), primary_key=True, autoincrement=False),
+    _short_text("commit"),
+    _short_text("branch"),
+    _short_text("tag"),
+    sa.Column("is_changed", sa.Boolean),
+    _short_text("remote"),
+)
+
+machines = sa.Table(
+    "machines",
+    tables,
+    sa.Column("trial_id", _BIG, sa.ForeignKey("trials.id"), primary_key=True, autoincrement=False),
+    sa.Column("run_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("node", sa.Integer, primary_key=True, autoincrement=False),
+    _short_text("host"),
+    _short_text("system"),
+    _short_text("kernel"),
+    _short_text("python"),
+    _count("cpus"),
+    _short_text("cpu_model"),
+    _count("memory"),
+    sa.Column("gpus", PartJson, nullable=False),
+    sa.Column("packages", PartJson, nullable=False),
 )
 
 metrics = sa.Table(

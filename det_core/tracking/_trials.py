@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, func, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, literal_column, or_, select, update
 
 from det_core.errors import RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.records import (
     ENDINGS,
+    MAX_MACHINES,
     MAX_STEPS,
     CheckpointState,
+    Machine,
     Run,
     SearcherOperationRecord,
     State,
@@ -41,12 +45,13 @@ from det_core.tracking._rows import (
     require_share,
     update_trial,
 )
-from det_core.tracking._schema import checkpoints, experiments, runs, trials
+from det_core.tracking._schema import checkpoints, experiments, machines, runs, trials
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _RUN_TEXTS = ("allocation_id", "early_exit", "end_reason", "cause", "placement")
+_MACHINE_FIELDS = tuple(one.name for one in fields(Machine))
 _operation_columns = (trials.c.searcher_length, trials.c.searcher_completed, trials.c.searcher_metric)
 
 
@@ -212,6 +217,39 @@ class TrialsMixin(StoreMixin):
             if run_id == newest:
                 update_trial(connection, trial_id, placement="")
 
+    def record_machine(self, trial_id: int, run_id: int, machine: Machine) -> None:
+        if not 0 <= machine.node < MAX_MACHINES:
+            raise ValueError(f"the machine has the index {machine.node}; expected 0 to {MAX_MACHINES - 1}")
+        values = {name: make_writable(one) if isinstance(one, str) else one for name, one in vars(machine).items()}
+        key = {"trial_id": trial_id, "run_id": run_id, "node": machine.node}
+        with self._database.write() as connection:
+            fence_run(connection, trial_id, run_id)
+            connection.execute(delete(machines).where(*(machines.c[name] == one for name, one in key.items())))
+            connection.execute(machines.insert().values({**values, **key}))
+
+    def machines(self, trial_id: int, *, limit: int | None = None, brief: bool = False) -> dict[int, list[Machine]]:
+        without = literal_column("'{}'", machines.c.packages.type).label("packages")
+        columns = [without if brief and one.key == "packages" else one for one in record_columns(machines, Machine)]
+        query = select(machines.c.run_id, *columns).where(machines.c.trial_id == trial_id)
+        found = defaultdict[int, list[Machine]](list)
+        with self._database.read() as connection:
+            get_trial(connection, trial_id)
+            ordered = query.order_by(machines.c.run_id.desc(), machines.c.node).limit(limit)
+            for run_id, machine in _machines_by_key(connection, ordered):
+                found[run_id].append(machine)
+        return dict(found)
+
+    def newest_machines(self, trial_ids: Collection[int]) -> dict[int, Machine]:
+        c = machines.c
+        of_chiefs = (c.trial_id.in_(id_list(None, list(trial_ids))), c.node == 0)
+        newest = (
+            select(c.trial_id, func.max(c.run_id).label("run_id")).where(*of_chiefs).group_by(c.trial_id).subquery()
+        )
+        same = (newest.c.trial_id == c.trial_id) & (newest.c.run_id == c.run_id)
+        query = select(c.trial_id, *record_columns(machines, Machine)).join(newest, same).where(c.node == 0)
+        with self._database.read() as connection:
+            return dict(_machines_by_key(connection, query))
+
     def acknowledge_preemption(self, trial_id: int, run_id: int) -> None:
         self._update_run(trial_id, run_id, preemption_acknowledged=True)
 
@@ -321,6 +359,12 @@ def _is_run(trial_id: int, run_id: int) -> tuple[ColumnElement[bool], ...]:
 def _change_run(connection: Connection, trial_id: int, run_id: int, **values: Any) -> bool:
     """Change values of a run, and return whether it exists."""
     return bool(connection.execute(update(runs).where(*_is_run(trial_id, run_id)).values(values)).rowcount)
+
+
+def _machines_by_key(connection: Connection, query: Select[Any]) -> Iterator[tuple[int, Machine]]:
+    """Yield the machines of a query, each with the value of its first column."""
+    for key, *values in connection.execute(query):
+        yield key, Machine(**dict(zip(_MACHINE_FIELDS, values, strict=True)))
 
 
 def _select_runs(characters: int) -> Select[Any]:

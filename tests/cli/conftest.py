@@ -13,7 +13,7 @@ import pytest
 from det_testing.plugin_metadata import write_plugin_metadata
 
 from det_core.cli import main
-from det_core.interfaces.records import ExperimentRecord, LogLine, MetricsReport, State, TrialRecord
+from det_core.interfaces.records import ExperimentRecord, LogLine, Machine, MetricsReport, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.plugins import plugin_registry
 from det_core.plugins._registry import DISABLE_VARIABLE
@@ -174,6 +174,7 @@ def trained(record: Record) -> Record:
         record.report(step, loss=step / 1000)
         record.report(step, "validation", accuracy=accuracy)
     record.log("hello")
+    record.store.record_machine(1, 1, Machine(host="n1", cpus=8, packages={"torch": "2.11.0"}))
     record.checkpoint("best-one", 200)
     record.checkpoint("last-one", 300)
     record.end(State.COMPLETED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,8 @@ import sqlalchemy as sa
 import yaml
 from det_testing.requirements import skip_or_fail_in_ci
 
-from det_core.interfaces.records import LogLine, MetricsReport, State
+from det_core.experimental import Determined
+from det_core.interfaces.records import CodeVersion, LogLine, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import pack_context_dir
 from det_core.text import to_json_compatible
@@ -161,6 +163,21 @@ def test_metrics_are_printed_as_csv(det: Det, three: Record) -> None:
 def test_config_prints_the_complete_or_original_config(det: Det, trained: Record) -> None:
     assert yaml.safe_load(det("experiment", "config", 1).out) == trained.experiment.config
     assert det("experiment", "config", 1, "--original").out == "name: digits\n"
+
+
+def test_a_trial_has_its_commit_its_machine_and_its_packages(det: Det, trained: Record) -> None:
+    assert re.search(r"\nhost +n1\nCPUs +8\npackages +1\n", det("trial", "describe", 1).out)
+    (machine,) = det("trial", "describe", 1, "--json").json["machines"]["1"]
+    assert (machine["host"], machine["packages"]) == ("n1", {})
+    assert det("trial", "describe", 1, "--json").json["packages"] == {"torch": "2.11.0"}
+    version = CodeVersion(commit="a" * 40, branch="main\x1b[1m", is_changed=True)
+    experiment = trained.store.create_experiment(config={}, code_version=version).id
+    trial = trained.store.create_trial(experiment, hparams={}, seed=1).id
+    out = det("trial", "describe", trial).out
+    assert re.search(rf"\ncommit +{version.commit}\nbranch +main[^\x1b]*\nchanged since +yes\n", out)
+    assert det("trial", "describe", trial, "--json").json["code_version"]["commit"] == version.commit
+    assert det("trial", "describe", 1, "--json").json["code_version"] is None
+    assert Determined().get_experiment(experiment).code_version == version
 
 
 def test_labels_are_added_listed_and_removed(det: Det, trained: Record) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from det_core.cli import main
 from det_core.core import open_storage_block
 from det_core.errors import ConfigError, DetError, ExperimentBusy, InvalidExperimentException, RecordNotFound
 from det_core.interfaces.framework import SCHEDULE_END
-from det_core.interfaces.records import ExperimentRecord, State, TrialUpdate
+from det_core.interfaces.records import CodeVersion, ExperimentRecord, State, TrialUpdate
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import continue_experiment, fork_experiment
 from det_core.tracking._lease import Lease
@@ -135,8 +136,12 @@ def test_a_schedule_that_ends_is_named_before_training(
 
 @pytest.mark.integration
 def test_a_fork_starts_from_the_checkpoint_with_the_changed_config(
-    store: TrackingStore, new_experiment: Submit, tmp_path: Path
+    store: TrackingStore, new_experiment: Submit, context_dir: Path
 ) -> None:
+    """Both have the commit of the code, and each run the machine on which it trained."""
+    repository = context_dir / ".git"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "HEAD").write_text("a" * 40)
     rate = {"rate": {"type": "double", "minval": 0, "maxval": 1}, "other": 2}
     origin = new_experiment(searcher=length(20, "random", max_trials=1), hyperparameters=rate)
     assert run(store, origin) is State.COMPLETED
@@ -152,6 +157,8 @@ def test_a_fork_starts_from_the_checkpoint_with_the_changed_config(
     assert before == after
     assert any("starts from checkpoint " + last.uuid in line.log for line in store.logs(forked.id))
     assert store.experiment(origin.id).config == origin.config
+    assert set(store.code_versions([origin.id, fork.id]).values()) == {CodeVersion(commit="a" * 40)}
+    assert [one.host for one in store.newest_machines([trial.id, forked.id]).values()] == [os.uname().nodename] * 2
 
 
 @pytest.mark.integration

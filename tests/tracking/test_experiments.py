@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from det_core.errors import ExperimentBusy, RecordNotFound, StaleRun
-from det_core.interfaces.records import State
+from det_core.interfaces.records import CodeVersion, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 
@@ -48,6 +48,20 @@ def test_an_experiment_with_an_existing_external_id_is_returned_unchanged(store:
     first = store.create_experiment(config={"name": "one"}, external_id="x")
     assert store.create_experiment(config={"name": "two"}, external_id="x") == first
     assert store.create_experiment(config={}).id != store.create_experiment(config={}).id
+
+
+def test_an_experiment_has_the_commit_that_its_code_comes_from(store: TrackingStore) -> None:
+    commit = CodeVersion(commit="a" * 40, branch="main", is_changed=True, remote="https://example.org/digits")
+    first, without = (store.create_experiment(config={}, external_id="x", code_version=commit).id, new(store))
+    again = CodeVersion(commit="b" * 40)
+    assert store.create_experiment(config={}, external_id="x", code_version=again).id == first
+    assert store.code_versions([first, without, 99]) == {first: commit}
+    assert store.code_versions([]) == {}
+    store.delete_experiment(first)
+
+
+def new(store: TrackingStore) -> int:
+    return store.create_experiment(config={}).id
 
 
 def test_pages_come_newest_first(store: TrackingStore) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from det_core.errors import CallTooLarge, FilterError
-from det_core.interfaces.records import MetricsReport, State, TrialOrder
+from det_core.interfaces.records import CodeVersion, MetricsReport, State, TrialOrder
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking._filter_language import LONGEST_FILTER, Comparison, Every, Not, Some, parse_filter
@@ -42,7 +42,7 @@ def search(store: TrackingStore) -> tuple[int, list[int]]:
         "labels": ["baseline", 'a "b"'],
         "searcher": {"metric": "accuracy", "smaller_is_better": False},
     }
-    experiment = store.create_experiment(config=config, owner="ada").id
+    experiment = store.create_experiment(config=config, owner="ada", code_version=CodeVersion(commit="1a2b" * 10)).id
     values = [
         _add_trial(store, experiment, {"lr": 0.1, "optimizer": {"name": "adam", "lr": 1e-4}}, at1=0.5, at2=0.4),
         _add_trial(store, experiment, {"lr": 0.001, "nesterov": True, "bad": float("nan")}, at1=0.95),
@@ -110,13 +110,15 @@ def test_a_filter_selects_trials(
         ("lr < 0.01 and accuracy > 0.9", True),
         ("lr = 0.1 and accuracy > 0.9", False),
         ("best > 0.9 and name = digits", True),
+        ("commit ~ 1A2B", True),
+        ("commit = 1a2b", False),
         ("best < 0.45", False),
     ],
 )
 def test_a_filter_selects_experiments_by_one_of_their_trials(
     store: TrackingStore, search: tuple[int, list[int]], where: str, matches: bool
 ) -> None:
-    store.create_experiment(config={"name": "other"})
+    store.create_experiment(config={"name": "other"}, code_version=CodeVersion(commit="c" * 40))
     assert [one.id for one in store.experiments(where=where)] == [search[0]] * matches
     assert store.count_experiments(where=where) == int(matches)
 

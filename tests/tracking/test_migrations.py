@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
-from det_core.interfaces.records import CheckpointState, State
+from det_core.interfaces.records import CheckpointState, CodeVersion, Machine, State
 from det_core.interfaces.server_store import Action
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _schema, open_store
@@ -79,6 +79,15 @@ def test_additions_of_version_9_are_usable(old: str) -> None:
         assert again.run(1, 1).end_reason == "r"
         assert again.access_tokens() == [token]
         assert [action.user for action in again.actions()] == ["ada"]
+
+
+def test_additions_of_version_12_are_usable(old: str) -> None:
+    with open_store(old) as store:
+        assert (store.code_versions([1]), store.machines(1), store.newest_machines([1])) == ({}, {}, {})
+        commit = CodeVersion(commit="a" * 40)
+        store.record_machine(1, 1, Machine(host="n1"))
+        assert store.machines(1) == {1: [Machine(host="n1", gpus=[])]}
+        assert store.code_versions([store.create_experiment(config={}, code_version=commit).id]) == {2: commit}
 
 
 def shape(store: TrackingStore) -> dict[str, Any]:

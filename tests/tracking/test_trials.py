@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import RecordNotFound, StaleRun
+from det_core.errors import CallTooLarge, RecordNotFound, StaleRun
 from det_core.interfaces.records import (
+    MAX_MACHINES,
     CheckpointState,
     LogLine,
+    Machine,
     MetricsReport,
     NewTrial,
     Run,
@@ -129,6 +131,46 @@ def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, ru
     found = store.trial(trial.id)
     assert (found.runner_state, found.placement, found.total_batches) == ("training", "node-1: 0, 1", 100)
     assert found.progress == 0.5
+
+
+def machine(host: str, **values: Any) -> Machine:
+    gpus = [{"name": "H100", "memory": 80 << 30, "driver": "570.1"}]
+    return Machine(host=host, gpus=gpus, packages={"torch": "2.11.0", "a": "1"}, **values)
+
+
+def test_a_run_records_its_machines(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    first = machine("n1", system="Debian 12", kernel="Linux 6", python="3.11.4", cpus=8, cpu_model="A", memory=1 << 35)
+    second = machine("n2", node=1)
+    for one in (second, machine("old"), first):
+        store.record_machine(trial.id, 1, one)
+    assert store.machines(trial.id) == {1: [first, second]}
+    store.start_run(trial.id, allocation_id="a2")
+    third = machine("n3\0")
+    store.record_machine(trial.id, 2, third)
+    assert [(run_id, [one.host for one in found]) for run_id, found in store.machines(trial.id, limit=2).items()] == [
+        (2, ["n3\N{REPLACEMENT CHARACTER}"]),
+        (1, ["n1"]),
+    ]
+    (brief,) = store.machines(trial.id, limit=1, brief=True)[2]
+    assert (brief.gpus, brief.packages) == (third.gpus, {})
+    other = store.create_trial(trial.experiment_id, hparams={}, seed=0)
+    newest = store.newest_machines([trial.id, other.id, 99])
+    assert {trial_id: (one.host, one.packages) for trial_id, one in newest.items()} == {
+        trial.id: ("n3\N{REPLACEMENT CHARACTER}", third.packages)
+    }
+    assert store.machines(other.id) == {}
+    store.delete_experiment(trial.experiment_id)
+
+
+def test_machines_are_bounded_and_belong_to_the_newest_run(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    with pytest.raises(ValueError, match=f"has the index {MAX_MACHINES}; expected 0 to {MAX_MACHINES - 1}"):
+        store.record_machine(trial.id, 1, machine("a", node=MAX_MACHINES))
+    with pytest.raises(CallTooLarge, match="65548 characters; expected at most 65536"):
+        store.record_machine(trial.id, 1, Machine(host="a", packages={"torch": "1" * (64 << 10)}))
+    store.start_run(trial.id, allocation_id="a2")
+    with pytest.raises(StaleRun):
+        store.record_machine(trial.id, 1, machine("a"))
+    assert store.machines(trial.id) == {}
 
 
 def test_a_run_records_its_end_its_slots_and_its_nodes(store: TrackingStore, trial: TrialRecord, run: Run) -> None:

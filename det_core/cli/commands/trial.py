@@ -12,12 +12,15 @@ from det_core.cli.commands._listings import TRIAL_LIST_ARGUMENTS, list_trials
 from det_core.cli.commands._log_output import LOG_ARGUMENTS, print_logs
 from det_core.cli.render.experiment_summary import best_checkpoint
 from det_core.cli.render.printing import print_json
-from det_core.cli.render.records import all_checkpoints, checkpoint_table, system_table, trial_facts
+from det_core.cli.render.records import all_checkpoints, checkpoint_table, origin_facts, system_table, trial_facts
 from det_core.errors import DetError
 from det_core.interfaces.records import CheckpointRecord, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.text import join_sections, record_to_json
 from det_core.tracking import control, open_store
+
+_MOST_MACHINES = 1000
+"""Maximum number of machines, those of the newest runs first, that are printed as JSON."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,12 +38,17 @@ def _describe(args: argparse.Namespace) -> int:
             return 0
         checkpoints = all_checkpoints(store, trial_id=trial.id)
         system = store.system_metrics(trial.id) if args.metrics else []
+        version = store.code_versions([trial.experiment_id]).get(trial.experiment_id)
+        machine = store.newest_machines([trial.id]).get(trial.id)
         if args.json:
             wanted = {"metrics": found, "system_metrics": system} if args.metrics else {}
-            print_json(record_to_json(trial, checkpoints=checkpoints, **wanted))
+            origin = {"code_version": version, "machines": store.machines(trial.id, limit=_MOST_MACHINES, brief=True)}
+            packages = machine.packages if machine else {}
+            print_json(record_to_json(trial, checkpoints=checkpoints, **origin, packages=packages, **wanted))
             return 0
         config = store.experiment(trial.experiment_id).config
-        print(join_sections(trial_facts(trial, config), checkpoint_table(checkpoints), system_table(system)))
+        facts = (trial_facts(trial, config), origin_facts(version, machine))
+        print(join_sections(*facts, checkpoint_table(checkpoints), system_table(system)))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)
     return 0

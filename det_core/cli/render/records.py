@@ -11,7 +11,9 @@ from typing import Any
 from det_core.interfaces.records import (
     SHOWN_CHECKPOINT_STATES,
     CheckpointRecord,
+    CodeVersion,
     ExperimentRecord,
+    Machine,
     ScoredCheckpoint,
     SystemMetrics,
     TrialRecord,
@@ -23,6 +25,7 @@ from det_core.interfaces.records import (
 from det_core.interfaces.tracking import TrackingStore
 from det_core.json_values import name_non_finite
 from det_core.text import (
+    code_facts,
     flatten_mapping,
     format_facts,
     format_scalars,
@@ -30,6 +33,7 @@ from det_core.text import (
     format_table,
     format_value,
     join_sections,
+    machine_facts,
     record_to_json,
     to_json_compatible,
     varying_hyperparameters,
@@ -215,6 +219,22 @@ def trial_facts(trial: TrialRecord, config: Mapping[str, Any]) -> str:
             "external id": trial.external_id,
             "started": trial.start_time,
             "ended": trial.end_time,
+        }
+    )
+
+
+def origin_facts(version: CodeVersion | None, machine: Machine | None) -> str:
+    """Describe the commit of a trial's code and its machine in lines of names and values.
+
+    Args:
+        version: the commit, or None if it is unknown.
+        machine: the machine of the chief in the newest run, or None if it is unknown.
+    """
+    return format_facts(
+        {
+            **(code_facts(version) if version else {}),
+            **(machine_facts(machine) if machine else {}),
+            "packages": len(machine.packages) if machine and machine.packages else None,
         }
     )
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from det_core.interfaces.records import ExperimentRecord, ExperimentSummary, State
+from det_core.interfaces.records import CodeVersion, ExperimentRecord, ExperimentSummary, State
 from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
@@ -24,6 +24,7 @@ class ExperimentStore(ABC):
         owner: str = "",
         unmanaged: bool = False,
         external_id: str | None = None,
+        code_version: CodeVersion | None = None,
     ) -> ExperimentRecord:
         """Record a new experiment with the name, description and labels from its config.
 
@@ -34,6 +35,7 @@ class ExperimentStore(ABC):
             owner: name of the user who creates it.
             unmanaged: whether a script off the cluster records it, so that no runner starts or resumes it.
             external_id: id that the caller chose. If an experiment with this id exists, it is returned unchanged.
+            code_version: commit that the code comes from, or None if it is in no repository.
 
         Returns:
             The recorded experiment.
@@ -112,6 +114,11 @@ class ExperimentStore(ABC):
         Args:
             brief: as in `experiments`.
         """
+
+    @reads
+    @abstractmethod
+    def code_versions(self, experiment_ids: Collection[int]) -> dict[int, CodeVersion]:
+        """Return the commits that the code of experiments comes from, of those that have recorded one."""
 
     @reads
     @abstractmethod

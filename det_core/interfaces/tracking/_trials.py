@@ -6,7 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from det_core.interfaces.records import Run, SearcherOperationRecord, State, TrialOrder, TrialRecord, TrialResult
+from det_core.interfaces.records import (
+    Machine,
+    Run,
+    SearcherOperationRecord,
+    State,
+    TrialOrder,
+    TrialRecord,
+    TrialResult,
+)
 from det_core.interfaces.tracking._rights import Reach, reads, writes
 
 
@@ -200,6 +208,31 @@ class TrialStore(ABC):
             cause: what the launcher says about the end. Empty if they ended by themselves.
             slots: number of their slots. None if it is unknown.
         """
+
+    @writes(Reach.RUN, is_report=True)
+    @abstractmethod
+    def record_machine(self, trial_id: int, run_id: int, machine: Machine) -> None:
+        """Record a machine of a run. It replaces that with the same ``node``.
+
+        Raises:
+            ValueError: ``node`` is not less than `MAX_MACHINES`.
+            CallTooLarge: the packages or the GPUs have more than `LARGEST_SAMPLE` characters as JSON.
+        """
+
+    @reads
+    @abstractmethod
+    def machines(self, trial_id: int, *, limit: int | None = None, brief: bool = False) -> dict[int, list[Machine]]:
+        """Return the machines of each run of a trial that has recorded some, newest run first, in order of nodes.
+
+        Args:
+            limit: maximum number of machines.
+            brief: leave out the packages.
+        """
+
+    @reads
+    @abstractmethod
+    def newest_machines(self, trial_ids: Collection[int]) -> dict[int, Machine]:
+        """Return the machine of the chief in the newest run of each trial that has recorded one."""
 
     @writes(Reach.RUN, is_report=True)
     @abstractmethod

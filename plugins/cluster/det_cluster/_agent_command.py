@@ -43,6 +43,8 @@ class CommandNode(Protocol):
     """Time of the last line of the agent."""
     command: AgentCommand
     """Present command of the node."""
+    is_welcome: bool
+    """Whether the agent on the present connection was told that the runner is there."""
 
     def take(self, message: Mapping[str, Any] | str) -> None:
         """Take a message of the agent, or a line that something else has printed."""

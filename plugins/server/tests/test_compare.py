@@ -22,7 +22,7 @@ from det_server._curve_picture import draw_curves
 from det_server.pages._code_diff import Budget, DiffLine, find_edits
 
 from det_core.cli import main
-from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.records import CodeVersion, Machine, MetricsReport
 from det_core.interfaces.secrets import MASK, REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
 
@@ -95,6 +95,28 @@ def test_rows_that_differ_are_shown_alone(local: ServedSite) -> None:
     alone = rows(local.owner.get("/compare?trials=1,2&differ=1").text)
     assert alone["lr"] == ["0.1", "0.2"]
     assert "width" not in alone and "validation.accuracy final" not in alone
+
+
+def test_commits_machines_and_packages_are_compared(local: ServedSite, tmp_path: Path) -> None:
+    """Packages of the same version are left out, as are trials without a machine from none."""
+    store = local.store
+    for number, commit in enumerate("abc"):
+        version = CodeVersion(commit=commit * 40, branch=HOSTILE, is_changed=number == 1)
+        experiment = store.create_experiment(config={}, code_version=version if number < 2 else None).id
+        trial = add_trial(store, experiment, {})
+        packages = {"torch": f"2.{number}", "numpy": "1.26", HOSTILE: str(number)}
+        if number < 2:
+            store.record_machine(trial, 1, Machine(host=HOSTILE, cpus=8, python="3.11", packages=packages))
+    page = local.owner.get("/compare?trials=1,2,3").text
+    table = rows(page)
+    assert (table["commit"], table["changed since"]) == (["a" * 40, "b" * 40, "–"], ["no", "yes", "–"])  # noqa: RUF001
+    assert (table["CPUs"], table["Python"]) == (["8", "8", "–"], ["3.11", "3.11", "–"])  # noqa: RUF001
+    assert table["torch"] == ["2.0", "2.1", "–"]  # noqa: RUF001
+    both = rows(local.owner.get("/compare?trials=1,2").text)
+    assert "numpy" not in both and both["torch"] == ["2.0", "2.1"]
+    assert main(["compare", "1", "2", "-o", str(tmp_path / "report.html")]) == 0
+    assert rows((tmp_path / "report.html").read_text())["torch"] == ["2.0", "2.1"]
+    assert HOSTILE not in page
 
 
 def test_the_best_trials_of_experiments_are_compared(local: ServedSite) -> None:

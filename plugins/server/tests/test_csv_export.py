@@ -94,6 +94,15 @@ def test_exports_of_hostile_records_have_no_formula(local: ServedSite) -> None:
     assert "-0.5" in local.owner.get(f"/experiments/{experiment}/trials.csv").text
 
 
+def test_chosen_trials_are_exported(local: ServedSite) -> None:
+    experiment = local.store.create_experiment(config={"name": "x"}).id
+    ids = [local.store.create_trial(experiment, hparams={"lr": number}, seed=1).id for number in range(3)]
+    for query, expected in ((f"?trials={ids[2]},{ids[0]}", [ids[0], ids[2]]), ("?trials=", []), ("", ids)):
+        rows = _rows(local.owner.get(f"/experiments/{experiment}/trials.csv{query}").text)[1:]
+        assert sorted(int(row[0]) for row in rows) == expected
+    assert local.owner.get(f"/experiments/{experiment}/trials.csv?trials=x").status == 400
+
+
 def test_metrics_are_exported_as_recorded(local: ServedSite) -> None:
     store = local.store
     trial = store.create_trial(store.create_experiment(config={"name": "x"}).id, hparams={}, seed=1)

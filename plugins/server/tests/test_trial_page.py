@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from det_server.pages import logs
 
-from det_core.interfaces.records import LogLine, MetricsReport, State
+from det_core.interfaces.records import CodeVersion, LogLine, Machine, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import log_reading
 
@@ -83,6 +83,8 @@ def test_the_page_says_what_ended_the_last_run_and_what_follows(
     if end is FAILED:
         assert "ValueError: no <loss> exit code 1" in shown
         assert "rank 3 batch 31 line model_def.py:42" in shown
+        link = f'href="/trials/{trial}?level=ERROR&amp;rank=3#logs-heading">Errors in the log'
+        assert link in local.owner.get(f"/trials/{trial}").text
     else:
         assert "cause node lost" in shown
 
@@ -129,6 +131,40 @@ def test_the_runs_have_their_costs_and_a_total(local: ServedSite, trial: int) ->
         f"1 T T 0 s 2 H 45 {FAILED['reason']} n1, n2 (Slurm job 4711)",
         "total of 3 runs 0 s H 75",
     ]
+
+
+def test_the_page_has_the_commit_the_machine_and_the_packages(local: ServedSite) -> None:
+    store = local.store
+    version = CodeVersion(commit="a" * 40, branch="main", is_changed=True, remote="https://example.org/<b>")
+    experiment = store.create_experiment(config=CONFIG, code_version=version).id
+    trial = store.create_trial(experiment, hparams={}, seed=1).id
+    store.start_run(trial, allocation_id="a")
+    gpus = [{"name": "NVIDIA H100", "memory": 80 << 30, "driver": "570.1"}] * 2
+    first = Machine(host="n<1>", system="Debian 12", cpus=8, memory=1 << 35, gpus=gpus, packages={"torch": "2.11<"})
+    store.record_machine(trial, 1, first)
+    store.record_machine(trial, 1, Machine(host="n2", node=1))
+    shown = origin_on(local, trial)
+    for part in (
+        f"commit {version.commit} branch main remote https://example.org/<b> changed since yes",
+        "host n<1> system Debian 12 CPUs 8 memory 34.4 GB GPUs 2 x NVIDIA H100, 85.9 GB GPU driver 570.1",
+        "The first of 2 machines: n<1>, n2.",
+        "1 package torch==2.11<",
+    ):
+        assert part in shown
+    page = local.owner.get(f"/trials/{trial}").text
+    assert "n<1>" not in page and "2.11<" not in page
+    assert 'data-label="nodes">n&lt;1&gt;, n2</td>' in page
+    for path in (f"/experiments/{experiment}", f"/experiments/{experiment}/search"):
+        assert "commit aaaaaaaaaaaa , changed since" in text_of(local.owner.get(path).text)
+    assert local.owner.get("/experiments?where=commit+~+aaaa").text.count(f'href="/experiments/{experiment}"')
+
+
+def test_a_trial_without_commit_and_machine_says_so(local: ServedSite, trial: int) -> None:
+    assert "Neither the commit of the code nor the machine is recorded." in origin_on(local, trial)
+
+
+def origin_on(site: ServedSite, trial: int) -> str:
+    return text_of(site.owner.get(f"/trials/{trial}").text.partition('id="origin"')[2].partition("</section>")[0])
 
 
 WORDS = {"stdout": "loss 1 of", "stderr": "loss is NaN in", "det": "run starts at"}

@@ -26,6 +26,7 @@ from det_core.metric_directions import known_direction
 from det_server._live_rows import RowValues, results_of_trials, trial_values
 from det_server._rendering import format_metric, format_number
 from det_server.pages._hyperparameters import listed_values, name_left_out
+from det_server.pages._origins import origins_of
 from det_server.pages._outcomes import outcome_word
 from det_server.pages._runs import reason_of_failure
 from det_server.pages._series import DrawnSeries, find_series
@@ -113,6 +114,8 @@ class Comparison:
         metrics: rows of values of metrics.
         hyperparameters: rows of hyperparameters, those that differ first.
         config: rows of the configs of the experiments, without hyperparameters. Only those that differ.
+        origins: rows of the commits and machines of the trials.
+        packages: rows of the packages whose versions differ.
         same_config: keys and values that all configs have in common.
         drawn: metric that the chart draws.
     """
@@ -125,6 +128,8 @@ class Comparison:
     metrics: Sequence[Row]
     hyperparameters: Sequence[Row]
     config: Sequence[Row]
+    origins: Sequence[Row]
+    packages: Sequence[Row]
     same_config: Sequence[tuple[str, str]]
     drawn: DrawnSeries
 
@@ -144,6 +149,7 @@ def read_comparison(store: TrackingStore, choice: Choice, latest_runs: Callable[
     drawn = find_series(store, ids, choice.series, metric_of(experiments[trials[0].experiment_id]) if trials else "")
     metrics, more = _metric_rows(store, trials, experiments, drawn, choice)
     config, same_config = _config_rows(list(experiments.values()))
+    origins = list(origins_of(store, trials).values())
     return Comparison(
         trials=trials,
         experiments=experiments,
@@ -153,6 +159,8 @@ def read_comparison(store: TrackingStore, choice: Choice, latest_runs: Callable[
         metrics=metrics,
         hyperparameters=_hyperparameter_rows(trials),
         config=config,
+        origins=_rows([{**one.code, **one.machine} for one in origins]),
+        packages=[row for row in _rows([one.packages for one in origins]) if row.differs],
         same_config=same_config,
         drawn=drawn,
     )

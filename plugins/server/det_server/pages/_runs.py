@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Any
 
-from det_core.interfaces.records import ExperimentRecord, Run, State, TrialRecord
+from det_core.interfaces.records import ExperimentRecord, Machine, Run, State, TrialRecord
 from det_core.text import format_count, split_failure
 from det_server._rendering import format_duration
 
@@ -31,6 +31,7 @@ class RunRow:
         is_over: whether it has ended.
         slots: number of its slots, or None if it is unknown.
         batches: batches that the trial kept of it, or None if the number is unknown.
+        hosts: names of the machines that it has recorded.
     """
 
     run: Run
@@ -39,6 +40,7 @@ class RunRow:
     is_over: bool
     slots: int | None
     batches: int | None
+    hosts: Sequence[str]
 
     @property
     def took(self) -> str:
@@ -52,8 +54,8 @@ class RunRow:
 
     @property
     def place(self) -> str:
-        """Nodes and job of its launch."""
-        return _place_of(self.run)
+        """Nodes and job of its launch, or the names of its machines."""
+        return _place_of(self.run) or ", ".join(self.hosts)
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,10 @@ class Failure:
     command: str = ""
 
 
-def run_rows(trial: TrialRecord, experiment: ExperimentRecord, runs: Sequence[Run]) -> list[RunRow]:
-    """Return the rows of the runs of a trial, which are given in order."""
+def run_rows(
+    trial: TrialRecord, experiment: ExperimentRecord, runs: Sequence[Run], machines: Mapping[int, Sequence[Machine]]
+) -> list[RunRow]:
+    """Return the rows of the runs of a trial, which are given in order, with their machines."""
     now = datetime.now(timezone.utc)
     steps = [*(run.start_step for run in runs), trial.steps_completed]
     gains = [None if None in pair else pair[1] - pair[0] for pair in pairwise(steps)]  # type: ignore[operator]
@@ -91,6 +95,7 @@ def run_rows(trial: TrialRecord, experiment: ExperimentRecord, runs: Sequence[Ru
             run.end_time is not None,
             configured if run.slots is None else run.slots,
             gain,
+            list(dict.fromkeys(machine.host for machine in machines.get(run.run_id, ()))),
         )
         for run, gain in zip(runs, gains, strict=True)
     ]

@@ -69,7 +69,7 @@ def show_code(request: Request) -> Response:
 def show_code_differences(request: Request) -> Response:
     """Show how the code of experiments differs from that of the first one that the URL names."""
     store = store_of(request)
-    named = parse_ids(request.query_params.get("experiments", ""), MOST_CODES)
+    named = parse_ids(",".join(request.query_params.getlist("experiments")), MOST_CODES)
     experiments = [store.experiment(one) for one in named]
     if len(experiments) < 2:
         raise RefusedError(400, "expected two experiments or more, such as ?experiments=3,7")

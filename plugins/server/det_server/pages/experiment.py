@@ -37,8 +37,9 @@ from det_server.pages._hyperparameters import (
 from det_server.pages._list_values import NAMES, NO_VALUES, chosen_columns, has_numbers, read_columns, read_filtered
 from det_server.pages._live_page import live
 from det_server.pages._runs import reason_of_failure
+from det_server.pages._searched import MOST_TRIALS
 from det_server.pages._series import DrawnSeries, find_series
-from det_server.pages._store_values import experiment_of, metric_of, ranked_colors, store_of
+from det_server.pages._store_values import experiment_of, metric_of, parse_ids, ranked_colors, store_of
 from det_server.pages._view import ListView
 
 MOST_CURVES = 40
@@ -103,16 +104,22 @@ def experiment_head(request: Request, experiment: ExperimentRecord) -> dict[str,
         "experiment": experiment,
         "metric": metric_of(experiment),
         "summary": summaries[experiment.id],
+        "version": store.code_versions([experiment.id]).get(experiment.id),
         "live": live_values,
         "actions": possible_actions(experiment, bool(live_values["orphaned"])),
     }
 
 
 def export_trials(request: Request) -> Response:
-    """Return the trials that a list shows as CSV, with its columns, or with one per hyperparameter."""
+    """Return the trials that a list shows as CSV, with its columns, or with one per hyperparameter.
+
+    The query may name ``trials``, to which the list is limited.
+    """
     experiment = experiment_of(request)
     view = _view(request, experiment)
-    wanted = {"where": view.get("where"), **_sorted_by(view), "brief": True}
+    named = request.query_params.get("trials")
+    only = None if named is None else parse_ids(named, MOST_TRIALS)
+    wanted = {"where": view.get("where"), **_sorted_by(view), "trial_ids": only, "brief": True}
     read = partial(store_of(request).trial_results, experiment.id, **wanted)
     if chosen := chosen_columns(view):
         names = chosen

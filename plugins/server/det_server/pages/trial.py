@@ -22,6 +22,7 @@ from det_server._site import site_of
 from det_server.pages._actions import KILL_TRIAL
 from det_server.pages._hyperparameters import hyperparameter_values
 from det_server.pages._live_page import live
+from det_server.pages._origins import origins_of
 from det_server.pages._runs import last_failure, run_rows, total_costs
 from det_server.pages._series import series_keys, sorted_groups
 from det_server.pages._store_values import metric_of, store_of, trial_of
@@ -30,6 +31,7 @@ from det_server.pages.utilization import utilization_charts
 
 _MOST_CHECKPOINTS = 200
 _MOST_RUNS = 100
+_MOST_MACHINES = 500
 
 
 def show_trial(request: Request) -> Response:
@@ -42,7 +44,8 @@ def show_trial(request: Request) -> Response:
     names = sorted_groups(store.metric_names([trial.id]))
     runs = site_of(request).store.latest_runs(trial.id, limit=_MOST_RUNS)
     has_runner = store.lease_holder(experiment.id) is not None
-    rows = run_rows(trial, experiment, runs)
+    machines = store.machines(trial.id, limit=_MOST_MACHINES, brief=True)
+    rows = run_rows(trial, experiment, runs, machines)
     chosen = filter_of(request.query_params)
     return render_page(
         request,
@@ -60,6 +63,8 @@ def show_trial(request: Request) -> Response:
         completed=CheckpointState.COMPLETED,
         completed_checkpoints=store.experiment_summaries([experiment.id])[experiment.id].checkpoints,
         runs=rows[::-1],
+        origin=origins_of(store, [trial])[trial.id],
+        machines=next(iter(machines.values()), []),
         costs=total_costs(rows),
         failure=last_failure(trial, experiment, runs, has_runner=has_runner),
         logs=read_lines(store, trial.id, chosen, FIRST_LINES, newest=True),

@@ -52,15 +52,17 @@ document.addEventListener("change", (event) => {
   const field = event.target;
   const submits = field instanceof HTMLSelectElement || field instanceof HTMLInputElement;
   if (submits && "submit" in field.dataset) field.form?.requestSubmit();
+  if (submits && "all" in field.dataset) for (const box of field.form?.querySelectorAll("[type=checkbox][name]") ?? []) /** @type {HTMLInputElement} */ (box).checked = field.checked;
 });
 document.addEventListener("submit", (event) => {
   // empty fields of searches would only make their links longer
   if (!(event.target instanceof HTMLFormElement) || event.target.method !== "get") return;
   const form = event.target;
-  if (form.id === "compare" || event.submitter?.getAttribute("formaction") === "/compare") {
+  const target = form.id === "compare" ? "/compare" : event.submitter?.getAttribute("formaction");
+  if (target && ["/compare", "/compare/code"].includes(target)) {
     event.preventDefault();
-    const picked = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll("input:checked")]);
-    location.assign(`/compare?${picked[0]?.name ?? "trials"}=${picked.map((box) => box.value).join(",")}`);
+    const picked = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll("input[name]:checked")]);
+    location.assign(`${target}?${picked[0]?.name ?? "trials"}=${picked.map((box) => box.value).join(",")}`);
   }
 });
 document.addEventListener("formdata", (event) => {

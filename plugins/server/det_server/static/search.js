@@ -252,6 +252,8 @@ class Search {
     const status = this.root.querySelector("#chosen-heading [role=status]");
     const shown = chosen.slice(0, TABLE_ROWS);
     if (status) status.textContent = `${chosen.length} of ${this.data.trials.length}${shown.length < chosen.length ? `, the first ${shown.length} shown` : ""}`;
+    const file = /** @type {HTMLAnchorElement | null} */ (this.root.querySelector(".export"));
+    if (file) file.search = this.ranges.size ? `?trials=${chosen.map((trial) => trial.id)}` : "";
     const columns = this.columns();
     const rows = shown.map((trial) => {
       const row = document.createElement("tr");

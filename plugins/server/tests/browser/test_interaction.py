@@ -332,6 +332,8 @@ def test_choosing_a_range_filters_the_table_and_is_in_the_url(windows: Windows, 
         page.keyboard.press("Tab")
         fewer = rows.count()
         assert 0 < fewer < every
+        file = page.request.get(page.locator(".section-head:has(#chosen-heading) .export").evaluate("one => one.href"))
+        assert len(file.text().splitlines()) == fewer + 1
         assert page.locator(".parallel .line.out").count() == every - fewer
         link = page.evaluate("location.href")
         assert "ranges=lr" in link
@@ -560,9 +562,16 @@ def test_trials_are_compared_from_the_table(windows: Windows, seeded: Seeded) ->
 def test_experiments_are_compared_from_their_list_and_the_report_has_the_axis(windows: Windows, seeded: Seeded) -> None:
     with windows.visit() as visit:
         page = visit.open("/experiments")
+        boxes = page.locator("input[name=experiments]")
+        page.get_by_label("select all").check()
+        assert page.locator("input[name=experiments]:checked").count() == boxes.count()
+        page.get_by_label("select all").uncheck()
         for one in (seeded.search, seeded.failed):
             page.locator(f"input[name=experiments][value='{one}']").check()
-        page.get_by_role("button", name="Compare").click()
+        page.get_by_role("button", name="Compare code").click()
+        page.wait_for_url(f"**/compare/code?experiments={seeded.failed},{seeded.search}")
+        page.go_back()
+        page.get_by_role("button", name="Compare", exact=True).click()
         page.wait_for_url("**/compare?experiments=*")
         visit.wait_until_drawn()
         assert page.locator(".compare thead").first.inner_text().count("×") == 2  # noqa: RUF001
