@@ -23,6 +23,8 @@ _SCRIPT = """
 import importlib, json, os, sys, time
 import det_core.config._experiment, det_core.core, det_core.specs, det_core.trial
 from det_core.plugins import hookimpl
+for name in sys.argv[2:]:
+    importlib.import_module(name)
 before, begin = set(sys.modules), time.process_time()
 importlib.import_module(sys.argv[1])
 spent = time.process_time() - begin
@@ -41,17 +43,18 @@ class ImportCost:
     """Names of the modules that were loaded, sorted, including the module itself."""
 
 
-def measure_import(module: str) -> ImportCost:
+def measure_import(module: str, *, first: Sequence[str] = ()) -> ImportCost:
     """Import a module in a new process and return the cost.
 
     Args:
         module: name of the module.
+        first: names of modules to import before it, without cost.
 
     Raises:
         PluginError: the import failed, ended the process or took more than a minute.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", _SCRIPT, module]
+    command = [sys.executable, "-c", _SCRIPT, module, *first]
     try:
         ran = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=_TIMEOUT)
         milliseconds, modules = json.loads(ran.stdout.splitlines()[-1])
