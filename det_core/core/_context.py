@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +16,14 @@ from det_core import events
 from det_core.core import failure_notes
 from det_core.core._checkpoints._context import CheckpointContext
 from det_core.core._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
-from det_core.core._distributed import DistributedContext, single_process
-from det_core.core._experiment_settings import ExperimentSettings, parse_settings, recorded_settings
+from det_core.core._distributed import DistributedContext
+from det_core.core._experiment_settings import ExperimentSettings
 from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._machine_report import MachineReport
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher_operations import SearcherContext
-from det_core.core._storage_block import make_storage_block, open_storage_block
+from det_core.core._task import join_run, start_script
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 from det_core.core.event_stream import EventStream, describe_error, make_fetch_files
@@ -32,8 +31,6 @@ from det_core.errors import InvalidHP
 from det_core.interfaces.records import MetricsReport, Run, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.owner_process import OwnerProcess
-from det_core.tracking import open_store
-from det_core.tracking._open import AGENT_SOCKET, AGENT_URL, open_existing_store
 from det_core.tracking.secret_files import extract_secrets
 
 if TYPE_CHECKING:
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
     from det_core.config import ExperimentConfig
     from det_core.core._script_output import ScriptOutput
     from det_core.tracking._lease import Lease
-    from det_core.tracking.remote import Caller
 
 _log = logging.getLogger("det.core")
 
@@ -247,45 +243,29 @@ def init(
     """
     preempt_mode, tensorboard_mode = PreemptMode(preempt_mode), TensorboardMode(tensorboard_mode)
     info = get_cluster_info()
-    managed = info.trial if info else None
-    limits_checkpoints = any(map(_names_numbers, (checkpoint_storage, (config or {}).get("checkpoint_storage"))))
-    workers = distributed or single_process()
-    if managed:
-        settings = recorded_settings(managed.config)
+    if info and info.trial:
+        task = join_run(info, info.trial, distributed, checkpoint_storage)
     else:
-        from det_core.core import _unmanaged_experiment as scripts  # workers do not need it
-
-        resumed = scripts.find_resumed_experiment(resume, workers)
-        checkpoint_storage = None if resumed else checkpoint_storage
-        settings = scripts.make_settings(resumed, config, checkpoint_storage, workers.size)
-    if checkpoint_storage is not None or settings.dumped["checkpoint_storage"] is None:
-        settings = parse_settings({**settings.dumped, "checkpoint_storage": make_storage_block(checkpoint_storage)})
-    storage_manager = open_storage_block(settings.dumped["checkpoint_storage"])
-    searcher = settings.dumped["searcher"]
-    distributed = distributed or _only_worker(settings)
-    if info and managed:
-        trial, cluster_id, latest, lease = managed, info.cluster_id, info.latest_checkpoint, None
-        store = _open_run_store(info, managed)
-    else:
-        script = scripts.start_unmanaged_experiment(settings, distributed, storage_manager, resumed)
-        store, trial, cluster_id, latest, lease = script
+        task = start_script(distributed, checkpoint_storage, config, resume)
+    distributed, store, storage_manager, trial = task.distributed, task.store, task.storage_manager, task.trial
+    searcher, storage_block = task.settings.dumped["searcher"], task.settings.dumped["checkpoint_storage"]
     run = Run(trial_id=trial.trial_id, run_id=trial.trial_run_id, allocation_id=info.allocation_id if info else "")
     folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.trial_id}"
     stream = EventStream(
-        "worker" if managed else "script",
-        cluster_id=cluster_id,
+        "worker" if task.is_managed else "script",
+        cluster_id=task.cluster_id,
         experiment_id=trial.experiment_id,
         config=trial.config,
         trial={"trial_id": run.trial_id, "run_id": run.run_id, "hparams": trial.hparams},
         fetch_files=make_fetch_files(lambda: storage_manager),
         fetch_metrics=lambda: _surviving_metrics(store, run, trial.steps_completed),
         observed=distributed.rank == 0,
-        waits_for_report=not (managed or config),
+        waits_for_report=not (task.is_managed or config),
     )
     tensorboard = TensorboardDirectory(
         tensorboard_mode,
         storage_manager,
-        cluster_id,
+        task.cluster_id,
         folder,
         rank=distributed.rank,
         on_stored=lambda storage_id, sizes: stream.emit(
@@ -295,7 +275,8 @@ def init(
             location=storage_manager.location(storage_id),
         ),
     )
-    output = None if managed or quiet or distributed.rank or os.environ.get(_QUIET) else _make_output(trial, config)
+    is_quiet = task.is_managed or quiet or distributed.rank or os.environ.get(_QUIET)
+    output = None if is_quiet else _make_output(trial, config)
     train = TrainContext(
         store,
         run,
@@ -307,40 +288,40 @@ def init(
         output=output,
     )
     return Context(
-        info=info if managed else None,
+        info=info if task.is_managed else None,
         trial=trial,
-        latest_checkpoint=latest,
+        latest_checkpoint=task.latest_checkpoint,
         distributed=distributed,
         preempt=PreemptContext(
             distributed,
             preempt_mode,
             announce=lambda reason: stream.emit(events.PreemptionRequested, reason=reason),
             acknowledge=lambda: store.acknowledge_preemption(run.trial_id, run.run_id),
-            poll=None if managed else scripts.make_request_poll(store, trial),
+            poll=task.poll_requests,
         ),
         train=train,
         checkpoint=CheckpointContext(
             store,
             storage_manager,
             run,
-            extract_secrets(settings.dumped["checkpoint_storage"]) if distributed.rank == 0 else {},
+            extract_secrets(storage_block) if distributed.rank == 0 else {},
             distributed=distributed,
-            require_steps=managed is not None,
+            require_steps=task.is_managed,
             flush=train.flush,
             on_saved=tensorboard.sync,
             stream=stream,
         ),
-        searcher=SearcherContext(store, run, distributed, train, settings),
+        searcher=SearcherContext(store, run, distributed, train, task.settings),
         profiler=ProfilerContext(
             store, run, info.agent_id if info else socket.gethostname(), local_rank=distributed.local_rank
         ),
         experimental=ExperimentalCoreContext(store, run),
-        _settings=settings,
+        _settings=task.settings,
         _store=store,
         _stream=stream,
         _output=output,
-        _limits_checkpoints=limits_checkpoints,
-        _lease=lease,
+        _limits_checkpoints=any(map(_names_numbers, (checkpoint_storage, (config or {}).get("checkpoint_storage")))),
+        _lease=task.lease,
         _machine=MachineReport(store, run, distributed),
     )
 
@@ -352,46 +333,10 @@ def _surviving_metrics(store: TrackingStore, run: Run, steps_completed: int) -> 
             yield report
 
 
-def _open_run_store(info: ClusterInfo, trial: TrialInfo) -> TrackingStore:
-    """Open the tracking store for the reports of a run, which its runner writes as long as it lives.
-
-    Args:
-        info: task of this process.
-        trial: its trial.
-    """
-    path, url = os.environ.get(AGENT_SOCKET), info.master_url
-    if not path:
-        return open_store(url)
-    from det_core.tracking.remote import open_agent_store  # scripts by themselves do not need them
-    from det_core.tracking.remote._own_calls import OwnCalls
-
-    own = None if url == AGENT_URL else OwnCalls(partial(_open_for_run, info, trial))
-    return open_agent_store(path, url=url, own=own)
-
-
-def _open_for_run(info: ClusterInfo, trial: TrialInfo) -> tuple[TrackingStore, Caller]:
-    """Open the tracking store in place of a runner that is gone, with the rights of the run."""
-    from det_core.tracking.remote import Caller, RunAccess
-
-    store = open_existing_store(info.master_url)
-    run = RunAccess(trial.experiment_id, trial.trial_id, trial.trial_run_id, info.latest_checkpoint)
-    return store, Caller(user=store.experiment(trial.experiment_id).owner, run=run)
-
-
 def _make_output(trial: TrialInfo, config: Mapping[str, Any] | None) -> ScriptOutput:
     from det_core.core._script_output import ScriptOutput  # processes of a runner do not need it
 
     return ScriptOutput(trial, has_direction="smaller_is_better" in ((config or {}).get("searcher") or {}))
-
-
-def _only_worker(settings: ExperimentSettings) -> DistributedContext:
-    slots = settings.dumped["resources"]["slots_per_trial"]
-    if slots > 1:
-        raise ValueError(
-            f"resources.slots_per_trial is {slots}, but core.init() got no distributed=; pass for example "
-            "core.DistributedContext.from_torch_distributed() if torchrun starts the workers"
-        )
-    return single_process()
 
 
 def _names_numbers(block: object) -> bool:
