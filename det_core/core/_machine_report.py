@@ -6,7 +6,6 @@ import logging
 import os
 import platform
 import re
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -127,6 +126,8 @@ def _gpus() -> list[dict[str, Any]]:
     if visible == "" or not any(_DEVICES.glob("nvidia[0-9]*")):
         return []
     only = ("-i", visible) if visible and _INDICES.fullmatch(visible) else ()
+    import subprocess  # only machines with a GPU need it
+
     try:
         done = subprocess.run([*_ASK_DRIVER, *only], capture_output=True, timeout=_DRIVER_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError) as error:
