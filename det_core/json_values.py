@@ -81,14 +81,15 @@ def require_short_names(values: Mapping[str, Any]) -> None:
 def iter_short_leaves(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the same as `iter_leaves`, with the error of `require_short_names`."""
     characters = 0
-    for key, value in iter_leaves(values):
+    for key, value in _iter_nested(values):
         characters += len(key)
         if characters > LONGEST_KEYS:
             raise CallTooLarge(
                 f"names of nested values such as {key[:40]!r}… have more than {LONGEST_KEYS >> 20} MiB together; "
                 "shorten the outer ones"
             )
-        yield key, value
+        if value is not _INNER:
+            yield key, value
 
 
 def name_non_finite(number: float) -> float | str:
@@ -106,12 +107,21 @@ def _key(key: object, where: str) -> str:
 
 def iter_leaves(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the values in nested mappings with names such as ``optimizer.lr``."""
+    return ((key, value) for key, value in _iter_nested(values) if value is not _INNER)
+
+
+_INNER = object()
+
+
+def _iter_nested(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the same as `iter_leaves`, and `_INNER` for each mapping on the way, whose name costs as much."""
     inner = [("", iter(values.items()))]  # no recursion, which would pass each value through all levels
     while inner:
         prefix, items = inner[-1]
         for key, value in items:
             if isinstance(value, Mapping):
                 inner.append((f"{prefix}{key}.", iter(value.items())))
+                yield inner[-1][0], _INNER
                 break
             yield f"{prefix}{key}", value
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
@@ -138,15 +139,15 @@ def code_facts(version: CodeVersion) -> dict[str, str]:
 
 def machine_facts(machine: Machine) -> dict[str, str]:
     """Return what is known about a machine, by names for people. Packages are left out."""
-    named = [f"{gpu.get('name')}, {format_size(gpu.get('memory') or 0)}" for gpu in machine.gpus]
+    named = Counter(f"{gpu['name']}, {format_size(gpu['memory'])}" for gpu in machine.gpus)
     facts = {
         "host": machine.host,
         "system": machine.system,
         "kernel": machine.kernel,
         "CPUs": " ".join(filter(None, (str(machine.cpus or ""), machine.cpu_model))),
         "memory": format_size(machine.memory) if machine.memory else "",
-        "GPUs": "; ".join(f"{named.count(one)} x {one}" for one in dict.fromkeys(named)),
-        "GPU driver": ", ".join(dict.fromkeys(str(gpu.get("driver")) for gpu in machine.gpus)),
+        "GPUs": "; ".join(f"{count} x {one}" for one, count in named.items()),
+        "GPU driver": ", ".join(dict.fromkeys(gpu["driver"] for gpu in machine.gpus)),
         "Python": machine.python,
     }
     return {name: printable_line(fact) for name, fact in facts.items() if fact}

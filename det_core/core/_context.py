@@ -143,6 +143,7 @@ class Context:
         with ExitStack() as parts:  # closed in reverse order, each even if others raise
             parts.callback(self.preempt._signals.restore)  # a second signal must not interrupt these steps
             parts.callback(self._store.close)
+            parts.callback(self._machine.close)
             if self._lease:
                 parts.callback(self._lease.release)
             parts.callback(self._stream.close)
@@ -153,7 +154,6 @@ class Context:
             parts.callback(self.profiler.off)
             parts.callback(self.distributed.close)
             parts.callback(self.preempt._close)
-            parts.callback(self._machine.close)
             if isinstance(error, InvalidHP):
                 _log.error("these hyperparameters are invalid: %s", error)
                 self.train.report_early_exit(EarlyExitReason.INVALID_HP)

@@ -15,7 +15,7 @@ from typing import Any
 
 from det_core.core._distributed import DistributedContext
 from det_core.errors import TrackingError
-from det_core.interfaces.records import LARGEST_SAMPLE, MAX_MACHINES, Machine, Run
+from det_core.interfaces.records import LARGEST_SAMPLE, MAX_GPUS, MAX_MACHINES, Machine, Run
 from det_core.interfaces.tracking import TrackingStore
 
 _log = logging.getLogger("det.core")
@@ -26,7 +26,8 @@ _INDICES = re.compile(r"(\d+|GPU-[0-9a-f-]+)(,(\d+|GPU-[0-9a-f-]+))*")
 """Value of ``CUDA_VISIBLE_DEVICES`` that ``nvidia-smi`` understands, too."""
 _ASK_DRIVER = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
 _DRIVER_SECONDS = 10.0
-_CLOSE_SECONDS = 15.0
+_CLOSE_SECONDS = 2.0
+"""Seconds for which the end of a process waits for the record. The driver of a broken GPU may never answer."""
 _INSTALLED = re.compile(r"([\w.-]+?)-([\w.!+]+)(?:-py[\d.]+)?\.(?:dist|egg)-info", re.ASCII)
 """Name of the directory with the metadata of a package."""
 _MOST_ENTRIES = 20_000
@@ -133,7 +134,7 @@ def _gpus() -> list[dict[str, Any]]:
     except (OSError, subprocess.SubprocessError) as error:
         _log.info("the GPUs of this machine are not recorded: %s", error)
         return []
-    lines = (line.rsplit(",", 2) for line in done.stdout.decode(errors="replace").splitlines())
+    lines = (line.rsplit(",", 2) for line in done.stdout.decode(errors="replace").splitlines()[:MAX_GPUS])
     return [
         {"name": name.strip(), "memory": int(mib) << 20 if mib.strip().isdecimal() else 0, "driver": driver.strip()}
         for name, mib, driver in (line for line in lines if len(line) == 3)

@@ -241,18 +241,24 @@ def _open() -> TrackingStore:
 def _record(store: TrackingStore, settings: ExperimentSettings) -> RecordedScript:
     hparams = _sample(settings)
     config = extract_secrets(dict(settings.dumped))
-    experiment = store.create_experiment(
-        config=config, owner=user_name(), unmanaged=True, code_version=_version_of_script(sys.argv[0])
-    )
+    experiment = store.create_experiment(config=config, owner=user_name(), unmanaged=True, code_version=_code_version())
     lease = _hold(store, experiment)
     trial = store.create_trial(experiment.id, hparams=hparams, seed=_seed(settings), lease=lease.holder)
     return _start_run(store, lease, settings, trial, config, None)
 
 
+def _code_version() -> CodeVersion | None:
+    """Return the commit of the script, or of the working directory of a session without one, which may change."""
+    from det_core.core._python_session import is_interactive  # processes of a runner do not need them
+    from det_core.core.code_version import read_code_version
+
+    return read_code_version(Path()) if is_interactive() else _version_of_script(sys.argv[0])
+
+
 @cache
 def _version_of_script(script: str) -> CodeVersion | None:
-    """Return the commit of a script, or of the working directory of a session without one. Git runs once."""
-    from det_core.core.code_version import read_code_version  # processes of a runner do not need it
+    """Return the commit of a script. Git runs once."""
+    from det_core.core.code_version import read_code_version
 
     return read_code_version(Path(script).parent)
 

@@ -26,11 +26,15 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PACKED = re.compile(r"^([0-9a-f]{40,64}) (refs/[^\n]+)\n(?:\^([0-9a-f]{40,64})$)?", re.MULTILINE)
 """Line of the file ``packed-refs``, and the commit that an annotated tag is for."""
 _TAGGED = re.compile(rb"tag \d+\0object ([0-9a-f]{40,64})\n")
-_REMOTE = re.compile(r'^\s*\[\s*remote\s+"([^"\n]*)"\s*\]|^\s*url\s*=\s*(\S+)|^\s*(\[)', re.MULTILINE | re.IGNORECASE)
+_REMOTE = re.compile(
+    r'^[ \t]*\[[ \t]*remote[ \t]+"([^"\n]*)"[ \t]*\]|^[ \t]*url[ \t]*=[ \t]*(\S+)|^[ \t]*(\[)',
+    re.MULTILINE | re.IGNORECASE,
+)
 _BRANCHES, _TAGS = "refs/heads/", "refs/tags/"
 _LARGEST = 16 << 20
-"""Maximum number of bytes of a file of the repository that are read."""
-_LARGEST_TAG = 4 << 10
+"""Maximum number of bytes of a list of refs or a config that are read."""
+_LARGEST_REF = 4 << 10
+"""The same of a file with a commit or a path, and of a tag."""
 _MOST_TAGS = 10_000
 """Maximum number of tags outside of ``packed-refs`` that are compared."""
 _LONGEST = 1000
@@ -41,10 +45,18 @@ _STATUS = ("status", "--porcelain", "--no-renames", "--untracked-files=no", "--i
 
 
 def read_code_version(directory: Path) -> CodeVersion | None:
-    """Return the commit of the repository that contains a directory, or None if there is no repository or no commit.
+    """Return the commit of the repository that contains a directory, or None if there is none that can be read.
 
-    Submodules and files that git does not track are no changes.
+    Repositories of other users are none, as for git, except for root. Submodules and files that git does not track are
+    no changes.
     """
+    try:
+        return _read_version(directory)
+    except (OSError, ValueError, RuntimeError):  # no permission, or a path that is too long, has a NUL or is a loop
+        return None
+
+
+def _read_version(directory: Path) -> CodeVersion | None:
     found = next(filter(None, map(_repository_at, (directory.resolve(), *directory.resolve().parents))), None)
     if found is None or not (commit := found.commit):
         return None
@@ -103,7 +115,7 @@ class _Repository:
         """The URL of the remote ``origin``, or of the first one, or ""."""
         urls: dict[str, str] = {}
         section = None
-        for name, url, other in _REMOTE.findall(_read(self.common / "config")):
+        for name, url, other in _REMOTE.findall(_read(self.common / "config", _LARGEST)):
             if url and section is not None:
                 urls.setdefault(section, url)
             elif not url:
@@ -112,15 +124,15 @@ class _Repository:
 
     @cached_property
     def _packed(self) -> list[tuple[str, str, str]]:
-        return _PACKED.findall(_read(self.common / "packed-refs"))
+        return _PACKED.findall(_read(self.common / "packed-refs", _LARGEST))
 
     def _tagged(self, target: str) -> str:
         """Return the commit that an annotated tag is for, or "" if it is none, or is packed."""
         if not _COMMIT.fullmatch(target):
             return ""
-        packed = _read_bytes(self.common / "objects" / target[:2] / target[2:], _LARGEST_TAG)
+        packed = _read_bytes(self.common / "objects" / target[:2] / target[2:], _LARGEST_REF)
         with suppress(zlib.error):
-            if found := _TAGGED.match(zlib.decompressobj().decompress(packed, _LARGEST_TAG)):
+            if found := _TAGGED.match(zlib.decompressobj().decompress(packed, _LARGEST_REF)):
                 return found[1].decode()
         return ""
 
@@ -128,6 +140,9 @@ class _Repository:
 def _repository_at(tree: Path) -> _Repository | None:
     """Return the repository whose working tree begins at a directory, or None."""
     own = tree / ".git"
+    with suppress(FileNotFoundError):
+        if os.getuid() not in (0, owner := own.stat().st_uid) and owner:
+            return None
     if link := _read(own).removeprefix("gitdir:").strip():  # of a submodule, or a further working tree
         own = tree / link
     if not (own / "HEAD").is_file():
@@ -135,9 +150,9 @@ def _repository_at(tree: Path) -> _Repository | None:
     return _Repository(tree, own, own / (_read(own / "commondir").strip() or "."))
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, most: int = _LARGEST_REF) -> str:
     """Return the beginning of a text file, or "" if there is none."""
-    return _read_bytes(path, _LARGEST).decode(errors="replace")
+    return _read_bytes(path, most).decode(errors="replace")
 
 
 def _read_bytes(path: Path, most: int) -> bytes:
@@ -168,7 +183,7 @@ def _is_changed(repository: _Repository, commit: str) -> bool | None:
         try:
             done = subprocess.run(
                 ["git", *_STATUS],
-                cwd=repository.tree,
+                cwd=directory,  # where a relative entry of PATH finds no program of the repository
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -31,6 +31,7 @@ __all__ = [
     "LONGEST_SEARCH",
     "LOG_LEVELS",
     "LogLine",
+    "MAX_GPUS",
     "MAX_LABELS",
     "MAX_MACHINES",
     "MAX_STEPS",
@@ -80,6 +81,8 @@ LARGEST_SAMPLE = 64 << 10
 A sample of a host with 16 GPUs has 3,000, and 300 packages have 8,000."""
 MAX_MACHINES = 64
 """Maximum number of machines that a run records."""
+MAX_GPUS = 64
+"""Maximum number of GPUs of a machine."""
 LONGEST_LINE = 128 << 10
 """Maximum number of characters of a line of a log. The end of a longer one is left out."""
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -261,7 +264,7 @@ class Machine:
     memory: int = 0
     """Memory in bytes."""
     gpus: Sequence[Mapping[str, Any]] = ()
-    """``name``, ``memory`` in bytes and ``driver`` of each GPU that the processes see."""
+    """``name``, ``memory`` in bytes and ``driver`` of each GPU that the processes see, at most `MAX_GPUS`."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the installed packages by name, at most `LARGEST_SAMPLE` characters as JSON."""
 

@@ -142,7 +142,8 @@ class Postgresql(Database):
 
     @staticmethod
     def json_array(column: sa.Column[Any], paths: Sequence[Sequence[str]]) -> sa.ColumnElement[Any]:
-        json = _parsed_json(column)
+        # To replace many such names takes longer than to let Python read the JSON.
+        json = _parsed_json(column, sa.case((_has_non_finite(column), None), else_=sa.type_coerce(column, sa.Text)))
         values = sa.func.json_build_array(*(sa.func.json_extract_path(json, *path) for path in paths))
         return sa.select(sa.case((json.is_not(None), sa.cast(values, sa.Text)))).scalar_subquery()
 
@@ -200,16 +201,25 @@ def _json_value(column: sa.Column[Any], path: Sequence[str]) -> Any:
     return sa.select(value, kind).offset(_ONCE).subquery().c
 
 
-def _parsed_json(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    """Return JSON that each use reads without parsing it anew.
+def _has_non_finite(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """Return an SQL condition for JSON that contains the name of a number that is not finite, also within a text."""
+    text = sa.type_coerce(column, sa.Text)
+    return sa.or_(*(sa.func.strpos(text, name) > 0 for name in ("NaN", "Infinity")))
+
+
+def _parsed_json(column: sa.Column[Any], text: sa.ColumnElement[Any] | None = None) -> sa.ColumnElement[Any]:
+    """Return JSON, the text of which is prepared once for all uses.
+
+    Args:
+        column: the JSON as text.
+        text: the part of it to parse, or NULL. By default all.
 
     Python writes numbers and escapes that PostgreSQL refuses. NULL takes their place, and that of the whole JSON.
     """
-    text = sa.type_coerce(column, sa.Text)
+    text = sa.type_coerce(column, sa.Text) if text is None else text
     escapes = sa.func.regexp_replace(sa.func.replace(text, "\\\\", "x"), _PAIR, "x", "g")
     is_unreadable = sa.and_(sa.func.strpos(text, "\\u") > 0, escapes.regexp_match(_UNREADABLE))
-    has_names = sa.or_(*(sa.func.strpos(text, name) > 0 for name in ("NaN", "Infinity")))
-    finite = sa.case((has_names, sa.func.regexp_replace(text, _NON_FINITE, r"\1null", "g")), else_=text)
+    finite = sa.case((_has_non_finite(column), sa.func.regexp_replace(text, _NON_FINITE, r"\1null", "g")), else_=text)
     parsed = sa.cast(sa.case((is_unreadable, None), else_=finite), sa.JSON).label("parsed")
     return sa.select(parsed).correlate(column.table).offset(_ONCE).subquery().c.parsed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, 
 from det_core.errors import RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.records import (
     ENDINGS,
+    MAX_GPUS,
     MAX_MACHINES,
     MAX_STEPS,
     CheckpointState,
@@ -220,6 +222,10 @@ class TrialsMixin(StoreMixin):
     def record_machine(self, trial_id: int, run_id: int, machine: Machine) -> None:
         if not 0 <= machine.node < MAX_MACHINES:
             raise ValueError(f"the machine has the index {machine.node}; expected 0 to {MAX_MACHINES - 1}")
+        if len(machine.gpus) > MAX_GPUS or not all(map(_is_gpu, machine.gpus)):
+            raise ValueError(
+                f"the machine has odd GPUs; expected at most {MAX_GPUS} with a name, a memory in bytes and a driver"
+            )
         values = {name: make_writable(one) if isinstance(one, str) else one for name, one in vars(machine).items()}
         key = {"trial_id": trial_id, "run_id": run_id, "node": machine.node}
         with self._database.write() as connection:
@@ -359,6 +365,18 @@ def _is_run(trial_id: int, run_id: int) -> tuple[ColumnElement[bool], ...]:
 def _change_run(connection: Connection, trial_id: int, run_id: int, **values: Any) -> bool:
     """Change values of a run, and return whether it exists."""
     return bool(connection.execute(update(runs).where(*_is_run(trial_id, run_id)).values(values)).rowcount)
+
+
+def _is_gpu(gpu: object) -> bool:
+    if not isinstance(gpu, Mapping) or gpu.keys() != {"name", "memory", "driver"}:
+        return False
+    memory = gpu["memory"]
+    return (
+        type(memory) is int
+        and 0 <= memory < 1 << 63
+        and isinstance(gpu["name"], str)
+        and isinstance(gpu["driver"], str)
+    )
 
 
 def _machines_by_key(connection: Connection, query: Select[Any]) -> Iterator[tuple[int, Machine]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,49 @@ def test_urls_are_recorded_without_secrets(tree: Path, url: str, shown: str) -> 
     found = read_code_version(tree)
     assert found
     assert found.remote == shown
+
+
+def test_a_program_of_the_repository_is_not_run(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tree / "git"
+    program.write_text("#!/bin/sh\ntouch ran\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
+    assert read_code_version(tree)
+    assert not [*tree.rglob("ran")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("commondir", "a" * 4000),
+        ("commondir", "a\0b"),
+        ("config", "\n" * (1 << 18)),
+        ("config", '[remote "origin"]\nurl =\nfetch = x\n'),
+    ],
+)
+def test_odd_files_of_a_repository_take_no_time_and_stop_nothing(tree: Path, name: str, content: str) -> None:
+    (tree / ".git" / name).write_text(content)
+    found = read_code_version(tree)
+    assert found is None or not found.remote
+
+
+def test_a_loop_in_a_repository_stops_nothing(tree: Path) -> None:
+    (tree / ".git" / "index").unlink()
+    (tree / ".git" / "index").symlink_to("index")
+    assert read_code_version(tree) is None
+
+
+def test_a_repository_of_another_user_is_none(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = (tree / ".git").stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    assert (read_code_version(tree) is None) == bool(owner)
+
+
+def test_large_tags_are_not_read(tree: Path) -> None:
+    git(tree, "checkout", "-q", "--detach")
+    for number in range(300):
+        with (tree / ".git" / "refs" / "tags" / str(number)).open("wb") as file:
+            file.truncate(16 << 20)
+    begin = time.process_time()
+    assert read_code_version(tree)
+    assert time.process_time() - begin < 5

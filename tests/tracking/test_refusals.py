@@ -74,6 +74,9 @@ def test_nested_names_that_no_page_could_show_are_rejected(store: TrackingStore,
         lambda: store.create_experiment(config={"data": nested}),
         lambda: store.create_model("m", metadata=nested),
         lambda: store.create_trial(trial.experiment_id, hparams=nested, seed=0),
+        lambda: store.create_trial(
+            trial.experiment_id, hparams={"o" * 5000: {key: {} for key in nested["o" * 5000]}}, seed=0
+        ),
         lambda: store.set_trial_metadata(trial.id, run.run_id, nested),
         lambda: store.report_metrics([report(run, 1, nested)]),
         lambda: store.report_system_metrics([SystemMetrics(**of_run, metrics=nested)]),

@@ -10,6 +10,7 @@ import pytest
 
 from det_core.errors import CallTooLarge, RecordNotFound, StaleRun
 from det_core.interfaces.records import (
+    MAX_GPUS,
     MAX_MACHINES,
     CheckpointState,
     LogLine,
@@ -167,6 +168,11 @@ def test_machines_are_bounded_and_belong_to_the_newest_run(store: TrackingStore,
         store.record_machine(trial.id, 1, machine("a", node=MAX_MACHINES))
     with pytest.raises(CallTooLarge, match="65548 characters; expected at most 65536"):
         store.record_machine(trial.id, 1, Machine(host="a", packages={"torch": "1" * (64 << 10)}))
+    (gpu,) = machine("a").gpus
+    odd: list[Any] = [1, {"name": "a"}, {**gpu, "memory": "big"}, {**gpu, "memory": 10**400}, {**gpu, "name": 1}]
+    for gpus in (*([one] for one in odd), [gpu] * (MAX_GPUS + 1)):
+        with pytest.raises((ValueError, CallTooLarge)):
+            store.record_machine(trial.id, 1, Machine(host="a", gpus=gpus))
     store.start_run(trial.id, allocation_id="a2")
     with pytest.raises(StaleRun):
         store.record_machine(trial.id, 1, machine("a"))

@@ -26,7 +26,9 @@ from .serving import Client, ServedSite
 
 pytestmark = pytest.mark.integration
 
-METHODS = {name for name in TrackingStore.__abstractmethods__ if callable(getattr(TrackingStore, name))} - {"close"}
+METHODS = sorted(
+    {name for name in TrackingStore.__abstractmethods__ if callable(getattr(TrackingStore, name))} - {"close"}
+)
 MOST_BYTES = 1 << 20
 """Limit on an answer in bytes. The largest page of the seeded store has 200 KB."""
 MOST_SECONDS = 2.0
@@ -168,7 +170,7 @@ class Sweep:
             program: client of the API.
             share: share of the routes and methods.
         """
-        for method, path in (*all_routes(self._parameter), *(("POST", f"/api/store/{name}") for name in sorted(METHODS))):
+        for method, path in (*all_routes(self._parameter), *(("POST", f"/api/store/{name}") for name in METHODS)):
             if path in _ENDLESS or self._random.random() > share:
                 continue
             client, body = (program if path.startswith(("/api/", "/metrics")) else browser), None

@@ -126,6 +126,7 @@ def test_charts_of_new_metrics_and_utilization_appear_and_follow(
         page.locator("#runs tbody tr").nth(1).wait_for()
         which = {"trial_id": trial, "run_id": again, "group": "validation", "steps_completed": 1}
         site.store.report_metrics([MetricsReport(**which, metrics={"accuracy": 0.25})])
+        page.locator("figure", has_text="accuracy").first.scroll_into_view_if_needed()  # a new figure is drawn in view
         accuracy.locator("td", has_text="0.25").first.wait_for()
         assert accuracy.locator("td", has_text="0.9375").count() == 0
 
