@@ -235,7 +235,7 @@ def test_a_new_database_that_stays_locked_raises_an_error(file: Path) -> None:
 
 @pytest.mark.parametrize("freed", [True, False])
 def test_a_full_disk_is_waited_for(file: Path, freed: bool) -> None:
-    with opened(file, wait=0.3) as store:
+    with opened(file, wait=30 if freed else 0.3) as store:
         pages = iter([1] * 2 + [1_000_000] * 9 if freed else [1] * 9)
         database = store._database  # type: ignore[attr-defined]
         sa.event.listen(
