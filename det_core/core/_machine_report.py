@@ -51,12 +51,12 @@ class MachineReport:
         self._thread = threading.Thread(target=self._report, name="det-machine", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, which nothing waits for."""
+        """Start the thread, which training does not wait for."""
         if self._reports:
             self._thread.start()
 
     def close(self) -> None:
-        """Wait for the end of the thread, if it was started."""
+        """Wait for the end of the thread, if it was started, for a limited time."""
         if self._thread.ident is not None:
             self._thread.join(_CLOSE_SECONDS)
 

@@ -141,7 +141,7 @@ def _repository_at(tree: Path) -> _Repository | None:
     """Return the repository whose working tree begins at a directory, or None."""
     own = tree / ".git"
     with suppress(FileNotFoundError):
-        if os.getuid() not in (0, owner := own.stat().st_uid) and owner:
+        if os.getuid() and own.stat().st_uid not in (0, os.getuid()):
             return None
     if link := _read(own).removeprefix("gitdir:").strip():  # of a submodule, or a further working tree
         own = tree / link
