@@ -28,7 +28,7 @@ import sqlalchemy as sa
 
 from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy, TrackingError
 from det_core.interfaces.account_records import Role
-from det_core.interfaces.records import LogLine, MetricsReport, Run, TrialRecord
+from det_core.interfaces.records import LogLine, Machine, MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _answered_calls, is_server_url, open_store
 from det_core.tracking._database import Database
@@ -95,7 +95,7 @@ def line(run: Run, text: str) -> LogLine:
 # Which methods write
 
 
-SPECIAL = {"digest": "0" * 64, "expires": datetime(2100, 1, 1, tzinfo=timezone.utc)}
+SPECIAL = {"digest": "0" * 64, "expires": datetime(2100, 1, 1, tzinfo=timezone.utc), "machine": Machine(host="x")}
 """Arguments whose values cannot be derived from their annotations, by name."""
 
 

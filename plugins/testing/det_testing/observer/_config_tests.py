@@ -34,7 +34,7 @@ class ObserverConfigTests(ObserverSuite):
     def test_options_can_be_recorded(self, options: Mapping[str, Any]) -> None:
         """The runner and the workers parse the recorded config again, with references instead of secrets."""
         config = self.parsed(options)
-        assert self.parsed(config.dump()["observers"][self.name]) == config
+        assert self.parsed(config.dump()["observers"][self.name]).observers == config.observers
 
     def test_an_unknown_option_is_refused(self, options: Mapping[str, Any]) -> None:
         """A typing error in a config is found before anything starts."""
