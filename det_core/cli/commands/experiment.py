@@ -87,15 +87,20 @@ def _describe(args: argparse.Namespace) -> int:
             return 0
         checkpoints = all_checkpoints(store, experiment_id=experiment.id)
         runner = living_runner(store.lease_holder(experiment.id))
+        summary = store.experiment_summaries([experiment.id])[experiment.id]
         if args.json:
-            wanted = {"metrics": found} if args.metrics else {}
+            parts = {
+                "slot_hours": summary.slot_hours,
+                "uncounted_runs": summary.uncounted_runs,
+                **({"metrics": found} if args.metrics else {}),
+            }
             trials = [result.trial for result in results]
-            print_json(record_to_json(experiment, runner=runner, trials=trials, checkpoints=checkpoints, **wanted))
+            print_json(record_to_json(experiment, runner=runner, trials=trials, checkpoints=checkpoints, **parts))
             return 0
         metric, _ = searcher_metric(experiment.config)
         diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
         tables = trial_table(results, experiment.config, diverged), checkpoint_table(checkpoints)
-        print(join_sections(experiment_facts(experiment, runner), *tables))
+        print(join_sections(experiment_facts(experiment, summary, runner), *tables))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)
     return 0

@@ -546,6 +546,18 @@ def test_pages_show_how_long_trials_have_run(local: ServedSite, monkeypatch: pyt
         assert set(took) == {"3 h 00 min"}, path
 
 
+def test_the_cost_of_an_experiment_is_a_fact_and_a_column(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = local.store.create_trial(local.store.create_experiment(config={}).id, hparams={}, seed=0)
+    summary = replace(local.store.experiment_summaries([1])[1], slot_hours=41.26, uncounted_runs=2)
+    monkeypatch.setattr(local.store, "experiment_summaries", lambda ids: dict.fromkeys(ids, summary))
+    expected = "41.3 slot-hours without 2 runs of unknown slots", "41.3 without 2 runs of unknown slots"
+    for path, text in zip(
+        (f"experiments/{trial.experiment_id}", "experiments?columns=slot-hours"), expected, strict=True
+    ):
+        assert text in " ".join(Page(local.owner.get(f"/{path}").text).text.split()), path
+    assert local.owner.get("/experiments.csv?columns=slot-hours").text.split()[0].endswith(",slot-hours")
+
+
 def test_long_lists_have_pages(local: ServedSite) -> None:
     for number in range(60):
         local.store.create_experiment(config={"name": f"n{number}"})
@@ -750,6 +762,7 @@ HALF = "\ud800"
         {"searcher": "x"},
         {"searcher": {"max_length": 5, "metric": [1]}, "hyperparameters": 5},
         {"searcher": {"name": {}}},
+        {"resources": {"slots_per_trial": 10**400}},
     ],
     ids=str,
 )
