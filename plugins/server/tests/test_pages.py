@@ -372,10 +372,10 @@ def test_values_of_the_url_that_make_no_sense_are_ignored(seeded: tuple[Seeded, 
 
 
 def test_lists_are_filtered_and_links_keep_the_filters(seeded: tuple[Seeded, Client]) -> None:
-    _, client = seeded
+    ids, client = seeded
     page = Page(client.get("/experiments?label=vision&state=ERROR&order=name").text)
-    names = [one for one in page.all("a") if (one.get("href") or "").startswith("/experiments/")]
-    assert len(names) == 1
+    links = [one["href"] for one in page.all("a") if (one.get("href") or "").startswith("/experiments/")]
+    assert links == [f"/experiments/{ids.failed}", f"/experiments/{ids.failed}/search"]
     sorting = [one["href"] for one in page.all("a") if "order=progress" in (one.get("href") or "")]
     assert sorting == ["?state=ERROR&label=vision&order=progress"]
     assert "det experiment list --state ERROR --label vision" in page.text
@@ -613,7 +613,7 @@ def test_failures_are_visible_in_all_tables(local: ServedSite) -> None:
     store.set_experiment_state(experiment, State.ERROR, error="trial 1 failed")
     (row,) = re.findall(r"<tr>\s*<td class=.pick.>.*?</tr>", local.owner.get("/experiments").text, re.DOTALL)
     assert "trial 1 failed" in row
-    assert re.search(r">3</span>\s*<span class=.note. data-live=[^>]+>2 of 3 failed<", row)
+    assert re.search(r">3</a>\s*<span class=.note. data-live=[^>]+>2 of 3 failed<", row)
     assert re.search(r">0\.0+</span>\s*<span class=.note. data-live=[^>]+>failed trial<", row)
     page = local.owner.get(f"/experiments/{experiment}").text
     assert "by trial 1, which failed" in page
