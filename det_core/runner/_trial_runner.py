@@ -340,21 +340,28 @@ class TrialRunner:
             self.stream.emit(events.TrialStarted, **_identity(trial, run))
             self.launches.add_success(trial.id)
 
+        return self._supervise(order, lambda: self.launcher.adopt(make_request(), number), logs, note_success)
+
+    def _supervise(
+        self,
+        order: _Order,
+        start: Callable[[], Allocation],
+        logs: LogWriter,
+        on_running: Callable[[], None],
+        needs_change: Callable[[Phase], bool] = lambda _: False,
+    ) -> Exit:
+        """Start or adopt processes, and wait for their end. The arguments are those of `supervise_launch`."""
+        timeout = self.config.preemption_timeout
         return supervise_launch(
-            lambda: self.launcher.adopt(make_request(), number),
-            display=PlacementDisplay(self.store, run, logs, lease=self.lease),
+            start,
+            display=PlacementDisplay(self.store, order.history.run, logs, lease=self.lease),
             logs=logs,
             requested=order.requested,
-            grace=self._preemption_timeout,
-            on_running=note_success,
-            needs_change=lambda _: False,
-            renew_lease=self.renew_lease,
+            grace=_PREEMPTION_TIMEOUT if timeout is None else timeout,
+            on_running=on_running,
+            needs_change=needs_change,
+            renew_lease=self.renew_lease if self.launcher.adopts else None,
         )
-
-    @property
-    def _preemption_timeout(self) -> float:
-        timeout = self.config.preemption_timeout
-        return _PREEMPTION_TIMEOUT if timeout is None else timeout
 
     def _make_request(
         self, order: _Order, start: StartingPoint, log: Callable[[int | None, str, str], None]
@@ -380,9 +387,8 @@ class TrialRunner:
         run, slots = history.run, history.slots
         available = partial(self._available_slots, make_request)
         slots.begin_run(available)
-
-        def start() -> Allocation:
-            return self.launcher.start(prepare_launch(make_request(), order.trial, run, self.stream.shown_config))
+        start = partial(self._start, order, make_request)
+        note_success = partial(self.launches.add_success, run.trial_id)
 
         def needs_change(phase: Phase) -> bool:
             is_running = phase is Phase.RUNNING
@@ -395,16 +401,7 @@ class TrialRunner:
             if slots.is_elastic:
                 logs.add(None, "det", f"it needs {slots.count} of {self.config.resources.slots_per_trial} slots")
             try:
-                ended = supervise_launch(
-                    start,
-                    display=PlacementDisplay(self.store, run, logs, lease=self.lease),
-                    logs=logs,
-                    requested=requested,
-                    grace=self._preemption_timeout,
-                    on_running=lambda: self.launches.add_success(run.trial_id),
-                    needs_change=needs_change,
-                    renew_lease=self.renew_lease if self.launcher.adopts else None,
-                )
+                ended = self._supervise(order, start, logs, note_success, needs_change)
             except LaunchError as error:
                 refused = slots.count
                 if not slots.refuse():
@@ -422,6 +419,10 @@ class TrialRunner:
                 return ended
             logs.add(None, "det", f"not started yet, trying again: {ended.message}")
             self._delay(run, f"not started ({ended.message}), next attempt", decision.delay, requested)
+
+    def _start(self, order: _Order, make_request: Callable[[], LaunchRequest]) -> Allocation:
+        launch = prepare_launch(make_request(), order.trial, order.history.run, self.stream.shown_config)
+        return self.launcher.start(launch)
 
     def _available_slots(self, make_request: Callable[[], LaunchRequest]) -> int | None:
         """Return how many slots are free, 0 if this cannot be found out now, or None if the launcher never knows it."""
