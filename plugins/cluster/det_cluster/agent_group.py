@@ -150,13 +150,7 @@ class AgentGroup(Allocation):
                     f"the trial needs {request.slots} slots, which {node_count} nodes cannot share equally; "
                     "change resources.slots_per_trial"
                 )
-            survive = [f"--survive={reconnect_seconds}"] if reconnect_seconds else []
-            for index, command in enumerate(self._words):
-                started = self._nodes if nodes else [self._nodes[index]]
-                words = [*command, *([_ATTACH] if adopted_as else survive)]
-                self._commands.append(
-                    AgentCommand(index, words, started, self._print_line, inherit, labeled=nodes is not None)
-                )
+            self._start_commands(labeled=nodes is not None)
         except BaseException:
             self.close()
             raise
@@ -249,15 +243,24 @@ class AgentGroup(Allocation):
         """Processes of the commands, for their ids and exit codes."""
         return [command.process for command in self._commands]
 
-    def _print_line(self, text: str) -> None:
-        """Log a line that a command has printed, unless it is for `take_line`. Called from any thread."""
-        if not self._take_line(text):
-            self._launch.log(None, "det", text)
-
     def terminate(self) -> None:
         """Ask the commands to end at once, by SIGTERM, on which engines withdraw what they have started."""
         for command in self._commands:
             command.terminate()
+
+    def _start_commands(self, *, labeled: bool) -> None:
+        """Start the command of each node, or the labeled one of all nodes."""
+        launch = self._launch
+        survive = [f"--survive={launch.reconnect_seconds}"] if launch.reconnect_seconds else []
+        for index, command in enumerate(self._words):
+            nodes = self._nodes if labeled else [self._nodes[index]]
+            words = [*command, *([_ATTACH] if launch.adopted_as else survive)]
+            self._commands.append(AgentCommand(index, words, nodes, self._print_line, self._inherit, labeled=labeled))
+
+    def _print_line(self, text: str) -> None:
+        """Log a line that a command has printed, unless it is for `take_line`. Called from any thread."""
+        if not self._take_line(text):
+            self._launch.log(None, "det", text)
 
     def _await_change(self, timeout: float) -> None:
         self._launch.changed.wait(min(timeout, _TICK))
