@@ -404,6 +404,7 @@ def matplotlib() -> None:
         skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -> None:
     """A hyperparameter with two dollar signs was parsed as a formula and raised a ParseException."""
@@ -413,6 +414,7 @@ def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -
     assert det("experiment", "plot", 1, "-o", tmp_path / "curves.svg").err == ""
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_path: Path) -> None:
     """Huge values raised an error. With long names, the legend left no room for the curves, which is a warning."""
@@ -423,6 +425,7 @@ def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_pat
     assert det("experiment", "plot", 1, "-o", tmp_path / "curves.png").err == ""
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("suffix", "options"), [("png", ()), ("svg", ("--log", "--metric", "accuracy"))])
 @pytest.mark.usefixtures("matplotlib")
 def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
@@ -434,6 +437,7 @@ def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: 
     assert len(content) > 10_000
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_a_plot_of_many_trials_names_the_best_ten(
     det: Det, store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
