@@ -229,11 +229,11 @@ def trial_facts(trial: TrialRecord, config: Mapping[str, Any]) -> str:
 
 
 def origin_facts(version: CodeVersion | None, machine: Machine | None) -> str:
-    """Describe the commit of a trial's code and its machine in lines of names and values.
+    """Describe the commit of code and the machine that ran it in lines of names and values.
 
     Args:
         version: the commit, or None if it is unknown.
-        machine: the machine of the chief in the newest run, or None if it is unknown.
+        machine: the machine of the chief in a trial's newest run, or None for none.
     """
     return format_facts(
         {
