@@ -39,7 +39,7 @@ from det_core.text import (
     machine_facts,
     record_to_json,
     to_json_compatible,
-    varying_hyperparameters,
+    varying_names,
 )
 from det_core.tracking.control import lacks_runner
 
@@ -95,7 +95,7 @@ def trial_table(
         diverged: ids of the trials for which it is no finite number any more, as in `TrackingStore.divergences`.
     """
     metric, _ = searcher_metric(config)
-    names = varying_hyperparameters(result.trial for result in results)
+    names = varying_hyperparameters(results)
     placements = [current_placement(result.trial) for result in results]
     headers = ["trial", "state", "batches", f"best {metric}".rstrip(), "at batch", "latest", "hyperparameters"]
     rows: list[list[object]] = [
@@ -131,6 +131,11 @@ def trial_state(trial: TrialRecord, config: Mapping[str, Any]) -> str:
         config: config of its experiment.
     """
     return f"{trial.state.value} (stopped early)" if is_stopped_early(trial, config) else trial.state.value
+
+
+def varying_hyperparameters(results: Iterable[TrialResult]) -> list[str]:
+    """Return the names, such as ``optimizer.lr``, of the hyperparameters that differ, or all names if none differs."""
+    return varying_names([flatten_mapping(result.trial.hparams) for result in results])
 
 
 def format_hyperparameters(trial: TrialRecord, names: Iterable[str], limit: int | None = None) -> str:
@@ -230,11 +235,11 @@ def trial_facts(trial: TrialRecord, config: Mapping[str, Any]) -> str:
 
 
 def origin_facts(version: CodeVersion | None, machine: Machine | None) -> str:
-    """Describe the commit of a trial's code and its machine in lines of names and values.
+    """Describe the commit of code and the machine that ran it in lines of names and values.
 
     Args:
         version: the commit, or None if it is unknown.
-        machine: the machine of the chief in the newest run, or None if it is unknown.
+        machine: the machine of the chief in a trial's newest run, or None for none.
     """
     return format_facts(
         {
