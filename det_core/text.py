@@ -251,9 +251,9 @@ def format_size(count: int) -> str:
 
 def format_slot_hours(hours: float) -> str:
     """Format slot-hours with three significant digits, and whole ones from 100."""
-    if hours >= 100:
+    if hours >= 100 or not hours:
         return f"{hours:.0f}"
-    return f"{hours:.3g}" if hours >= 0.001 or not hours else "< 0.001"
+    return f"{hours:#.3g}".rstrip(".") if hours >= 0.001 else "< 0.001"
 
 
 def format_uncounted_runs(number: int) -> str:

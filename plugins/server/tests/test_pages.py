@@ -455,14 +455,15 @@ def test_the_head_of_a_group_has_the_mean_and_the_standard_deviation(local: Serv
     )
     assert dict(heads) == {
         "A": "4 experiments; mean loss 0.3000, standard deviation 0.1, 1 without a number, 1 NaN or infinite since",
-        "B": "1 experiment; mean loss 0.7000",
+        "B": "1 experiment",
         "C": "1 experiment",
         "D": "2 experiments",
     }
 
 
-def test_a_mean_of_extreme_values_is_no_error() -> None:
+def test_the_mean_of_extreme_values_is_no_error_and_one_value_has_no_deviation() -> None:
     assert describe_values("loss", [1.7e308, 1.7e308, -1e308], missing=0, diverged=0).startswith("mean loss")
+    assert describe_values("loss", [0.3], missing=2, diverged=0) == "mean loss 0.3000, 2 without a number"
 
 
 def test_trials_are_sorted_by_hyperparameters(seeded: tuple[Seeded, Client]) -> None:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 def describe_groups(store: TrackingStore, groups: Sequence[ExperimentGroup]) -> Iterator[str]:
-    """Yield the mean and the standard deviation of each group in words, or "" if its experiments have no common metric.
+    """Yield the mean and the standard deviation of each group in words, or "" if it has none.
 
     Args:
         store: the tracking store.
-        groups: the groups. Those without `ExperimentGroup.members` have neither.
+        groups: the groups. A single experiment has none, nor have those with different metrics or without
+            `ExperimentGroup.members`.
     """
     ids = [each for group in groups for each in group.members]
     metrics = {one.id: searcher_metric(one.config) for one in store.experiments_by_id(ids, brief=True)}
@@ -33,15 +34,14 @@ def describe_groups(store: TrackingStore, groups: Sequence[ExperimentGroup]) -> 
     for group in groups:
         found = [bests[each] for each in group.members if each in bests]
         common = {metrics[each] for each in group.members if each in bests}
-        yield (
-            ""
-            if len(common) != 1
-            else describe_values(
-                common.pop()[0],
-                [value for _, value in found],
-                missing=len(group.members) - len(found),
-                diverged=sum(trial_id in diverged for trial_id, _ in found),
-            )
+        if len(group.members) == 1 or len(common) != 1:
+            yield ""
+            continue
+        yield describe_values(
+            common.pop()[0],
+            [value for _, value in found],
+            missing=len(group.members) - len(found),
+            diverged=sum(trial_id in diverged for trial_id, _ in found),
         )
 
 
@@ -58,7 +58,7 @@ def describe_values(metric: str, values: Sequence[float], *, missing: int, diver
     words = [f"mean {metric} {format_metric(mean)}"]
     if len(values) > 1:
         variance = sum((value - mean) * (value - mean) for value in values) / (len(values) - 1)
-        words.append(f"standard deviation {format_number(math.sqrt(variance))}")
+        words.append(f"standard deviation {format_number(float(f'{math.sqrt(variance):.2g}'))}")
     if missing:
         words.append(f"{missing} without a number")
     if diverged:
