@@ -461,6 +461,25 @@ def test_the_head_of_a_group_has_the_mean_and_the_standard_deviation(local: Serv
     }
 
 
+def test_trials_are_grouped_by_a_hyperparameter_with_the_mean_and_the_standard_deviation(local: ServedSite) -> None:
+    store = local.store
+    experiment = store.create_experiment(config={"searcher": {"metric": "loss"}}).id
+    for width, values in ((64, [0.4]), (64, [0.2]), (64, [math.nan]), (64, []), (128, [0.3, math.nan]), (None, [])):
+        hparams = {} if width is None else {"width": width}
+        run = store.start_run(store.create_trial(experiment, hparams=hparams, seed=0).id, allocation_id="a")
+        report: dict[str, Any] = {"trial_id": run.trial_id, "run_id": 1, "group": "validation"}
+        reports = [MetricsReport(**report, steps_completed=n, metrics={"loss": one}) for n, one in enumerate(values)]
+        store.report_metrics(reports)
+    page = local.owner.get(f"/experiments/{experiment}?group=width").text
+    (table,) = re.findall(r"of each width</caption>.*?</table>", page, re.DOTALL)
+    assert re.findall(r"<t[hd][^>]*>([^<]*)<", table.partition("<tbody>")[2]) == [
+        *("64", "4", "0.3000", "0.14", "1 without a number, 1 NaN or infinite"),
+        *("128", "1", "0.3000", "–", "1 NaN or infinite since"),  # noqa: RUF001
+        *("–", "1", "–", "–", "1 without a number"),  # noqa: RUF001
+    ]
+    assert "too long" in local.owner.get(f"/experiments/{experiment}?group={'a.' * 30}").text
+
+
 def test_the_mean_of_extreme_values_is_no_error_and_one_value_has_no_deviation() -> None:
     assert describe_values("loss", [1.7e308, 1.7e308, -1e308], missing=0, diverged=0).startswith("mean loss")
     assert describe_values("loss", [0.3], missing=2, diverged=0) == "mean loss 0.3000, 2 without a number"
