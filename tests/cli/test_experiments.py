@@ -110,6 +110,10 @@ def test_trials_are_listed_with_their_metrics(det: Det, three: Record) -> None:
     three.report(300, "validation", accuracy=float("nan"))
     for command in ("trials", "describe"):
         assert "NaN since 300" in det("experiment", command, 1).out
+    assert re.search(
+        r"\ncost +[<0-9. ]+ slot-hours, without 3 runs of unknown slots\n", det("experiment", "describe", 1).out
+    )
+    assert det("experiment", "describe", 1, "--json").json["uncounted_runs"] == 3
 
 
 def test_trials_are_filtered_and_sorted_by_any_value(det: Det, three: Record) -> None:
