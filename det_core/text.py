@@ -249,6 +249,18 @@ def format_size(count: int) -> str:
     return f"{value:.3g} TB"
 
 
+def format_slot_hours(hours: float) -> str:
+    """Format slot-hours with three significant digits, and whole ones from 100."""
+    if hours >= 100:
+        return f"{hours:.0f}"
+    return f"{hours:.3g}" if hours >= 0.001 or not hours else "< 0.001"
+
+
+def format_uncounted_runs(number: int) -> str:
+    """Describe the runs that a number of slot-hours leaves out, or return "" if it has all."""
+    return f"without {format_count(number, 'run')} of unknown slots" if number else ""
+
+
 def format_count(number: int, one: str, many: str | None = None) -> str:
     """Format a number with its noun, such as ``1 trial`` or ``3 trials``."""
     return f"{number} {one if number == 1 else many or one + 's'}"

@@ -110,6 +110,10 @@ def test_trials_are_listed_with_their_metrics(det: Det, three: Record) -> None:
     three.report(300, "validation", accuracy=float("nan"))
     for command in ("trials", "describe"):
         assert "NaN since 300" in det("experiment", command, 1).out
+    assert re.search(
+        r"\ncost +[<0-9. ]+ slot-hours, without 3 runs of unknown slots\n", det("experiment", "describe", 1).out
+    )
+    assert det("experiment", "describe", 1, "--json").json["uncounted_runs"] == 3
 
 
 def test_trials_are_filtered_and_sorted_by_any_value(det: Det, three: Record) -> None:
@@ -177,6 +181,9 @@ def test_a_trial_has_its_commit_its_machine_and_its_packages(det: Det, trained: 
     assert re.search(rf"\ncommit +{version.commit}\nbranch +main[^\x1b]*\nchanged since +yes\n", out)
     assert det("trial", "describe", trial, "--json").json["code_version"]["commit"] == version.commit
     assert det("trial", "describe", 1, "--json").json["code_version"] is None
+    assert f"\n\n{out[out.index('commit') : out.index('yes') + 3]}\n\n" in det("experiment", "describe", experiment).out
+    assert det("experiment", "describe", experiment, "--json").json["code_version"]["is_changed"] is True
+    assert "commit" not in det("experiment", "describe", 1).out
     assert Determined().get_experiment(experiment).code_version == version
 
 

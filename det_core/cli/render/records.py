@@ -13,6 +13,7 @@ from det_core.interfaces.records import (
     CheckpointRecord,
     CodeVersion,
     ExperimentRecord,
+    ExperimentSummary,
     Machine,
     ScoredCheckpoint,
     SystemMetrics,
@@ -30,7 +31,9 @@ from det_core.text import (
     format_facts,
     format_scalars,
     format_size,
+    format_slot_hours,
     format_table,
+    format_uncounted_runs,
     format_value,
     join_sections,
     machine_facts,
@@ -171,14 +174,16 @@ def system_table(samples: Iterable[SystemMetrics]) -> str:
     return format_table(("time", "group", "system metrics"), rows) if rows else ""
 
 
-def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
+def experiment_facts(experiment: ExperimentRecord, summary: ExperimentSummary, runner: str | None) -> str:
     """Describe an experiment in lines of names and values.
 
     Args:
         experiment: the experiment.
+        summary: its summary.
         runner: holder of the experiment's lease, or None if it has no runner.
     """
     stopped = runner is None and not experiment.state.final
+    cost = f"{format_slot_hours(summary.slot_hours)} slot-hours", format_uncounted_runs(summary.uncounted_runs)
     return format_facts(
         {
             "experiment": experiment.id,
@@ -196,6 +201,7 @@ def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
             "recorded by": "a script without a runner" if experiment.unmanaged else None,
             "started": experiment.start_time,
             "ended": experiment.end_time,
+            "cost": ", ".join(filter(None, cost)),
         }
     )
 
@@ -229,11 +235,11 @@ def trial_facts(trial: TrialRecord, config: Mapping[str, Any]) -> str:
 
 
 def origin_facts(version: CodeVersion | None, machine: Machine | None) -> str:
-    """Describe the commit of a trial's code and its machine in lines of names and values.
+    """Describe the commit of code and the machine that ran it in lines of names and values.
 
     Args:
         version: the commit, or None if it is unknown.
-        machine: the machine of the chief in the newest run, or None if it is unknown.
+        machine: the machine of the chief in a trial's newest run, or None for none.
     """
     return format_facts(
         {
