@@ -89,15 +89,22 @@ def _describe(args: argparse.Namespace) -> int:
         checkpoints = all_checkpoints(store, experiment_id=experiment.id)
         runner = living_runner(store.lease_holder(experiment.id))
         version = store.code_versions([experiment.id]).get(experiment.id)
+        summary = store.experiment_summaries([experiment.id])[experiment.id]
         if args.json:
-            wanted = {"metrics": found} if args.metrics else {}
-            parts = {"code_version": version, "trials": [result.trial for result in results]}
-            print_json(record_to_json(experiment, runner=runner, **parts, checkpoints=checkpoints, **wanted))
+            parts = {
+                "slot_hours": summary.slot_hours,
+                "uncounted_runs": summary.uncounted_runs,
+                "code_version": version,
+                "trials": [result.trial for result in results],
+                **({"metrics": found} if args.metrics else {}),
+            }
+            print_json(record_to_json(experiment, runner=runner, checkpoints=checkpoints, **parts))
             return 0
         metric, _ = searcher_metric(experiment.config)
         diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
         tables = trial_table(results, experiment.config, diverged), checkpoint_table(checkpoints)
-        print(join_sections(experiment_facts(experiment, runner), origin_facts(version, None), *tables))
+        facts = experiment_facts(experiment, summary, runner), origin_facts(version, None)
+        print(join_sections(*facts, *tables))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)
     return 0
