@@ -27,7 +27,7 @@ DET = [sys.executable, "-m", "det_core.cli"]
 
 
 class Picture(NamedTuple):
-    """What a picture shows.
+    """Page, window and cursor of a picture.
 
     Args:
         path: the page.
