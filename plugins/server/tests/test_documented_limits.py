@@ -90,7 +90,7 @@ LIMITS = {
     "storage, list of files or metadata of a checkpoint": [LARGEST_RECORD / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
-    "steps of metrics, lines of logs, or samples that a call reports": [_rows.MOST_ROWS],
+    "steps of metrics, lines of logs, samples, or events of a search that a call reports": [_rows.MOST_ROWS],
     "checkpoints, logs, points of curves, samples and events that a call or a page reads": [
         _threads.MAX_READ_CHARACTERS / MIB
     ],
