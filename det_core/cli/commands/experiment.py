@@ -88,18 +88,17 @@ def _describe(args: argparse.Namespace) -> int:
             return 0
         checkpoints = all_checkpoints(store, experiment_id=experiment.id)
         runner = living_runner(store.lease_holder(experiment.id))
-        summary = store.experiment_summaries([experiment.id])[experiment.id]
         version = store.code_versions([experiment.id]).get(experiment.id)
+        summary = store.experiment_summaries([experiment.id])[experiment.id]
         if args.json:
             parts = {
-                "code_version": version,
                 "slot_hours": summary.slot_hours,
                 "uncounted_runs": summary.uncounted_runs,
+                "code_version": version,
                 "trials": [result.trial for result in results],
-                "checkpoints": checkpoints,
                 **({"metrics": found} if args.metrics else {}),
             }
-            print_json(record_to_json(experiment, runner=runner, **parts))
+            print_json(record_to_json(experiment, runner=runner, checkpoints=checkpoints, **parts))
             return 0
         metric, _ = searcher_metric(experiment.config)
         diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
