@@ -56,6 +56,8 @@ __all__ = [
 
 MAX_STEPS = 2**63 - 1
 """Maximum number of batches, or of the searcher's units, that can be recorded."""
+MAX_ROWS = 10_000
+"""Maximum number of rows that a transaction writes, so that others do not wait long. Workers report at most 1000."""
 MAX_LABELS = 100
 """Maximum number of labels of an experiment, a model or a version."""
 LONGEST_LABEL = 200
@@ -436,7 +438,8 @@ class Run:
     start_step: int | None = None
     """Number of batches of the checkpoint that it started from. None for runs that det-core 0.1 recorded."""
     slots: int | None = None
-    """Number of its slots. None before the end, and if the runner did not see it."""
+    """Number of slots that it has or waits for, or 0 if its processes were never started. None before its launch, and
+    if it is unknown."""
     placement: str = ""
     """Nodes and job of its launch, as in `TrialRecord.placement`. Empty on this machine."""
 

@@ -18,7 +18,7 @@ from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, DiskError, ExperimentBusy, LaunchError, StaleRun, StoreBusy, TrackingError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
-from det_core.interfaces.records import REQUESTS, ExperimentRecord, State, TrialRecord
+from det_core.interfaces.records import ENDINGS, REQUESTS, ExperimentRecord, State, TrialRecord
 from det_core.interfaces.search_method import SearchMethod
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._checked_launcher import CheckedLauncher
@@ -181,7 +181,7 @@ class ExperimentRunner:
             unpack_context_dir(code, context_dir)
             storage = open_storage_block(config.dump()["checkpoint_storage"])
             check_storage(storage)
-            launcher, launches = self._open_launcher(), FailedLaunches()
+            launcher, launches = self._open_launcher(lease), FailedLaunches()
             runner = TrialRunner(
                 store=self._store,
                 experiment=self._experiment,
@@ -201,13 +201,35 @@ class ExperimentRunner:
                 TrialPool(runner.run, self._requests, self._room(launcher)) as trials,
             ):
                 search = self._begin_search(method, lease)
+                if self._was_ended:
+                    self._end_as_requested(launcher)
                 loop = self._run_search(search, trials, launches, lease, tick)
             return self._outcome(search, loop)
 
-    def _open_launcher(self) -> CheckedLauncher:
+    @property
+    def _was_ended(self) -> bool:
+        """Whether an earlier runner was asked to end the experiment, and has died before it did so."""
+        return self._experiment.state in ENDINGS
+
+    def _end_as_requested(self, launcher: CheckedLauncher) -> None:
+        """Take over the request of an earlier runner, and remove what that has started."""
+        self._requests.repeat(self._experiment.state)
+        _log.warning(
+            "experiment %d ends, because this was requested before its last runner died; to continue it: "
+            "det experiment resume %d",
+            self._experiment.id,
+            self._experiment.id,
+        )
+        try:
+            launcher.remove_leftovers()
+        except LaunchError as error:
+            _log.warning("what its last runner has started ends by itself, because it could not be removed: %s", error)
+
+    def _open_launcher(self, lease: Lease) -> CheckedLauncher:
         launcher = open_launcher(self._config)
         key = experiment_key(self._store, self._experiment.id)
-        return CheckedLauncher(launcher, key, self._orphaned_keys() if launcher.adopts else ())
+        keep = self._orphaned_keys() if launcher.adopts and not self._was_ended else ()
+        return CheckedLauncher(launcher, key, keep, lease.renew)
 
     def _begin_search(self, method: SearchMethod, lease: Lease) -> RecordedSearch:
         search = RecordedSearch(

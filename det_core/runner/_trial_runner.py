@@ -203,6 +203,8 @@ class TrialRunner:
             start = StartingPoint(find_source_checkpoint(self.store, self.config.searcher))
             number = self.store.continue_run(trial.id, run.run_id, lease=self.lease)
             order.history.start_run(run, start.checkpoint.uuid if start.checkpoint else None)
+            if run.slots:
+                order.history.slots.continue_run(run.slots)
             end = self._launch(order, start, adopted_as=number)
             why = end.reason if end.kind is End.NOT_STARTED else ""
         except TrackingError:
@@ -297,7 +299,7 @@ class TrialRunner:
             reason=end.reason,
             exit_code=end.code,
             cause="" if end.cause is Cause.WORKERS else end.cause.value,
-            slots=history.slots.count if end.code is not None else 0,
+            slots=0 if end.code is None else None,
             lease=self.lease,
         )
 
@@ -340,7 +342,13 @@ class TrialRunner:
             self.stream.emit(events.TrialStarted, **_identity(trial, run))
             self.launches.add_success(trial.id)
 
-        return self._supervise(order, lambda: self.launcher.adopt(make_request(), number), logs, note_success)
+        return self._supervise(
+            order,
+            lambda: self.launcher.adopt(make_request(), number),
+            logs,
+            note_success,
+            partial(self._needs_change, order.history, make_request, logs),
+        )
 
     def _supervise(
         self,
@@ -348,7 +356,7 @@ class TrialRunner:
         start: Callable[[], Allocation],
         logs: LogWriter,
         on_running: Callable[[], None],
-        needs_change: Callable[[Phase], bool] = lambda _: False,
+        needs_change: Callable[[Phase], bool],
     ) -> Exit:
         """Start or adopt processes, and wait for their end. The arguments are those of `supervise_launch`."""
         timeout = self.config.preemption_timeout
@@ -385,18 +393,10 @@ class TrialRunner:
         """Launch the processes and wait for their end. Launch again if they do not start and the policy allows it."""
         history, requested = order.history, order.requested
         run, slots = history.run, history.slots
-        available = partial(self._available_slots, make_request)
-        slots.begin_run(available)
+        slots.begin_run(partial(self._available_slots, make_request))
         start = partial(self._start, order, make_request)
         note_success = partial(self.launches.add_success, run.trial_id)
-
-        def needs_change(phase: Phase) -> bool:
-            is_running = phase is Phase.RUNNING
-            changes = phase is not Phase.STARTING and slots.needs_change(available, is_running=is_running)
-            if changes and is_running:
-                logs.add(None, "det", "more slots are free: it saves a checkpoint, and continues on more slots")
-            return changes
-
+        needs_change = partial(self._needs_change, history, make_request, logs)
         while True:
             if slots.is_elastic:
                 logs.add(None, "det", f"it needs {slots.count} of {self.config.resources.slots_per_trial} slots")
@@ -421,8 +421,20 @@ class TrialRunner:
             self._delay(run, f"not started ({ended.message}), next attempt", decision.delay, requested)
 
     def _start(self, order: _Order, make_request: Callable[[], LaunchRequest]) -> Allocation:
-        launch = prepare_launch(make_request(), order.trial, order.history.run, self.stream.shown_config)
-        return self.launcher.start(launch)
+        run = order.history.run
+        self.store.set_trial_placement(run.trial_id, run.run_id, "", slots=order.history.slots.count)
+        return self.launcher.start(prepare_launch(make_request(), order.trial, run, self.stream.shown_config))
+
+    def _needs_change(
+        self, history: TrialHistory, make_request: Callable[[], LaunchRequest], logs: LogWriter, phase: Phase
+    ) -> bool:
+        """Return once whether a launch shall end, because the next one has another number of slots."""
+        is_running = phase is Phase.RUNNING
+        available = partial(self._available_slots, make_request)
+        changes = phase is not Phase.STARTING and history.slots.needs_change(available, is_running=is_running)
+        if changes and is_running:
+            logs.add(None, "det", "more slots are free: it saves a checkpoint, and continues on more slots")
+        return changes
 
     def _available_slots(self, make_request: Callable[[], LaunchRequest]) -> int | None:
         """Return how many slots are free, 0 if this cannot be found out now, or None if the launcher never knows it."""

@@ -35,7 +35,7 @@ def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsRe
     Raises:
         ValueError, TypeError: a report is invalid, as in `check_report`.
         MetricsConflict: two reports contradict each other, as in `merge_same_key`.
-        CallTooLarge: they have more than `_MOST_GROUPS` groups or `MOST_ROWS` keys, or one has more than `MAX_METRICS`
+        CallTooLarge: they have more than `_MOST_GROUPS` groups or `MAX_ROWS` keys, or one has more than `MAX_METRICS`
             metrics.
     """
     by_key: defaultdict[ReportKey, list[MetricsReport]] = defaultdict(list)

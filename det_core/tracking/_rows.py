@@ -28,6 +28,7 @@ from det_core.errors import CallTooLarge, RecordNotFound, StaleRun
 from det_core.interfaces.records import (
     LONGEST_BRIEF,
     LONGEST_SEARCH,
+    MAX_ROWS,
     SEARCHED,
     ExperimentRecord,
     Shortened,
@@ -49,9 +50,6 @@ R = TypeVar("R")
 
 LARGE_ROWS = 20
 """Number of large rows that a database without files of its own sends at once."""
-MOST_ROWS = 10_000
-"""Maximum number of rows that one transaction writes, so that others do not wait long. Workers and runners report at
-most 1000 in a call."""
 RUNNER_ENDED = "its runner ended first"
 """Reason for the end of a run whose end nobody has recorded."""
 
@@ -251,9 +249,9 @@ def lock_trial(connection: Connection, trial_id: int, *, lease: str = "") -> Row
 
 
 def require_few_rows(count: int, what: str) -> None:
-    """Raise CallTooLarge if one call writes more than `MOST_ROWS` rows."""
-    if count > MOST_ROWS:
-        raise CallTooLarge(f"one call reports {count} {what}; expected at most {MOST_ROWS}")
+    """Raise CallTooLarge if one call writes more than `MAX_ROWS` rows."""
+    if count > MAX_ROWS:
+        raise CallTooLarge(f"one call reports {count} {what}; expected at most {MAX_ROWS}")
 
 
 def fence_run(connection: Connection, trial_id: int, run_id: int) -> int:

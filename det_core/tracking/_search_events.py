@@ -9,11 +9,10 @@ from sqlalchemy import BigInteger, Boolean, Connection, Double, and_, bindparam,
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
+from det_core.interfaces.records import ENDINGS, MAX_ROWS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
 from det_core.json_values import copy_as_json
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._rows import (
-    MOST_ROWS,
     RUNNER_ENDED,
     StoreMixin,
     end_runs,
@@ -68,7 +67,7 @@ class SearchEventsMixin(StoreMixin):
         lease: str = "",
     ) -> list[TrialRecord]:
         require_few_rows(len(events), "events")
-        *first, last = [trials[begin : begin + MOST_ROWS] for begin in range(0, len(trials), MOST_ROWS)] or [[]]
+        *first, last = [trials[begin : begin + MAX_ROWS] for begin in range(0, len(trials), MAX_ROWS)] or [[]]
         changed = list[TrialRecord]()
         for piece in first:
             with self._database.write() as connection:

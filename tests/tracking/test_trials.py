@@ -123,7 +123,7 @@ def test_a_search_changes_many_trials_in_several_transactions(
     store: TrackingStore, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others write in between, and a runner that was killed there records the same trials again."""
-    monkeypatch.setattr(_search_events, "MOST_ROWS", 2)
+    monkeypatch.setattr(_search_events, "MAX_ROWS", 2)
     transactions, lock = [], _search_events.lock_experiment
     monkeypatch.setattr(_search_events, "lock_experiment", lambda *given: transactions.append(lock(*given)))
     new = NewTrial(hparams={}, seed=1, source_checkpoint=None)
@@ -143,6 +143,17 @@ def test_a_call_has_a_maximum_number_of_events(store: TrackingStore, trial: Tria
     with pytest.raises(CallTooLarge, match="10001 events; expected at most 10000"):
         store.record_search(trial.experiment_id, events, [])
     assert store.search_events(trial.experiment_id) == []
+
+
+def test_a_run_has_its_slots_before_its_end(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    """A launch that is tried on fewer slots replaces the number. An end without a number keeps it."""
+    for slots in (4, 2, None):
+        store.set_trial_placement(trial.id, 1, "queued", slots=slots)
+        assert store.run(trial.id, 1).slots == (slots or 2)
+    store.end_run(trial.id, 1, reason="its runner ended first")
+    assert store.run(trial.id, 1).slots == 2
+    store.end_run(trial.id, 1, slots=0)
+    assert store.run(trial.id, 1).slots == 0
 
 
 def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
