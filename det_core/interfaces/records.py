@@ -439,7 +439,8 @@ class Run:
     start_step: int | None = None
     """Number of batches of the checkpoint that it started from. None for runs that det-core 0.1 recorded."""
     slots: int | None = None
-    """Number of its slots. None before the end, and if the runner did not see it."""
+    """Number of slots that it has or waits for, or 0 if its processes were never started. None before its launch, and
+    if it is unknown."""
     placement: str = ""
     """Nodes and job of its launch, as in `TrialRecord.placement`. Empty on this machine."""
 

@@ -68,8 +68,13 @@ class ElasticSlots:
         if self.is_elastic:
             free = available()
             self.count = max(count for count in self._counts if free is None or count <= max(free, before))
-        self._next, self._grows = self.count, self.count > before
-        self._is_running, self._since, self._poll_at = False, time.monotonic(), 0.0
+        self._grows = self.count > before
+        self._begin()
+
+    def continue_run(self, count: int) -> None:
+        """Take the number of a run that goes on."""
+        self.count = count
+        self._begin()
 
     def needs_change(self, available: Callable[[], int | None], *, is_running: bool) -> bool:
         """Return once whether the present launch shall end, because the next one has another number of slots.
@@ -96,6 +101,9 @@ class ElasticSlots:
             self._since = now
         self._next = choose(seconds=now - self._since)
         return self._next != self.count
+
+    def _begin(self) -> None:
+        self._next, self._is_running, self._since, self._poll_at = self.count, False, time.monotonic(), 0.0
 
     def change(self) -> bool:
         """Let the next launch of this run have the number that was chosen, and return whether it is another one."""

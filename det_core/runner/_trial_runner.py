@@ -188,6 +188,8 @@ class TrialRunner:
             start = StartingPoint(find_source_checkpoint(self.store, self.config.searcher))
             number = self.store.continue_run(trial.id, run.run_id, lease=self.lease)
             history.start_run(run, start.checkpoint.uuid if start.checkpoint else None)
+            if run.slots:
+                history.slots.continue_run(run.slots)
             end = self._launch(trial, history, start, requested, adopted_as=number)
             why = end.reason if end.kind is End.NOT_STARTED else ""
         except TrackingError:
@@ -282,7 +284,7 @@ class TrialRunner:
             reason=end.reason,
             exit_code=end.code,
             cause="" if end.cause is Cause.WORKERS else end.cause.value,
-            slots=history.slots.count if end.code is not None else 0,
+            slots=0 if end.code is None else None,
             lease=self.lease,
         )
 
@@ -348,7 +350,7 @@ class TrialRunner:
             requested=requested,
             grace=self._preemption_timeout,
             on_running=note_success,
-            needs_change=lambda _: False,
+            needs_change=partial(self._needs_change, history, make_request, logs),
             renew_lease=self.renew_lease,
         )
 
@@ -388,18 +390,12 @@ class TrialRunner:
     ) -> Exit:
         """Launch the processes and wait for their end. Launch again if they do not start and the policy allows it."""
         run, slots = history.run, history.slots
-        available = partial(self._available_slots, make_request)
-        slots.begin_run(available)
+        slots.begin_run(partial(self._available_slots, make_request))
+        needs_change = partial(self._needs_change, history, make_request, logs)
 
         def start() -> Allocation:
+            self.store.set_trial_placement(run.trial_id, run.run_id, "", slots=slots.count)
             return self.launcher.start(prepare_launch(make_request(), trial, run, self.stream.shown_config))
-
-        def needs_change(phase: Phase) -> bool:
-            is_running = phase is Phase.RUNNING
-            changes = phase is not Phase.STARTING and slots.needs_change(available, is_running=is_running)
-            if changes and is_running:
-                logs.add(None, "det", "more slots are free: it saves a checkpoint, and continues on more slots")
-            return changes
 
         while True:
             if slots.is_elastic:
@@ -432,6 +428,17 @@ class TrialRunner:
                 return ended
             logs.add(None, "det", f"not started yet, trying again: {ended.message}")
             self._delay(run, f"not started ({ended.message}), next attempt", decision.delay, requested)
+
+    def _needs_change(
+        self, history: TrialHistory, make_request: Callable[[], LaunchRequest], logs: LogWriter, phase: Phase
+    ) -> bool:
+        """Return once whether a launch shall end, because the next one has another number of slots."""
+        is_running = phase is Phase.RUNNING
+        available = partial(self._available_slots, make_request)
+        changes = phase is not Phase.STARTING and history.slots.needs_change(available, is_running=is_running)
+        if changes and is_running:
+            logs.add(None, "det", "more slots are free: it saves a checkpoint, and continues on more slots")
+        return changes
 
     def _available_slots(self, make_request: Callable[[], LaunchRequest]) -> int | None:
         """Return how many slots are free, 0 if this cannot be found out now, or None if the launcher never knows it."""

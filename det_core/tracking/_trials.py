@@ -210,7 +210,7 @@ class TrialsMixin(StoreMixin):
             "end_reason": make_writable(reason),
             "exit_code": exit_code,
             "cause": make_writable(cause),
-            "slots": slots,
+            "slots": func.coalesce(slots, runs.c.slots),
         }
         with self._database.write() as connection:
             newest = lock_trial(connection, trial_id, lease=lease).run_id
@@ -281,7 +281,7 @@ class TrialsMixin(StoreMixin):
             fence_run(connection, trial_id, run_id)
             update_trial(connection, trial_id, runner_state=status)
 
-    def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
+    def set_trial_placement(self, trial_id: int, run_id: int, placement: str, *, slots: int | None = None) -> None:
         from det_core.interfaces.launcher import Phase  # scripts by themselves do not need it
 
         with self._database.write() as connection:
@@ -290,6 +290,8 @@ class TrialsMixin(StoreMixin):
             update_trial(connection, trial_id, placement=make_writable(placement))
             if placement.startswith(Phase.RUNNING.value):
                 _change_run(connection, trial_id, run_id, placement=make_writable(placement))
+            if slots is not None:
+                _change_run(connection, trial_id, run_id, slots=slots)
             if before.startswith(Phase.QUEUED.value) and not placement.startswith(Phase.QUEUED.value):
                 _change_run(connection, trial_id, run_id, start_time=utc_now())
 

@@ -206,7 +206,7 @@ class TrialStore(ABC):
             reason: why they ended before their work was done, in one line.
             exit_code: their exit code, negative for a signal. None if it is unknown.
             cause: what the launcher says about the end. Empty if they ended by themselves.
-            slots: number of their slots. None if it is unknown.
+            slots: number of their slots. None keeps the recorded number.
         """
 
     @writes(Reach.RUN, is_report=True)
@@ -271,10 +271,14 @@ class TrialStore(ABC):
 
     @writes(is_report=True)
     @abstractmethod
-    def set_trial_placement(self, trial_id: int, run_id: int, placement: str) -> None:
+    def set_trial_placement(self, trial_id: int, run_id: int, placement: str, *, slots: int | None = None) -> None:
         """Record the phase and place of the run's launch. The end of the run clears it.
 
         A run begins when its launch leaves `Phase.QUEUED`.
+
+        Args:
+            placement: phase and place. Empty before the launch, and on this machine.
+            slots: number of slots of the launch. None keeps the recorded number.
         """
 
     @writes(Reach.RUN, is_report=True)

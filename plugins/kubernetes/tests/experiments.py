@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from det_testing.disturbed_experiment import DisturbedExperiment
 
 from det_core.interfaces.tracking import TrackingStore
+
+_RUNNER = """
+import sys
+from det_core.runner import ExperimentRunner
+from det_core.tracking import open_store
+with open_store() as store:
+    ExperimentRunner(store, int(sys.argv[1])).run()
+"""
+
+
+def start_runner(experiment_id: int) -> subprocess.Popen[bytes]:
+    """Start a process that runs an experiment."""
+    return subprocess.Popen([sys.executable, "-c", _RUNNER, str(experiment_id)], stdin=subprocess.DEVNULL)
 
 
 def make_experiment(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from det_testing import campaign_seeds, is_soak
+from experiments import start_runner
 from real_cluster import RealCluster
 
 from det_core.config import parse_config
@@ -62,13 +61,6 @@ with det.core.init() as core_context:
     core_context.train.report_validation_metrics(steps_completed=step, metrics={{"loss": value}})
     save()
 """
-_RUNNER = """
-import sys
-from det_core.runner import ExperimentRunner
-from det_core.tracking import open_store
-with open_store() as store:
-    ExperimentRunner(store, int(sys.argv[1])).run()
-"""
 
 
 class _Search:
@@ -96,7 +88,7 @@ class _Search:
         }
         self.store, self.shared = store, shared
         self.id = submit_experiment(store, parse_config(config), code).id
-        self.runner = self._start()
+        self.runner = start_runner(self.id)
 
     @property
     def state(self) -> State:
@@ -105,7 +97,7 @@ class _Search:
     def keep_running(self) -> None:
         """Start the runner again if it has ended before its experiment."""
         if self.runner.poll() is not None and self.state is not State.COMPLETED:
-            self.runner = self._start()
+            self.runner = start_runner(self.id)
 
     def kill_runner(self) -> None:
         self.runner.kill()
@@ -150,9 +142,6 @@ class _Search:
 
     def _count_batches(self) -> int:
         return sum(trial.steps_completed for trial in self.store.trials(self.id))
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", _RUNNER, str(self.id)], stdin=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("seed", campaign_seeds(1, 200))
