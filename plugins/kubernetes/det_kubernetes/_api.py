@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from det_core.errors import LaunchDelayed, LaunchError
 from det_core.scratch import scratch_directory
 from det_kubernetes import _proxy_calls, proxy_keeper
 from det_kubernetes._pod_specs import RUNNER, Manifest
+from det_kubernetes.proxy_keeper import seconds_until_deleted
+
+_log = logging.getLogger("det.kubernetes")
 
 _START_SECONDS = 10.0
 """Seconds until ``kubectl proxy`` must listen."""
@@ -30,6 +34,7 @@ _TICK = 0.02
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """File with the namespace of the pod of this process, if it runs in one."""
 _END_SECONDS = 30.0
+"""Seconds until the process beside the runner must have ended, beyond those that it needs for the pods."""
 _TEMPORARY = (HTTPStatus.CONFLICT, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 """Client errors after which another attempt may succeed."""
 
@@ -217,7 +222,8 @@ class KubernetesApi:
         self._directory = self._undo.enter_context(scratch_directory("kubernetes"))
         socket = self._directory / "api"
         command = [*self._kubectl, "proxy", f"--unix-socket={socket}"]
-        arguments = [str(socket), self._pods, f"{RUNNER}={self.runner}", str(self._reconnect_seconds)]
+        selector = f"{RUNNER}={self.runner}"
+        arguments = [str(socket), self._pods, selector, str(self._reconnect_seconds)]
         with (self._directory / "log").open("wb") as log:
             keeper = subprocess.Popen(
                 [sys.executable, "-m", proxy_keeper.__name__, *arguments, *command],
@@ -226,7 +232,8 @@ class KubernetesApi:
                 stderr=log,
                 start_new_session=True,
             )
-        self._undo.callback(_end_keeper, keeper, self._is_handed_over)
+        show_pods = " ".join([*self._kubectl, "get", "pods", f"--namespace={self.namespace}", f"--selector={selector}"])
+        self._undo.callback(_end_keeper, keeper, self._is_handed_over, self._reconnect_seconds, show_pods)
         deadline = time.monotonic() + _START_SECONDS
         while not _proxy_calls.listens(str(socket)) and keeper.poll() is None and time.monotonic() < deadline:
             time.sleep(_TICK)
@@ -267,14 +274,31 @@ def retry_conflicts(action: Callable[[], T]) -> T:
     return action()
 
 
-def _end_keeper(keeper: subprocess.Popen[bytes], is_handed_over: threading.Event) -> None:
+def _end_keeper(
+    keeper: subprocess.Popen[bytes], is_handed_over: threading.Event, reconnect_seconds: float, show_pods: str
+) -> None:
+    """Let the process beside the runner delete the pods, and wait until it has ended.
+
+    Args:
+        keeper: the process.
+        is_handed_over: whether its pods are left to another runner.
+        reconnect_seconds: seconds for which running pods wait for another runner.
+        show_pods: command that shows the pods that are left.
+    """
     assert keeper.stdin
+    seconds = _END_SECONDS + (seconds_until_deleted(reconnect_seconds) if is_handed_over.is_set() else 0.0)
     with suppress(OSError):  # it has ended
         if not is_handed_over.is_set():
             keeper.stdin.write(proxy_keeper.CLOSED)
         keeper.stdin.close()
     try:
-        keeper.wait(None if is_handed_over.is_set() else _END_SECONDS)
+        keeper.wait(seconds)
     except subprocess.TimeoutExpired:
         keeper.kill()
         keeper.wait()
+        _log.warning(
+            "the process that deletes the pods of this runner has not ended within %.0f s and was killed; "
+            "pods that are left: %s",
+            seconds,
+            show_pods,
+        )

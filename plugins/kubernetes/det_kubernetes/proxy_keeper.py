@@ -38,6 +38,8 @@ _KILL_SECONDS = 30.0
 _LATER = (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS, *(one for one in HTTPStatus if one >= 500))
 """Answers after which a deletion is repeated."""
 _RESTART_SECONDS = 1.0
+_TERMINATE_SECONDS = 5.0
+"""Seconds that the command has to end after SIGTERM."""
 _DELETE_SECONDS = 60.0
 """Seconds for which the deletion is tried."""
 
@@ -57,8 +59,7 @@ def main(socket: str, pods: str, selector: str, reconnect_seconds: str, *command
         waits = seconds_until_ended(survive) if survive and was_killed else 0.0
         _delete_all(socket, pods, selector, waits)
     finally:
-        proxy.terminate()
-        proxy.wait()
+        _end(proxy)
     return 0
 
 
@@ -69,6 +70,11 @@ def seconds_until_ended(reconnect_seconds: float) -> float:
         reconnect_seconds: seconds for which workers outlive a lost connection.
     """
     return max(reconnect_seconds, _SILENCE_SECONDS) + _KILL_SECONDS
+
+
+def seconds_until_deleted(reconnect_seconds: float) -> float:
+    """Return the seconds within which the pods are deleted, counted from the loss of their runner."""
+    return seconds_until_ended(reconnect_seconds) + _DELETE_SECONDS
 
 
 def _delete_all(socket: str, pods: str, selector: str, seconds: float) -> None:
@@ -89,6 +95,15 @@ def _keep_directory(socket: str) -> None:
 
 def _start(command: tuple[str, ...]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=_end_with_parent)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_TERMINATE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _end_with_parent() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
+from det_kubernetes import _api
 from det_kubernetes._api import KubernetesApi
 from det_kubernetes._config import ClaimedKeys, KubernetesConfig
 from det_kubernetes._launcher import KubernetesLauncher
@@ -82,3 +87,21 @@ def test_a_pod_that_is_adopted_before_its_deletion_stays(
         assert ("deletionTimestamp" in fake.pods[name]["metadata"]) is (RUNNER not in change)
     if name in fake.pods:
         fake.delete(name, grace=0)
+
+
+def test_a_process_that_does_not_delete_the_pods_in_time_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that waits for it after a hand-over ends, and says which pods may be left."""
+    monkeypatch.setattr(_api, "_END_SECONDS", 0.0)
+    monkeypatch.setattr(_api, "seconds_until_deleted", lambda _: 0.1)
+    keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], stdin=subprocess.PIPE)
+    is_handed_over = threading.Event()
+    is_handed_over.set()
+    with keeper, caplog.at_level(logging.WARNING):
+        _api._end_keeper(keeper, is_handed_over, 600.0, "kubectl get pods --selector=det/runner=abc")
+    assert keeper.returncode == -9
+    assert caplog.messages == [
+        "the process that deletes the pods of this runner has not ended within 0 s and was killed; pods that are left: "
+        "kubectl get pods --selector=det/runner=abc"
+    ]
