@@ -226,7 +226,7 @@ class Launcher(ABC):
         """
         return None
 
-    def open(self, key: str, keep: Collection[str] = ()) -> None:
+    def open(self, key: str, keep: Collection[str] = (), renew_lease: Callable[[], None] = lambda: None) -> None:
         """Prepare the launches of an experiment, and remove what earlier runners of it have left in the engine.
 
         Jobs that nobody watches would hold nodes, and write what their successors write. The runner calls this once,
@@ -236,7 +236,10 @@ class Launcher(ABC):
             key: name of the experiment, unique among all tracking stores, of letters, digits and ``-``. The key of each
                 launch begins with this name and ``-``.
             keep: keys of the launches that the runner will `adopt`, which stay. A launcher that does not `adopts` is
-                called without it.
+                called without it, and without ``renew_lease``.
+            renew_lease: function that raises a `TrackingError` unless this runner holds the experiment, for any thread,
+                until `close`. Called after a look at the engine, it proves that the next runner had none of what was
+                seen, so what is then changed in the engine only needs the condition that it has not changed since.
 
         Raises:
             det_core.errors.LaunchError, det_core.errors.LaunchDelayed: as `start`, which is tried again after it.

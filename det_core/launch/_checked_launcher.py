@@ -34,7 +34,7 @@ class CheckedLauncher(Launcher):
     Args:
         launcher: the other launcher.
         key: name of the experiment, as for `Launcher.open`.
-        keep: keys of the launches to adopt, as for `Launcher.open`. Empty if the launcher does not `adopts`.
+        keep, renew_lease: as for `Launcher.open`. Unused if the launcher does not `adopts`.
 
     Raises:
         LaunchError: its number of slots cannot be used.
@@ -43,10 +43,16 @@ class CheckedLauncher(Launcher):
     does not allow, and a call that does not end are a `LauncherDefect`.
     """
 
-    def __init__(self, launcher: Launcher, key: str, keep: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        key: str,
+        keep: Collection[str] = (),
+        renew_lease: Callable[[], None] = lambda: None,
+    ) -> None:
         self._launcher = launcher
         self._key = key
-        self._keep = (keep,) if keep else ()
+        self._adoption = (keep, renew_lease) if launcher.adopts else ()
         self.adopts = launcher.adopts
         self._opening = threading.Lock()
         self._is_open = False
@@ -95,7 +101,7 @@ class CheckedLauncher(Launcher):
         try:
             with self._opening:
                 if not self._is_open:
-                    thread.call(self._launcher.open, self._key, *self._keep)
+                    thread.call(self._launcher.open, self._key, *self._adoption)
                     self._is_open = True
             request = replace(request, log=partial(_log_checked, request.log))
             launch = thread.call(method, request, *args, expected=Allocation, late=_end_late_launch)

@@ -182,7 +182,8 @@ class ExperimentRunner:
             check_storage(storage)
             key = experiment_key(self._store, self._experiment.id)
             opened = open_launcher(config)
-            launcher = CheckedLauncher(opened, key, self._orphaned_keys() if opened.adopts else ())
+            keep = self._orphaned_keys() if opened.adopts else ()
+            launcher = CheckedLauncher(opened, key, keep, lease.renew)
             launches = FailedLaunches()
             runner = TrialRunner(
                 store=self._store,

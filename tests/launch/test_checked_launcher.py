@@ -113,6 +113,15 @@ def test_a_launcher_is_opened_before_its_first_launch_and_closed_if_it_was_opene
     assert launcher.calls[1:] == ["open c-exp-1", "start", "start", "close"]
 
 
+def test_a_launcher_that_adopts_gets_what_it_keeps_and_how_to_renew_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher, opened = OneLauncher(lambda request: Launch()), list[Any]()
+    monkeypatch.setattr(launcher, "adopts", True)
+    monkeypatch.setattr(launcher, "open", lambda *args: opened.append(args))
+    checked = CheckedLauncher(launcher, "c-exp-1", ["c-exp-1-trial-1"], renew := lambda: None)
+    checked.start(request()).close()
+    assert opened == [("c-exp-1", ["c-exp-1-trial-1"], renew)]
+
+
 @pytest.mark.parametrize("error", [LaunchError("never"), LaunchDelayed("later")])
 def test_documented_errors_are_passed_on(error: Exception) -> None:
     def start(request: LaunchRequest) -> None:

@@ -138,10 +138,12 @@ class KubernetesApi:
 
         retry_conflicts(delete)
 
-    def adopt_pod(self, name: str) -> Manifest:
-        """Make a pod one of this runner, and return it."""
-        pod: Manifest = self.call("PATCH", f"{self._pods}/{name}", {"metadata": {"labels": {RUNNER: self.runner}}})
-        return pod
+    def adopt_pod(self, pod: Manifest) -> Manifest:
+        """Make a pod one of this runner, and return it. If it has changed since it was read, this is a conflict."""
+        name, version = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
+        change = {"metadata": {"resourceVersion": version, "labels": {RUNNER: self.runner}}}
+        adopted: Manifest = self.call("PATCH", f"{self._pods}/{name}", change)
+        return adopted
 
     def find_events(self, pod: str) -> list[Manifest]:
         """Return the events of a pod, the oldest first."""

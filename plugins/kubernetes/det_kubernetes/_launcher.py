@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Literal
 
 from det_cluster.engine_launch import EngineLaunch
 
-from det_core.errors import LaunchError
+from det_core.errors import LaunchDelayed, LaunchError, TrackingError
 from det_core.interfaces.launcher import Allocation, Launcher, LaunchRequest
 from det_kubernetes._api import ApiError, KubernetesApi
 from det_kubernetes._config import ClaimedKeys, KubernetesConfig
@@ -46,6 +46,7 @@ class KubernetesLauncher(Launcher):
         self._api = KubernetesApi(config.namespace, config.context, config.reconnect_timeout)
         self._watch = PodWatch(self._api)
         self._experiment = ""
+        self._renew_lease: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._leftovers: PodRemoval | None = None
         """Removal of the pods of earlier runners, until it has been done."""
@@ -72,12 +73,16 @@ class KubernetesLauncher(Launcher):
             )
         return self, slots
 
-    def open(self, key: str, keep: Collection[str] = ()) -> None:
+    def open(self, key: str, keep: Collection[str] = (), renew_lease: Callable[[], None] = lambda: None) -> None:
         """Ask for the deletion of the pods of earlier runners, whose hosts may be frozen or cut off."""
-        self._experiment = key
+        self._experiment, self._renew_lease = key, renew_lease
         selector, kept = f"{EXPERIMENT}={label_value(key)}", set(map(label_value, keep))
         self._leftovers = PodRemoval(
-            self._api, selector, self._config.reconnect_timeout, lambda labels: labels[TRIAL] in kept
+            self._api,
+            selector,
+            self._config.reconnect_timeout,
+            lambda labels: labels[TRIAL] in kept,
+            require_lease=self._require_lease,
         )
         with suppress(ApiError):  # the first start tries again; adoption needs no removal
             self._remove_leftovers()
@@ -88,6 +93,13 @@ class KubernetesLauncher(Launcher):
 
     def adopt(self, request: LaunchRequest, number: float) -> Allocation:
         return EngineLaunch(request, self._make_job(request, adopted_as=number))
+
+    def _require_lease(self) -> None:
+        """Raise an error unless this runner still holds its experiment."""
+        try:
+            self._renew_lease()
+        except TrackingError as error:
+            raise LaunchDelayed(f"another runner may hold the experiment: {error}") from error
 
     def _remove_leftovers(self) -> None:
         """Ask for the deletion of the pods of earlier runners, before this one creates any."""
@@ -135,6 +147,7 @@ class KubernetesLauncher(Launcher):
             reconnect_seconds=self._config.reconnect_timeout,
             api=self._api,
             watch=self._watch,
+            require_lease=self._require_lease,
             adopted_as=adopted_as,
         )
 

@@ -46,6 +46,7 @@ class PodJob(EngineJob):
         reconnect_seconds: as for `AgentGroup`.
         api: the API.
         watch: states of the pods.
+        require_lease: function that raises an error unless this runner still holds its experiment.
         adopted_as: number of this runner to adopt the pods that another one has created, or 0 to create them.
     """
 
@@ -61,6 +62,7 @@ class PodJob(EngineJob):
         reconnect_seconds: float,
         api: KubernetesApi,
         watch: PodWatch,
+        require_lease: Callable[[], None],
         adopted_as: float = 0.0,
     ) -> None:
         self._log = request.log
@@ -68,8 +70,10 @@ class PodJob(EngineJob):
         self._selector = f"{TRIAL}={label_value(request.key)}"
         self._run = run
         self._build, self._cpus, self._reconnect_seconds = build, cpus, reconnect_seconds
-        self._api, self._watch = api, watch
-        self._removal = PodRemoval(api, self._selector, reconnect_seconds, self._is_of_successor)
+        self._api, self._watch, self._require_lease = api, watch, require_lease
+        self._removal = PodRemoval(
+            api, self._selector, reconnect_seconds, self._is_of_successor, require_lease=require_lease
+        )
         self._names: Sequence[str] = ()
         self._message = "creating its pods"
         self._is_placed = False
@@ -89,6 +93,7 @@ class PodJob(EngineJob):
         if len(pods) < len(self._names):
             return None
         if not waiting:
+            self._require_lease()  # so the next runner sees these pods, and starts nothing before they are gone
             return self._connect(request, pods)
         self._explain_wait(waiting[0])
         self._require_image(waiting)
@@ -165,8 +170,9 @@ class PodJob(EngineJob):
             self._require_whole_launch(pods)
             self._names = [pod["metadata"]["name"] for pod in pods]
             self._watch.add(self._names)
-            for name in self._names:
-                self._watch.note(self._api.adopt_pod(name))
+            self._require_lease()
+            for pod in pods:
+                self._watch.note(self._api.adopt_pod(pod))
         except ApiError as error:
             if error.is_final or time.monotonic() > self._adopt_until:
                 raise

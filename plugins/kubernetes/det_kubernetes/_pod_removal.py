@@ -21,6 +21,7 @@ class PodRemoval:
         reconnect_seconds: seconds for which workers outlive a lost connection. Pods on a node that does not answer
             are forgotten when their agents must have ended the workers.
         keeps: function that gets the labels of a pod, and returns whether it stays.
+        require_lease: function that raises an error unless this runner still holds its experiment.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class PodRemoval:
         selector: str,
         reconnect_seconds: float,
         keeps: Callable[[Any], bool] = lambda _: False,
+        *,
+        require_lease: Callable[[], None],
     ) -> None:
-        self._api, self._selector, self._keeps = api, selector, keeps
+        self._api, self._selector, self._keeps, self._require_lease = api, selector, keeps, require_lease
         self._late_seconds = seconds_until_ended(reconnect_seconds)
         self._late_at = math.inf
         self._asked: set[str] = set()
@@ -44,6 +47,7 @@ class PodRemoval:
 
         Raises:
             ApiError: as `KubernetesApi.call`, or a pod changes again and again.
+            LaunchDelayed: another runner may hold the experiment.
         """
         return retry_conflicts(self._ask)
 
@@ -54,10 +58,14 @@ class PodRemoval:
         now = time.monotonic()
         self._late_at = min(self._late_at, now + self._late_seconds)
         is_late = now > self._late_at
-        for pod in pods:
-            is_adopted = self._owners.setdefault(pod["name"], pod["labels"][RUNNER]) != pod["labels"][RUNNER]
-            stays = is_adopted or self._keeps(pod["labels"])
-            if not stays and (is_late or pod["name"] not in self._asked):
-                self._api.delete_pod(pod["name"], 0 if is_late else GRACE_SECONDS, version=pod["resourceVersion"])
-                self._asked.add(pod["name"])
+        removed = [pod for pod in pods if not self._stays(pod) and (is_late or pod["name"] not in self._asked)]
+        if removed:
+            self._require_lease()  # so none of them belongs to the next runner, unless it changes
+        for pod in removed:
+            self._api.delete_pod(pod["name"], 0 if is_late else GRACE_SECONDS, version=pod["resourceVersion"])
+            self._asked.add(pod["name"])
         return str(pods[0]["name"])
+
+    def _stays(self, pod: Any) -> bool:
+        is_adopted = self._owners.setdefault(pod["name"], pod["labels"][RUNNER]) != pod["labels"][RUNNER]
+        return is_adopted or self._keeps(pod["labels"])

@@ -270,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
         options = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         name = path.rpartition("/")[2]
         wanted = options.get("preconditions", {}).get("resourceVersion")
-        if name in self.cluster.pods and wanted not in (None, self.cluster.pods[name]["metadata"]["resourceVersion"]):
+        if name in self.cluster.pods and self._has_changed(name, wanted):
             self._answer(409, {"message": f'pod "{name}" has another version'})
         elif name in self.cluster.pods:
             self.cluster.delete(name, grace=options.get("gracePeriodSeconds"))
@@ -280,12 +280,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PATCH(self) -> None:
         path, _ = self._read()
-        labels = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["metadata"]["labels"]
+        metadata = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["metadata"]
         name = path.rpartition("/")[2]
-        if name in self.cluster.pods:
-            self._answer(200, self.cluster.label(name, labels))
+        if name in self.cluster.pods and self._has_changed(name, metadata.get("resourceVersion")):
+            self._answer(409, {"message": f'pod "{name}" has another version'})
+        elif name in self.cluster.pods:
+            self._answer(200, self.cluster.label(name, metadata["labels"]))
         else:
             self._answer(404, {"message": f'pods "{name}" not found'})
+
+    def _has_changed(self, name: str, version: str | None) -> bool:
+        """Return whether a pod has another version than a client expects, unless it expects any."""
+        return version not in (None, self.cluster.pods[name]["metadata"]["resourceVersion"])
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 from det_cluster.engine_launch import EngineLaunch
@@ -74,7 +74,7 @@ class SlurmLauncher(Launcher):
         idle = sum(int(count) for state, count, name in rows if state == "idle" and (partition or name.endswith("*")))
         return idle * self._config.slots_per_node or None
 
-    def open(self, key: str, keep: Collection[str] = ()) -> None:
+    def open(self, key: str, keep: Collection[str] = (), renew_lease: Callable[[], None] = lambda: None) -> None:
         """Cancel what earlier runners have left. The host of one may be frozen, and then nobody else ends its jobs."""
         cancel_jobs(f"{_NAME}{key}", steps_of=os.environ.get(IN_ALLOCATION))
 
