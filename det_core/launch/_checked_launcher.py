@@ -85,6 +85,11 @@ class CheckedLauncher(Launcher):
             count: int | None = thread.call(self._launcher.available_slots, request, expected=(int, type(None)))
         return count
 
+    def remove_leftovers(self) -> None:
+        """Open the launcher without a launch, so that it removes what earlier runners have left."""
+        with closing(_CallThread()) as thread:
+            self._open_once(thread)
+
     def close(self) -> None:
         if self._is_open:
             with closing(_CallThread()) as thread:
@@ -99,16 +104,19 @@ class CheckedLauncher(Launcher):
     def _launch(self, method: Callable[..., Allocation], request: LaunchRequest, *args: float) -> Allocation:
         thread = _CallThread()
         try:
-            with self._opening:
-                if not self._is_open:
-                    thread.call(self._launcher.open, self._key, *self._adoption)
-                    self._is_open = True
+            self._open_once(thread)
             request = replace(request, log=partial(_log_checked, request.log))
             launch = thread.call(method, request, *args, expected=Allocation, late=_end_late_launch)
         except BaseException:
             thread.close()
             raise
         return _CheckedAllocation(launch, thread)
+
+    def _open_once(self, thread: _CallThread) -> None:
+        with self._opening:
+            if not self._is_open:
+                thread.call(self._launcher.open, self._key, *self._adoption)
+                self._is_open = True
 
 
 class _CheckedAllocation(Allocation):

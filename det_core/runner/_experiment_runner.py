@@ -18,7 +18,7 @@ from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError, DiskError, ExperimentBusy, LaunchError, StaleRun, StoreBusy, TrackingError
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
-from det_core.interfaces.records import REQUESTS, ExperimentRecord, State, TrialRecord
+from det_core.interfaces.records import ENDINGS, REQUESTS, ExperimentRecord, State, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import unpack_context_dir
@@ -182,7 +182,8 @@ class ExperimentRunner:
             check_storage(storage)
             key = experiment_key(self._store, self._experiment.id)
             opened = open_launcher(config)
-            keep = self._orphaned_keys() if opened.adopts else ()
+            was_ended = self._experiment.state in ENDINGS  # the earlier runner has died before it carried this out
+            keep = self._orphaned_keys() if opened.adopts and not was_ended else ()
             launcher = CheckedLauncher(opened, key, keep, lease.renew)
             launches = FailedLaunches()
             runner = TrialRunner(
@@ -212,6 +213,9 @@ class ExperimentRunner:
                     ended=self._trial_ended,
                 )
                 search.begin()
+                if was_ended:
+                    requests.repeat(self._experiment.state)
+                    self._remove_leftovers(launcher)
                 loop = SearchLoop(
                     self._store,
                     self._experiment.id,
@@ -231,6 +235,18 @@ class ExperimentRunner:
 
                 loop.run(turn)
             return self._outcome(search, loop)
+
+    def _remove_leftovers(self, launcher: CheckedLauncher) -> None:
+        _log.warning(
+            "experiment %d ends, because this was requested before its last runner died; to continue it: "
+            "det experiment resume %d",
+            self._experiment.id,
+            self._experiment.id,
+        )
+        try:
+            launcher.remove_leftovers()
+        except LaunchError as error:
+            _log.warning("what its last runner has started ends by itself, because it could not be removed: %s", error)
 
     def _orphaned_keys(self) -> Sequence[str]:
         """Return the keys of the launches that may have outlived an earlier runner."""

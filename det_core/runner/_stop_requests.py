@@ -64,6 +64,10 @@ class StopRequests:
                 self._raise_to(state)
         return self.current
 
+    def repeat(self, state: State) -> None:
+        """Take over a request that an earlier runner has not carried out."""
+        self._raise_to(state)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         only_hung_up = set(self.came) == {signal.SIGHUP}
         again = self.current and number != signal.SIGHUP and not only_hung_up

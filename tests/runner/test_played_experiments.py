@@ -310,6 +310,28 @@ def test_a_request_in_the_store_ends_an_experiment(
     assert [trial.state for trial in store.trials(experiment.id)] == [state]
 
 
+@pytest.mark.parametrize("request_", [State.STOPPING_CANCELED, State.STOPPING_KILLED])
+def test_a_request_that_its_runner_did_not_live_to_carry_out_ends_the_experiment(
+    store: TrackingStore, new_experiment: Submit, monkeypatch: pytest.MonkeyPatch, request_: State
+) -> None:
+    """The lease of a runner that died on another host counts for some seconds, in which requests are recorded."""
+    opened: list[Any] = []
+    monkeypatch.setattr(PlayedLauncher, "open", lambda launcher, *args: opened.append(args))
+    launcher = PlayedLauncher(SUCCESS)
+    launcher.adopts = True
+    monkeypatch.setattr(_experiment_runner, "open_launcher", lambda config: launcher)
+    experiment = new_experiment()
+    trial = store.create_trial(experiment.id, hparams={}, seed=0)
+    store.start_run(trial.id, allocation_id="a")
+    store.acquire_lease(experiment.id, "elsewhere", seconds=60.0, state=State.ACTIVE)
+    assert store.request_experiment_state(experiment.id, request_)
+    store.acquire_lease(experiment.id, "elsewhere", seconds=0.0)
+    assert ExperimentRunner(store, experiment.id).run() is State.CANCELED
+    ((_, keep, _),) = opened
+    assert (keep, launcher.requests) == ((), [])  # what works in the engine is removed, not adopted
+    assert ExperimentRunner(store, experiment.id).run() is State.COMPLETED
+
+
 def test_an_experiment_of_a_script_is_not_run(store: TrackingStore) -> None:
     experiment = store.create_experiment(config={}, unmanaged=True)
     with pytest.raises(DetError, match="recorded by a script, which continues with: "):
