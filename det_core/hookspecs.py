@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from det_core.interfaces.launch_preparation import LaunchAdditions, LaunchPlan
 
 _hookspec = pluggy.HookspecMarker("det")
-"""Marker of the hooks below. Plugins mark their implementations with `det_core.plugins.hookimpl`."""
+"""Marker of the hooks below. Plugins mark their implementations with `det_core.hookimpl`."""
 
 # --- Registration hooks yield specs, or return a list of them. Names are unique within a kind. ---
 

@@ -19,7 +19,7 @@ from det_core.json_values import iter_short_leaves, name_non_finite
 from det_core.tracking.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
-    from det_core.interfaces.records import CodeVersion, LogLine, Machine, TrialRecord
+    from det_core.interfaces.records import CodeVersion, LogLine, Machine
 
 __all__ = [
     "code_facts",
@@ -34,7 +34,6 @@ __all__ = [
     "mask_references",
     "split_failure",
     "to_json_compatible",
-    "varying_hyperparameters",
     "varying_names",
 ]
 
@@ -82,11 +81,6 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
         CallTooLarge: the keys have more than 4 MiB together, because those of outer mappings are repeated.
     """
     return {key: json.dumps(value) if isinstance(value, list) else value for key, value in iter_short_leaves(values)}
-
-
-def varying_hyperparameters(trials: Iterable[TrialRecord]) -> list[str]:
-    """Return the names, such as ``optimizer.lr``, of the hyperparameters that differ, or all names if none differs."""
-    return varying_names([flatten_mapping(trial.hparams) for trial in trials])
 
 
 def varying_names(each: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -253,6 +247,18 @@ def format_size(count: int) -> str:
             return f"{value:.4g} {unit}" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"
+
+
+def format_slot_hours(hours: float) -> str:
+    """Format slot-hours with three significant digits, and whole ones from 100."""
+    if hours >= 100:
+        return f"{hours:.0f}"
+    return f"{hours:.3g}" if hours >= 0.001 or not hours else "< 0.001"
+
+
+def format_uncounted_runs(number: int) -> str:
+    """Describe the runs that a number of slot-hours leaves out, or return "" if it has all."""
+    return f"without {format_count(number, 'run')} of unknown slots" if number else ""
 
 
 def format_count(number: int, one: str, many: str | None = None) -> str:

@@ -73,6 +73,7 @@ def imports_of_tests(directory: Path) -> set[str]:
     return set(re.findall(r"^\s*(?:from|import) (det_\w+)", code, re.MULTILINE))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("directory", DIRECTORIES[1:], ids=lambda directory: directory.name)
 def test_tests_import_no_distribution_that_requires_theirs(directory: Path) -> None:
     """Whoever changes a library tests it without its users. Only those of det-core use one, det-testing."""

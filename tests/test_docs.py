@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from references import MARK
 
 from tests.documents.page_runner import tomllib
@@ -31,6 +32,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.integration
 def test_links_and_places_exist() -> None:
     missing = []
     for page in DOCUMENTS:

@@ -32,6 +32,7 @@ def test_no_pattern_takes_long(pattern: str, path: str) -> None:
     assert time.process_time() - begin < 20
 
 
+@pytest.mark.integration
 def test_patterns_match_as_those_of_pathspec() -> None:
     chosen, matches = random.Random(1), 0
     for _ in range(1000):

@@ -146,13 +146,13 @@ _KINDS = ("abstractmethod", "classmethod", "staticmethod", "property")
 
 
 def public_names(module: Any) -> list[str]:
-    """Return the names in a module's ``__all__``, or else its own names and those that it imports as themselves.
+    """Return the public names in a module's ``__all__``, or else its own names and those that it imports as themselves.
 
     ``import x as x`` is how stub files mark a re-export (PEP 484), and how packages repeat names that they import on
     first use. Of the latter, the set ``_OWN`` lists those that are for other modules of the same distribution.
     """
     if module.exports and "_EXPORTS" not in module.members:
-        return sorted(str(name) for name in module.exports)
+        return sorted(name for name in map(str, module.exports) if not name.startswith("_"))
     tree = ast.parse(Path(str(module.filepath)).read_text(encoding="utf-8"))
     aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
     names = {alias.name for alias in aliases if alias.asname == alias.name}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from det_core.config._experiment import ExperimentConfig as ExperimentConfig
     from det_core.config._grid import grid_axes as grid_axes
     from det_core.config._grid import grid_points as grid_points
-    from det_core.config._hyperparameters import Hyperparameter as Hyperparameter
     from det_core.config._hyperparameters import HyperparameterPath as HyperparameterPath
     from det_core.config._hyperparameters import choose_hyperparameters as choose_hyperparameters
     from det_core.config._hyperparameters import explore_hyperparameters as explore_hyperparameters
@@ -41,10 +40,6 @@ if TYPE_CHECKING:
     from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
     from det_core.config._secrets import replace_texts as replace_texts
     from det_core.config._validation_errors import explain_block as explain_block
-    from det_core.interfaces.secrets import MASK as MASK
-    from det_core.interfaces.secrets import Secret as Secret
-    from det_core.interfaces.secrets import iter_texts as iter_texts
-    from det_core.interfaces.secrets import map_text as map_text
 
 _EXPORTS = {
     "Block": "det_core.config._block",
@@ -53,18 +48,15 @@ _EXPORTS = {
     "DistributedConfig": "det_core.config._plugin_blocks",
     "ExperimentConfig": "det_core.config._experiment",
     "Flag": "det_core.config._block",
-    "Hyperparameter": "det_core.config._hyperparameters",
     "HyperparameterPath": "det_core.config._hyperparameters",
     "LauncherConfig": "det_core.config._plugin_blocks",
     "Length": "det_core.config._length",
-    "MASK": "det_core.interfaces.secrets",
     "NoOptions": "det_core.config._plugin_blocks",
     "Number": "det_core.config._block",
     "ObserverConfig": "det_core.config._plugin_blocks",
     "Positive": "det_core.config._block",
     "PositiveLength": "det_core.config._block",
     "SearcherConfig": "det_core.config._plugin_blocks",
-    "Secret": "det_core.interfaces.secrets",
     "Unit": "det_core.config._length",
     "choose_hyperparameters": "det_core.config._hyperparameters",
     "config_schema": "det_core.config._json_schema",
@@ -73,9 +65,7 @@ _EXPORTS = {
     "grid_axes": "det_core.config._grid",
     "grid_points": "det_core.config._grid",
     "is_command": "det_core.config._entrypoint",
-    "iter_texts": "det_core.interfaces.secrets",
     "load_config": "det_core.config._parse",
-    "map_text": "det_core.interfaces.secrets",
     "match_hyperparameters": "det_core.config._hyperparameters",
     "note_changes": "det_core.config._assignments",
     "parse_assignments": "det_core.config._assignments",
@@ -87,15 +77,14 @@ _EXPORTS = {
 _OWN = {
     "CheckpointStorageConfig",
     "DistributedConfig",
+    "Flag",
     "LauncherConfig",
-    "MASK",
     "ObserverConfig",
     "SearcherConfig",
     "explain_block",
     "grid_axes",
     "grid_points",
     "is_command",
-    "map_text",
     "parse_assignments",
     "replace_texts",
 }

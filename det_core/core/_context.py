@@ -23,7 +23,7 @@ from det_core.core._machine_report import MachineReport
 from det_core.core._preempt import PreemptContext, PreemptMode
 from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher_operations import SearcherContext
-from det_core.core._task import join_run, start_script
+from det_core.core._task import Task, join_run, start_script
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core._train import EarlyExitReason, TrainContext
 from det_core.core.event_stream import EventStream, describe_error, make_fetch_files
@@ -247,34 +247,11 @@ def init(
         task = join_run(info, info.trial, distributed, checkpoint_storage)
     else:
         task = start_script(distributed, checkpoint_storage, config, resume)
-    distributed, store, storage_manager, trial = task.distributed, task.store, task.storage_manager, task.trial
+    distributed, store, trial = task.distributed, task.store, task.trial
     searcher, storage_block = task.settings.dumped["searcher"], task.settings.dumped["checkpoint_storage"]
     run = Run(trial_id=trial.trial_id, run_id=trial.trial_run_id, allocation_id=info.allocation_id if info else "")
-    folder = f"tensorboard/experiment/{trial.experiment_id}/trial/{trial.trial_id}"
-    stream = EventStream(
-        "worker" if task.is_managed else "script",
-        cluster_id=task.cluster_id,
-        experiment_id=trial.experiment_id,
-        config=trial.config,
-        trial={"trial_id": run.trial_id, "run_id": run.run_id, "hparams": trial.hparams},
-        fetch_files=make_fetch_files(lambda: storage_manager),
-        fetch_metrics=lambda: _surviving_metrics(store, run, trial.steps_completed),
-        observed=distributed.rank == 0,
-        waits_for_report=not (task.is_managed or config),
-    )
-    tensorboard = TensorboardDirectory(
-        tensorboard_mode,
-        storage_manager,
-        task.cluster_id,
-        folder,
-        rank=distributed.rank,
-        on_stored=lambda storage_id, sizes: stream.emit(
-            events.ArtifactsStored,
-            storage_id=storage_id,
-            resources=sizes,
-            location=storage_manager.location(storage_id),
-        ),
-    )
+    stream = _make_stream(task, run, waits_for_report=not (task.is_managed or config))
+    tensorboard = _make_tensorboard(task, tensorboard_mode, stream)
     is_quiet = task.is_managed or quiet or distributed.rank or os.environ.get(_QUIET)
     output = None if is_quiet else _make_output(trial, config)
     train = TrainContext(
@@ -302,7 +279,7 @@ def init(
         train=train,
         checkpoint=CheckpointContext(
             store,
-            storage_manager,
+            task.storage_manager,
             run,
             extract_secrets(storage_block) if distributed.rank == 0 else {},
             distributed=distributed,
@@ -323,6 +300,37 @@ def init(
         _limits_checkpoints=any(map(_names_numbers, (checkpoint_storage, (config or {}).get("checkpoint_storage")))),
         _lease=task.lease,
         _machine=MachineReport(store, run, distributed),
+    )
+
+
+def _make_stream(task: Task, run: Run, *, waits_for_report: bool) -> EventStream:
+    trial = task.trial
+    return EventStream(
+        "worker" if task.is_managed else "script",
+        cluster_id=task.cluster_id,
+        experiment_id=trial.experiment_id,
+        config=trial.config,
+        trial={"trial_id": run.trial_id, "run_id": run.run_id, "hparams": trial.hparams},
+        fetch_files=make_fetch_files(lambda: task.storage_manager),
+        fetch_metrics=lambda: _surviving_metrics(task.store, run, trial.steps_completed),
+        observed=task.distributed.rank == 0,
+        waits_for_report=waits_for_report,
+    )
+
+
+def _make_tensorboard(task: Task, mode: TensorboardMode, stream: EventStream) -> TensorboardDirectory:
+    return TensorboardDirectory(
+        mode,
+        task.storage_manager,
+        task.cluster_id,
+        f"tensorboard/experiment/{task.trial.experiment_id}/trial/{task.trial.trial_id}",
+        rank=task.distributed.rank,
+        on_stored=lambda storage_id, sizes: stream.emit(
+            events.ArtifactsStored,
+            storage_id=storage_id,
+            resources=sizes,
+            location=task.storage_manager.location(storage_id),
+        ),
     )
 
 

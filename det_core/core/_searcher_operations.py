@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from det_core.core._distributed import DistributedContext
 from det_core.core._experiment_settings import ExperimentSettings
-from det_core.core._metric_values import to_float
+from det_core.core._metric_conversion import to_float
 from det_core.core._train import TrainContext
 from det_core.core.rank_agreement import all_ranks_group
 from det_core.interfaces.records import Run

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from det_core import events
-from det_core.core._metric_values import MetricConverter, to_steps
+from det_core.core._metric_conversion import MetricConverter, to_steps
 from det_core.core._report_writer import ReportWriter
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
 from det_core.core.event_stream import EventStream

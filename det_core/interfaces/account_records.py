@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+__all__ = ["AccessTokenRecord", "ActionRecord", "Role", "TokenKind", "TokenScope", "UserRecord"]
+
 MAX_TOKENS = 1000
 """Maximum number of sessions of a user, and of tokens for programs. Pages list them."""
 

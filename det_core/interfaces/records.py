@@ -23,24 +23,16 @@ __all__ = [
     "EXPERIMENT_ORDERS",
     "ExperimentRecord",
     "ExperimentSummary",
-    "LARGEST_SAMPLE",
-    "LARGEST_VALUE",
     "LONGEST_BRIEF",
-    "LONGEST_LABEL",
-    "LONGEST_LINE",
     "LONGEST_SEARCH",
     "LOG_LEVELS",
     "LogLine",
-    "MAX_GPUS",
-    "MAX_LABELS",
-    "MAX_MACHINES",
     "MAX_STEPS",
     "Machine",
     "MetricValues",
     "MetricsReport",
     "NewTrial",
     "Run",
-    "SEARCHED",
     "SHOWN_CHECKPOINT_STATES",
     "STATE_WORDS",
     "ScoredCheckpoint",
@@ -55,6 +47,7 @@ __all__ = [
     "TrialResult",
     "TrialUpdate",
     "Validation",
+    "configured_slots",
     "current_placement",
     "is_stopped_early",
     "searcher_metric",
@@ -398,6 +391,10 @@ class ExperimentSummary:
     """Best validation of all trials by the searcher's metric, or None if there is none with a finite value."""
     best_trial_id: int | None
     """Trial of that validation."""
+    slot_hours: float
+    """Sum of slots times hours over all runs until now, without waiting, pauses and ``uncounted_runs``."""
+    uncounted_runs: int
+    """Number of runs that have recorded no slots, and whose config does not say how many they have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -636,6 +633,15 @@ def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
         return "", True
     metric = searcher.get("metric")
     return metric if isinstance(metric, str) else "", bool(searcher.get("smaller_is_better", True))
+
+
+def configured_slots(config: Mapping[str, Any]) -> int | None:
+    """Return how many slots each run of an experiment has by its config, or None if they differ or it is unknown."""
+    resources = config.get("resources")
+    if not isinstance(resources, Mapping) or resources.get("min_slots_per_trial"):
+        return None
+    slots = resources.get("slots_per_trial")
+    return max(slots, 1) if isinstance(slots, int) and slots <= MAX_STEPS else None
 
 
 _PLACED = (State.QUEUED, State.ACTIVE, State.STOPPING_CANCELED, State.STOPPING_KILLED)

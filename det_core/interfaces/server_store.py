@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from det_core.interfaces.records import ExperimentRecord, Run, State
     from det_core.interfaces.webhook_records import Delivery, WebhookFormat, WebhookRecord
 
+__all__ = ["Action", "Change", "ExperimentGroup", "RungCount", "ServerStore", "StoreCounts"]
+
 _T = TypeVar("_T")
 SHOWN_OF_TEXTS = 200
 """Number of characters that `ServerStore.runs_of_trials` returns of each text."""

@@ -13,6 +13,8 @@ from typing import Any
 
 from det_core.interfaces.records import State
 
+__all__ = ["Delivery", "WebhookFormat", "WebhookRecord"]
+
 WEBHOOK_STATES = (State.ACTIVE, State.PAUSED, State.COMPLETED, State.CANCELED, State.ERROR)
 """States of experiments that webhooks can announce."""
 

@@ -13,7 +13,7 @@ from det_core.core.context_dir import IGNORE_FILE, context_files
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError
 
-__all__ = ["EMPTY_CONTEXT", "MAX_CONTEXT_BYTES", "open_archive", "pack_context_dir", "unpack_context_dir"]
+__all__ = ["EMPTY_CONTEXT", "open_archive", "pack_context_dir", "unpack_context_dir"]
 
 MAX_CONTEXT_BYTES = 96 << 20
 """Maximum total size of the files of a context directory in bytes."""

@@ -45,20 +45,7 @@ def main(entrypoint: str | None = None) -> int:
         if rank:
             logging.getLogger("det").setLevel(logging.WARNING)  # the chief logs for all workers
         with failure_notes.mark_worker_present(rank or 0), core.init(distributed=distributed) as context:
-            config = context._settings.dumped
-            if config["debug"]:
-                logging.getLogger().setLevel(logging.DEBUG)
-            if config["profiling"]["enabled"]:
-                context.profiler.on()
-            timeout = backends.distributed_block().get("timeout") if distributed else None
-            trial_class = load_trial_class(entrypoint or str(config["entrypoint"]), native_command(config["internal"]))
-            framework = framework_of(trial_class)
-            backend = os.environ.get(backends.BACKEND_VARIABLE)
-            backends.check_slots(framework, context.distributed.size, backend)
-            if config["resources"]["min_slots_per_trial"]:
-                backends.check_elastic(framework, backend)
-            with refused_exits(), name_stuck_workers(distributed, timeout):
-                plugin_registry().call_target(framework, trial_class, context)
+            _train(context, entrypoint, distributed)
     except _HOPELESS as error:
         from det_core.interfaces.launcher import EXIT_DO_NOT_RESTART  # takes 8 ms, and few workers need it
 
@@ -74,6 +61,30 @@ def main(entrypoint: str | None = None) -> int:
             failure_notes.report_uncaught_error(rank, context.train._batches_trained if context else None)
         raise
     return 0
+
+
+def _train(context: core.Context, entrypoint: str | None, distributed: core.DistributedContext | None) -> None:
+    """Load the trial class and let its framework train it.
+
+    Args:
+        context: the core context.
+        entrypoint: as for `main`.
+        distributed: connection to the other workers, or None if no backend has started this one.
+    """
+    config = context._settings.dumped
+    if config["debug"]:
+        logging.getLogger().setLevel(logging.DEBUG)
+    if config["profiling"]["enabled"]:
+        context.profiler.on()
+    timeout = backends.distributed_block().get("timeout") if distributed else None
+    trial_class = load_trial_class(entrypoint or str(config["entrypoint"]), native_command(config["internal"]))
+    framework = framework_of(trial_class)
+    backend = os.environ.get(backends.BACKEND_VARIABLE)
+    backends.check_slots(framework, context.distributed.size, backend)
+    if config["resources"]["min_slots_per_trial"]:
+        backends.check_elastic(framework, backend)
+    with refused_exits(), name_stuck_workers(distributed, timeout):
+        plugin_registry().call_target(framework, trial_class, context)
 
 
 @contextmanager

@@ -49,6 +49,7 @@ _OWN = {
     "emit_event",
     "find_overwritten_files",
     "has_event_hooks",
+    "hookimpl",
     "measure_import",
     "misspelled_methods",
     "no_exit",

@@ -24,7 +24,6 @@ from det_core.runner._submit import submit_experiment
 __all__ = [
     "ExperimentRunner",
     "build_run_info",
-    "check_code",
     "check_deletable",
     "continue_experiment",
     "delete_checkpoints",

@@ -19,6 +19,7 @@ from det_core.errors import DetError, DiskError, ExperimentBusy, LaunchError, St
 from det_core.home import private_directory
 from det_core.interfaces.launcher import Launcher
 from det_core.interfaces.records import ENDINGS, REQUESTS, ExperimentRecord, State, TrialRecord
+from det_core.interfaces.search_method import SearchMethod
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch._checked_launcher import CheckedLauncher
 from det_core.launch.context_archive import unpack_context_dir
@@ -174,18 +175,13 @@ class ExperimentRunner:
         return state
 
     def _run(self, lease: Lease, tick: Callable[[], None]) -> State:
-        config, requests = self._config, self._requests
+        config = self._config
         code = self._store.model_definition(self._experiment.id)
         with scratch_directory("context", private_directory("runs")) as context_dir:
             unpack_context_dir(code, context_dir)
             storage = open_storage_block(config.dump()["checkpoint_storage"])
             check_storage(storage)
-            key = experiment_key(self._store, self._experiment.id)
-            opened = open_launcher(config)
-            was_ended = self._experiment.state in ENDINGS  # the earlier runner has died before it carried this out
-            keep = self._orphaned_keys() if opened.adopts and not was_ended else ()
-            launcher = CheckedLauncher(opened, key, keep, lease.renew)
-            launches = FailedLaunches()
+            launcher, launches = self._open_launcher(lease), FailedLaunches()
             runner = TrialRunner(
                 store=self._store,
                 experiment=self._experiment,
@@ -202,41 +198,22 @@ class ExperimentRunner:
             with (
                 _closed(launcher),
                 open_search_method(config, context_dir) as method,
-                TrialPool(runner.run, requests, self._room(launcher)) as trials,
+                TrialPool(runner.run, self._requests, self._room(launcher)) as trials,
             ):
-                search = RecordedSearch(
-                    self._store,
-                    self._experiment.id,
-                    method,
-                    seed=config.reproducibility.experiment_seed,
-                    lease=lease.holder,
-                    ended=self._trial_ended,
-                )
-                search.begin()
-                if was_ended:
-                    requests.repeat(self._experiment.state)
-                    self._remove_leftovers(launcher)
-                loop = SearchLoop(
-                    self._store,
-                    self._experiment.id,
-                    search,
-                    trials,
-                    requests,
-                    launches,
-                    smaller_is_better=config.searcher.smaller_is_better,
-                    lease=lease.holder,
-                    ended=self._trial_ended,
-                )
-                self._trial_errors = loop.errors
-
-                def turn() -> None:
-                    lease.check()
-                    tick()
-
-                loop.run(turn)
+                search = self._begin_search(method, lease)
+                if self._was_ended:
+                    self._end_as_requested(launcher)
+                loop = self._run_search(search, trials, launches, lease, tick)
             return self._outcome(search, loop)
 
-    def _remove_leftovers(self, launcher: CheckedLauncher) -> None:
+    @property
+    def _was_ended(self) -> bool:
+        """Whether an earlier runner was asked to end the experiment, and has died before it did so."""
+        return self._experiment.state in ENDINGS
+
+    def _end_as_requested(self, launcher: CheckedLauncher) -> None:
+        """Take over the request of an earlier runner, and remove what that has started."""
+        self._requests.repeat(self._experiment.state)
         _log.warning(
             "experiment %d ends, because this was requested before its last runner died; to continue it: "
             "det experiment resume %d",
@@ -247,6 +224,53 @@ class ExperimentRunner:
             launcher.remove_leftovers()
         except LaunchError as error:
             _log.warning("what its last runner has started ends by itself, because it could not be removed: %s", error)
+
+    def _open_launcher(self, lease: Lease) -> CheckedLauncher:
+        launcher = open_launcher(self._config)
+        key = experiment_key(self._store, self._experiment.id)
+        keep = self._orphaned_keys() if launcher.adopts and not self._was_ended else ()
+        return CheckedLauncher(launcher, key, keep, lease.renew)
+
+    def _begin_search(self, method: SearchMethod, lease: Lease) -> RecordedSearch:
+        search = RecordedSearch(
+            self._store,
+            self._experiment.id,
+            method,
+            seed=self._config.reproducibility.experiment_seed,
+            lease=lease.holder,
+            ended=self._trial_ended,
+        )
+        search.begin()
+        return search
+
+    def _run_search(
+        self,
+        search: RecordedSearch,
+        trials: TrialPool,
+        launches: FailedLaunches,
+        lease: Lease,
+        tick: Callable[[], None],
+    ) -> SearchLoop:
+        """Run a search until it ends, and return its loop, which knows why."""
+        loop = SearchLoop(
+            self._store,
+            self._experiment.id,
+            search,
+            trials,
+            self._requests,
+            launches,
+            smaller_is_better=self._config.searcher.smaller_is_better,
+            lease=lease.holder,
+            ended=self._trial_ended,
+        )
+        self._trial_errors = loop.errors
+
+        def turn() -> None:
+            lease.check()
+            tick()
+
+        loop.run(turn)
+        return loop
 
     def _orphaned_keys(self) -> Sequence[str]:
         """Return the keys of the launches that may have outlived an earlier runner."""

@@ -85,10 +85,7 @@ def supervise_launch(
                 elif not request and needs_change(status.phase):
                     require_lease()
                     allocation.preempt()
-                if now > started_at + _START_SECONDS:
-                    raise LaunchDelayed(f"it has its slots, but has not started within {_START_SECONDS:.0f} s")
-                if now > kill_at + _END_SECONDS:
-                    raise LaunchDelayed(f"it was killed, but has not ended within {_END_SECONDS:.0f} s")
+                _check_time_limits(now, started_at, kill_at)
                 if request is State.STOPPING_KILLED or now > kill_at:
                     kill_at = min(kill_at, now)
                     require_lease()
@@ -104,6 +101,14 @@ def supervise_launch(
         end = Exit(code=1, cause=Cause.NODE_LOST if is_running else Cause.NOT_STARTED, message=message)
     display.clear()
     return end
+
+
+def _check_time_limits(now: float, started_at: float, kill_at: float) -> None:
+    """Raise an error if a launch takes too long to start, or to end after a kill."""
+    if now > started_at + _START_SECONDS:
+        raise LaunchDelayed(f"it has its slots, but has not started within {_START_SECONDS:.0f} s")
+    if now > kill_at + _END_SECONDS:
+        raise LaunchDelayed(f"it was killed, but has not ended within {_END_SECONDS:.0f} s")
 
 
 @contextmanager

@@ -81,6 +81,21 @@ class TrainingResult:
 
 
 @dataclass(frozen=True)
+class _Order:
+    """Order to train a trial.
+
+    Attributes:
+        trial: the trial.
+        history: its runs.
+        requested: function that returns the current request, a key of `REQUESTS`, or None to continue training.
+    """
+
+    trial: TrialRecord
+    history: TrialHistory
+    requested: Callable[[], State | None]
+
+
+@dataclass(frozen=True)
 class _RunEnd:
     """End of a run.
 
@@ -137,17 +152,18 @@ class TrialRunner:
             requested: function that returns the current request, a key of `REQUESTS`, or None to continue training.
         """
         history = self._histories.pop(trial.id, None) or self._new_history(trial)
+        order = _Order(trial, history, requested)
         while not requested() and self._activate(trial):
-            end = self._adopt_run(trial, history, requested) or self._unreported_end(trial, history)
+            end = self._adopt_run(order) or self._unreported_end(order)
             if end is None and requested():
                 break
-            end = end or self._run_once(trial, history, requested)
+            end = end or self._run_once(order)
             stops = requested() is not None
             if not stops:
                 history.count(end.kind)
             decision = decide(end.kind, history.counts, self._limits, requested=stops)
             if decision.outcome:
-                return self._result(trial, history, end, decision.outcome, decision.reason)
+                return self._result(order, end, decision.outcome, decision.reason)
             if decision.delay:
                 self._log(trial, history.run, f"trial {trial.id}: it starts again in {decision.delay:.0f} s")
                 what = f"interrupted ({end.cause.value}), starts again"
@@ -174,23 +190,22 @@ class TrialRunner:
         self.store.set_trial_state(trial.id, State.ACTIVE, lease=self.lease)
         return self.store.trial(trial.id).state is State.ACTIVE
 
-    def _adopt_run(
-        self, trial: TrialRecord, history: TrialHistory, requested: Callable[[], State | None]
-    ) -> _RunEnd | None:
+    def _adopt_run(self, order: _Order) -> _RunEnd | None:
         """Continue the newest run if its processes have outlived its runner, and return its end. None if they have not.
 
         Its reports are those of the same run, so it is not fenced.
         """
+        trial = order.trial
         run = find_orphaned_run(self.store, trial) if self.launcher.adopts else None
         if run is None:
             return None
         try:
             start = StartingPoint(find_source_checkpoint(self.store, self.config.searcher))
             number = self.store.continue_run(trial.id, run.run_id, lease=self.lease)
-            history.start_run(run, start.checkpoint.uuid if start.checkpoint else None)
+            order.history.start_run(run, start.checkpoint.uuid if start.checkpoint else None)
             if run.slots:
-                history.slots.continue_run(run.slots)
-            end = self._launch(trial, history, start, requested, adopted_as=number)
+                order.history.slots.continue_run(run.slots)
+            end = self._launch(order, start, adopted_as=number)
             why = end.reason if end.kind is End.NOT_STARTED else ""
         except TrackingError:
             raise
@@ -200,25 +215,24 @@ class TrialRunner:
             self._log(trial, run, f"run {run.run_id} of trial {trial.id} does not go on: {why}")
             self.store.end_run(trial.id, run.run_id, reason=RUNNER_ENDED, lease=self.lease)
             return None
-        self._end_run(history, end)
+        self._end_run(order.history, end)
         return end
 
-    def _unreported_end(self, trial: TrialRecord, history: TrialHistory) -> _RunEnd | None:
+    def _unreported_end(self, order: _Order) -> _RunEnd | None:
         """Return the end of the newest run if its workers have ended it, but its runner did not live to report this."""
-        run = newest_run(self.store, trial)
+        run = newest_run(self.store, order.trial)
         if run is None or run.end_reason not in ("", RUNNER_ENDED):
             return None
-        operation = self.store.searcher_operation(trial.id)
+        operation = self.store.searcher_operation(order.trial.id)
         kind = classify_exit(Exit(code=0), run, is_command=is_command(self.config.entrypoint))
         if kind not in OWN_ENDS or (kind is End.COMPLETED and not (operation and operation.completed)):
             return None
-        history.run = run
-        self._end_run(history, _RunEnd(kind, "", code=0))
+        order.history.run = run
+        self._end_run(order.history, _RunEnd(kind, "", code=0))
         return _RunEnd(kind, "")
 
-    def _result(
-        self, trial: TrialRecord, history: TrialHistory, end: _RunEnd, outcome: TrainingOutcome, limit: str
-    ) -> TrainingResult:
+    def _result(self, order: _Order, end: _RunEnd, outcome: TrainingOutcome, limit: str) -> TrainingResult:
+        trial, history = order.trial, order.history
         if outcome is TrainingOutcome.POSTPONED:
             self._histories[trial.id] = history
         if outcome is TrainingOutcome.COMPLETED:
@@ -258,14 +272,15 @@ class TrialRunner:
             "a trial class is written as module:Class"
         )
 
-    def _run_once(self, trial: TrialRecord, history: TrialHistory, requested: Callable[[], State | None]) -> _RunEnd:
+    def _run_once(self, order: _Order) -> _RunEnd:
         """Run the trial from its newest intact checkpoint until its processes end."""
+        trial, history = order.trial, order.history
         run: Run | None = None
         try:
             start = self._starting_point(trial)
             run = self.store.start_run(trial.id, allocation_id=str(uuid.uuid4()), lease=self.lease)
             history.start_run(run, start.checkpoint.uuid if start.checkpoint else None)
-            end = self._launch(trial, history, start, requested)
+            end = self._launch(order, start)
         except TrackingError:
             raise
         except Exception as error:  # noqa: BLE001  (it prevents this run only)
@@ -288,17 +303,9 @@ class TrialRunner:
             lease=self.lease,
         )
 
-    def _launch(
-        self,
-        trial: TrialRecord,
-        history: TrialHistory,
-        start: StartingPoint,
-        requested: Callable[[], State | None],
-        *,
-        adopted_as: float | None = None,
-    ) -> _RunEnd:
+    def _launch(self, order: _Order, start: StartingPoint, *, adopted_as: float | None = None) -> _RunEnd:
         """Launch a run, or adopt it with a number, and return how its processes have ended."""
-        run = history.run
+        trial, run = order.trial, order.history.run
         name = f"run {run.run_id} of trial {trial.id}"
         reasons: list[str] = []
         with LogWriter(self.store, run, partial(self._show_logs, trial, run)) as logs:
@@ -308,15 +315,15 @@ class TrialRunner:
                     reasons.append(text.removeprefix(FAILURE_PREFIX))
                 logs.add(rank, stdtype, text)
 
-            make_request = partial(self._make_request, trial, history, start, log)
+            make_request = partial(self._make_request, order, start, log)
             if adopted_as is None:
                 for line in start.warnings():
                     logs.add(None, "det", line)
                 logs.add(None, "det", f"{name} starts from {start}")
                 self.stream.emit(events.TrialStarted, **_identity(trial, run))
-                ended = self._launch_until_started(trial, make_request, history, logs, requested)
+                ended = self._launch_until_started(order, make_request, logs)
             else:
-                ended = self._adopt(trial, make_request, adopted_as, history, logs, requested)
+                ended = self._adopt(order, make_request, adopted_as, logs)
             if ended.cause is Cause.NOT_STARTED:
                 return _RunEnd(End.NOT_STARTED, ended.message, ended.cause)
             how = f"was terminated by signal {-ended.code}" if ended.code < 0 else f"exited with code {ended.code}"
@@ -324,51 +331,53 @@ class TrialRunner:
             logs.add(None, "det", f"{name} {how} ({cause})" if cause else f"{name} {how}")
         reported = [choose_cause(reasons), logs.error] if ended.code > 0 else []
         reason = next(filter(None, [cause, *reported]), f"the worker {how}" if ended.code else "")
-        return self._classify(ended, reason, history, start)
+        return self._classify(ended, reason, order.history, start)
 
-    def _adopt(
-        self,
-        trial: TrialRecord,
-        make_request: Callable[[], LaunchRequest],
-        number: float,
-        history: TrialHistory,
-        logs: LogWriter,
-        requested: Callable[[], State | None],
-    ) -> Exit:
+    def _adopt(self, order: _Order, make_request: Callable[[], LaunchRequest], number: float, logs: LogWriter) -> Exit:
         """Adopt the processes of a run, and wait for their end."""
-        run = history.run
+        trial, run = order.trial, order.history.run
 
         def note_success() -> None:
             logs.add(None, "det", f"run {run.run_id} of trial {trial.id} goes on with another runner")
             self.stream.emit(events.TrialStarted, **_identity(trial, run))
             self.launches.add_success(trial.id)
 
-        return supervise_launch(
+        return self._supervise(
+            order,
             lambda: self.launcher.adopt(make_request(), number),
-            display=PlacementDisplay(self.store, run, logs, lease=self.lease),
-            logs=logs,
-            requested=requested,
-            grace=self._preemption_timeout,
-            on_running=note_success,
-            needs_change=partial(self._needs_change, history, make_request, logs),
-            renew_lease=self.renew_lease,
+            logs,
+            note_success,
+            partial(self._needs_change, order.history, make_request, logs),
         )
 
-    @property
-    def _preemption_timeout(self) -> float:
+    def _supervise(
+        self,
+        order: _Order,
+        start: Callable[[], Allocation],
+        logs: LogWriter,
+        on_running: Callable[[], None],
+        needs_change: Callable[[Phase], bool],
+    ) -> Exit:
+        """Start or adopt processes, and wait for their end. The arguments are those of `supervise_launch`."""
         timeout = self.config.preemption_timeout
-        return _PREEMPTION_TIMEOUT if timeout is None else timeout
+        return supervise_launch(
+            start,
+            display=PlacementDisplay(self.store, order.history.run, logs, lease=self.lease),
+            logs=logs,
+            requested=order.requested,
+            grace=_PREEMPTION_TIMEOUT if timeout is None else timeout,
+            on_running=on_running,
+            needs_change=needs_change,
+            renew_lease=self.renew_lease if self.launcher.adopts else None,
+        )
 
     def _make_request(
-        self,
-        trial: TrialRecord,
-        history: TrialHistory,
-        start: StartingPoint,
-        log: Callable[[int | None, str, str], None],
+        self, order: _Order, start: StartingPoint, log: Callable[[int | None, str, str], None]
     ) -> LaunchRequest:
+        history = order.history
         request = build_launch_request(
             self.config,
-            trial,
+            order.trial,
             history.run,
             start.checkpoint,
             experiment=self.experiment,
@@ -380,37 +389,19 @@ class TrialRunner:
         )
         return replace(request, slots=history.slots.count)
 
-    def _launch_until_started(
-        self,
-        trial: TrialRecord,
-        make_request: Callable[[], LaunchRequest],
-        history: TrialHistory,
-        logs: LogWriter,
-        requested: Callable[[], State | None],
-    ) -> Exit:
+    def _launch_until_started(self, order: _Order, make_request: Callable[[], LaunchRequest], logs: LogWriter) -> Exit:
         """Launch the processes and wait for their end. Launch again if they do not start and the policy allows it."""
+        history, requested = order.history, order.requested
         run, slots = history.run, history.slots
         slots.begin_run(partial(self._available_slots, make_request))
+        start = partial(self._start, order, make_request)
+        note_success = partial(self.launches.add_success, run.trial_id)
         needs_change = partial(self._needs_change, history, make_request, logs)
-
-        def start() -> Allocation:
-            self.store.set_trial_placement(run.trial_id, run.run_id, "", slots=slots.count)
-            return self.launcher.start(prepare_launch(make_request(), trial, run, self.stream.shown_config))
-
         while True:
             if slots.is_elastic:
                 logs.add(None, "det", f"it needs {slots.count} of {self.config.resources.slots_per_trial} slots")
             try:
-                ended = supervise_launch(
-                    start,
-                    display=PlacementDisplay(self.store, run, logs, lease=self.lease),
-                    logs=logs,
-                    requested=requested,
-                    grace=self._preemption_timeout,
-                    on_running=lambda: self.launches.add_success(run.trial_id),
-                    needs_change=needs_change,
-                    renew_lease=self.renew_lease if self.launcher.adopts else None,
-                )
+                ended = self._supervise(order, start, logs, note_success, needs_change)
             except LaunchError as error:
                 refused = slots.count
                 if not slots.refuse():
@@ -428,6 +419,11 @@ class TrialRunner:
                 return ended
             logs.add(None, "det", f"not started yet, trying again: {ended.message}")
             self._delay(run, f"not started ({ended.message}), next attempt", decision.delay, requested)
+
+    def _start(self, order: _Order, make_request: Callable[[], LaunchRequest]) -> Allocation:
+        run = order.history.run
+        self.store.set_trial_placement(run.trial_id, run.run_id, "", slots=order.history.slots.count)
+        return self.launcher.start(prepare_launch(make_request(), order.trial, run, self.stream.shown_config))
 
     def _needs_change(
         self, history: TrialHistory, make_request: Callable[[], LaunchRequest], logs: LogWriter, phase: Phase

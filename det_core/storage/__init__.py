@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from det_core.interfaces.storage import Progress as Progress
     from det_core.interfaces.storage import Selector as Selector
     from det_core.local_files.below import open_below as open_below
     from det_core.local_files.checksum import Entry as Entry
@@ -44,7 +43,6 @@ _EXPORTS = {
     "METADATA_FILE": "det_core.storage._manifest",
     "Manifest": "det_core.storage._manifest",
     "ObjectStorage": "det_core.storage.object_storage",
-    "Progress": "det_core.interfaces.storage",
     "Selector": "det_core.interfaces.storage",
     "StoredCheckpoint": "det_core.storage._restore",
     "adopt_files": "det_core.storage._save",
@@ -72,6 +70,7 @@ _EXPORTS = {
 _OWN = {
     "ALL_FILES",
     "Manifest",
+    "Selector",
     "StoredCheckpoint",
     "adopt_files",
     "copied_from",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _KEPT = (
     *(("searcher", name) for name in ("metric", "smaller_is_better", "max_length", "length_per_round", "num_rounds")),
+    *(("resources", name) for name in ("slots_per_trial", "min_slots_per_trial")),
     ("project",),
     ("workspace",),
 )
@@ -34,7 +35,7 @@ def brief_config_column(database: Database) -> ColumnElement[Any]:
 
 
 def brief_config(text: str) -> Mapping[str, Any]:
-    """Return a config, or the searcher's metric and length, the project and the workspace of one that is large.
+    """Return a config, or of one that is large only what lists use.
 
     Args:
         text: the config as JSON, or the array of these values.

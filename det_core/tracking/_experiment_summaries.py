@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BindParameter, and_, case, func, or_, select
+from sqlalchemy import BindParameter, and_, case, func, not_, or_, select
 
 from det_core.interfaces.records import (
     ENDINGS,
@@ -13,6 +13,7 @@ from det_core.interfaces.records import (
     ExperimentSummary,
     State,
     Validation,
+    configured_slots,
     searcher_metric,
 )
 from det_core.interfaces.server_store import RungCount, StoreCounts
@@ -75,31 +76,67 @@ class _Best(NamedTuple):
     best_trial_id: int | None = None
 
 
+class _Cost(NamedTuple):
+    slot_hours: float = 0.0
+    uncounted_runs: int = 0
+
+
 class ExperimentSummariesMixin(StoreMixin):
     """Methods of the tracking store that summarize experiments."""
 
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
         wanted = {"ids": list(experiment_ids)}
         with self._database.read() as connection:
-            directions = self._directions(connection, wanted)
+            configs = self._directions_and_slots(connection, wanted)
+            directions = {each: smaller_is_better for each, (smaller_is_better, _) in configs.items()}
             for unknown in (experiment_id for experiment_id in experiment_ids if experiment_id not in directions):
                 get_experiment(connection, unknown)  # raises
             trials_of, checkpoints_of = (_counts(connection, query, wanted) for query in (_trials, _checkpoints))
             best_of = _best(connection, directions)
+            costs = self._costs(connection, {each: slots for each, (_, slots) in configs.items()})
         none: dict[str, Any] = dict.fromkeys(("trials", *_COUNTED, "checkpoints", "checkpoint_bytes"), 0)
         return {
             each: ExperimentSummary(
                 **{**none, **trials_of.get(each, {}), **checkpoints_of.get(each, {})},
                 **best_of.get(each, _Best())._asdict(),
+                **costs.get(each, _Cost())._asdict(),
             )
             for each in experiment_ids
         }
 
-    def _directions(self, connection: Connection, wanted: dict[str, Any]) -> dict[int, bool]:
-        """Return whether smaller values are better, by id of the experiment. Few configs are in memory at a time."""
+    def _directions_and_slots(
+        self, connection: Connection, wanted: dict[str, Any]
+    ) -> dict[int, tuple[bool, int | None]]:
+        """Return whether smaller values are better, and the slots of each run, by id of the experiment.
+
+        Few configs are in memory at a time.
+        """
         query = select(experiments.c.id, brief_config_column(self._database)).where(experiments.c.id.in_(_ids))
         with connection.execute(query.execution_options(yield_per=LARGE_ROWS), wanted) as rows:
-            return {row.id: searcher_metric(brief_config(row.config))[1] for row in rows}
+            configs = ((row.id, brief_config(row.config)) for row in rows)
+            return {each: (searcher_metric(config)[1], configured_slots(config)) for each, config in configs}
+
+    def _costs(self, connection: Connection, slots_of: Mapping[int, int | None]) -> dict[int, _Cost]:
+        """Return the costs of experiments by id. The runs that have recorded no slots have those of the config."""
+        from det_core.interfaces.launcher import Phase  # scripts by themselves do not need it
+
+        clock, lease_end, seconds = self._database.clock, experiments.c.lease_expires, self._database.seconds
+        end = func.coalesce(seconds(runs.c.end_time), case((lease_end <= clock, lease_end), else_=clock))
+        hours, unrecorded = (end - seconds(runs.c.start_time)) / 3600, runs.c.slots.is_(None)
+        sums = hours * runs.c.slots, case((unrecorded, hours)), case((unrecorded, 1))
+        waits = and_(runs.c.end_time.is_(None), trials.c.placement.startswith(Phase.QUEUED.value))
+        query = (
+            select(trials.c.experiment_id, *(func.coalesce(func.sum(one), 0) for one in sums))
+            .join_from(trials, runs, runs.c.trial_id == trials.c.id)
+            .join(experiments, experiments.c.id == trials.c.experiment_id)
+            .where(trials.c.experiment_id.in_(_ids), not_(waits))
+            .group_by(trials.c.experiment_id)
+        )
+        return {
+            each: _Cost(recorded, number) if slots is None else _Cost(max(recorded + slots * unknown, 0.0))
+            for each, recorded, unknown, number in connection.execute(query, {"ids": list(slots_of)})
+            for slots in [slots_of[each]]
+        }
 
     def rung_counts(self, experiment_id: int) -> list[RungCount]:
         c = trials.c

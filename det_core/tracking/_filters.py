@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 
 from det_core.errors import FilterError
-from det_core.interfaces.records import LONGEST_NAME, State, require_writable
+from det_core.interfaces.records import LONGEST_NAME, STATE_WORDS, State, require_writable
 from det_core.json_values import dump_json_value, iter_leaves
 from det_core.similar_names import suggest_name
 from det_core.tracking._filter_language import Comparison, Condition, Every, Not, Some, parse_filter, refuse
@@ -61,7 +61,8 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
 }
-_STATES = ", ".join(State.__members__)
+_STATE_NAMES = {state.value: (state.value, STATE_WORDS[state].upper()) for state in State}
+"""States with their names, of which the last one is the word that pages show."""
 
 
 @dataclass(frozen=True)
@@ -333,9 +334,7 @@ def _compare(value: _Value, comparison: Comparison) -> ColumnElement[bool]:
     if value.text is None:
         refuse(position, text, f"a number after {kind if kind != '~' else '='}, because {comparison.name} is one")
     if value.is_state:
-        text = text.upper()
-        if kind in ("=", "!=") and text not in State.__members__:
-            refuse(position, text, f"one of {_STATES}")
+        return _compare_state(value.text, comparison)
     if kind == "~":
         return contains_text(value.text, text)
     if value.is_list:
@@ -343,6 +342,17 @@ def _compare(value: _Value, comparison: Comparison) -> ColumnElement[bool]:
             refuse(position, text, f"=, != or ~ before it, because {comparison.name} has several values")
         return has_item(value.text, text) if kind == "=" else not_(has_item(value.text, text))
     return _OPERATORS[kind](value.text, text)  # type: ignore[no-any-return]
+
+
+def _compare_state(state: ColumnElement[Any], comparison: Comparison) -> ColumnElement[bool]:
+    kind, wanted = comparison.operator, comparison.constant.upper()
+    if kind not in ("=", "!=", "~"):
+        refuse(comparison.position, comparison.constant, f"=, != or ~ before it, because {comparison.name} is a word")
+    named = [value for value, names in _STATE_NAMES.items() if wanted in (" ".join(names) if kind == "~" else names)]
+    if not named and kind != "~":
+        known = (name if word == name else f"{name} ({word.lower()})" for name, word in _STATE_NAMES.values())
+        refuse(comparison.position, comparison.constant, f"one of {', '.join(known)}")
+    return state.not_in(named) if kind == "!=" else state.in_(named)
 
 
 def has_item(listed: ColumnElement[str], item: str) -> ColumnElement[bool]:

@@ -80,7 +80,6 @@ class WalSync:
             self._has_failed = True
 
 
-_PRAGMAS = ("foreign_keys = ON",)
 # With NORMAL, a power cut may undo the last transactions, but never one without all later ones. The metrics reported
 # before a COMPLETED checkpoint are therefore present. A killed process loses nothing.
 _SYNCHRONOUS = {True: "FULL", False: "NORMAL"}
@@ -310,8 +309,7 @@ def _readable_json(
 def _on_connect(wait: float, connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # the driver opens no transactions, because _on_begin does
     _switch_to_wal(connection, wait)
-    for pragma in _PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _switch_to_wal(connection: sqlite3.Connection, wait: float) -> None:

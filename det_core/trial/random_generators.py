@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-State = TypeVar("State")
+_State = TypeVar("_State")
 """Type of the state of a set of generators."""
 
 
@@ -46,7 +46,7 @@ def set_generator_states(state: Mapping[str, Any]) -> None:
 
 
 def make_forked_context(
-    take: Callable[[], State], seed_all: Callable[[int], None], put: Callable[[State], None]
+    take: Callable[[], _State], seed_all: Callable[[int], None], put: Callable[[_State], None]
 ) -> Callable[[int], AbstractContextManager[None]]:
     """Return a context manager ``forked(seed)`` for other generators.
 

@@ -26,7 +26,6 @@ from det_core.trial._trial_loop import CODE
 __all__ = [
     "describe_trial",
     "find_trial_class",
-    "import_from_path",
     "make_trial",
     "read_description",
     "write_description",

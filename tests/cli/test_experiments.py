@@ -110,6 +110,10 @@ def test_trials_are_listed_with_their_metrics(det: Det, three: Record) -> None:
     three.report(300, "validation", accuracy=float("nan"))
     for command in ("trials", "describe"):
         assert "NaN since 300" in det("experiment", command, 1).out
+    assert re.search(
+        r"\ncost +[<0-9. ]+ slot-hours, without 3 runs of unknown slots\n", det("experiment", "describe", 1).out
+    )
+    assert det("experiment", "describe", 1, "--json").json["uncounted_runs"] == 3
 
 
 def test_trials_are_filtered_and_sorted_by_any_value(det: Det, three: Record) -> None:
@@ -177,6 +181,9 @@ def test_a_trial_has_its_commit_its_machine_and_its_packages(det: Det, trained: 
     assert re.search(rf"\ncommit +{version.commit}\nbranch +main[^\x1b]*\nchanged since +yes\n", out)
     assert det("trial", "describe", trial, "--json").json["code_version"]["commit"] == version.commit
     assert det("trial", "describe", 1, "--json").json["code_version"] is None
+    assert f"\n\n{out[out.index('commit') : out.index('yes') + 3]}\n\n" in det("experiment", "describe", experiment).out
+    assert det("experiment", "describe", experiment, "--json").json["code_version"]["is_changed"] is True
+    assert "commit" not in det("experiment", "describe", 1).out
     assert Determined().get_experiment(experiment).code_version == version
 
 
@@ -404,6 +411,7 @@ def matplotlib() -> None:
         skip_or_fail_in_ci("matplotlib is not installed: pip install 'det-core[plot]'")
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -> None:
     """A hyperparameter with two dollar signs was parsed as a formula and raised a ParseException."""
@@ -413,6 +421,7 @@ def test_a_plot_shows_names_unchanged(det: Det, three: Record, tmp_path: Path) -
     assert det("experiment", "plot", 1, "-o", tmp_path / "curves.svg").err == ""
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_path: Path) -> None:
     """Huge values raised an error. With long names, the legend left no room for the curves, which is a warning."""
@@ -423,6 +432,7 @@ def test_huge_values_and_long_names_are_plotted(det: Det, three: Record, tmp_pat
     assert det("experiment", "plot", 1, "-o", tmp_path / "curves.png").err == ""
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("suffix", "options"), [("png", ()), ("svg", ("--log", "--metric", "accuracy"))])
 @pytest.mark.usefixtures("matplotlib")
 def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: str, options: tuple[str, ...]) -> None:
@@ -434,6 +444,7 @@ def test_plot_writes_a_picture(det: Det, three: Record, tmp_path: Path, suffix: 
     assert len(content) > 10_000
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("matplotlib")
 def test_a_plot_of_many_trials_names_the_best_ten(
     det: Det, store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

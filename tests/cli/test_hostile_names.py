@@ -97,6 +97,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("terminal", [False, True])
 def test_no_command_prints_control_characters(
     det: Det, evil: Record, terminal: bool, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +158,7 @@ def test_notebook_output_has_no_control_characters(evil: Record) -> None:
     assert _format_report(replace(report, metrics={"loss": 10**400})).endswith("0")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_a_plot_with_hostile_names_can_be_drawn(det: Det, store: TrackingStore, tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")

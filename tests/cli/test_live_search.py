@@ -252,6 +252,7 @@ def test_metrics_that_look_like_markup_are_shown_unchanged(store: TrackingStore,
     assert any(line.split()[:4] == ["trial", "batches", "trained", metric] for line in lines)
 
 
+@pytest.mark.integration
 def test_the_live_area_fits_the_terminal(search: Search) -> None:
     for number in range(60):
         search.add(1 / (number + 1), hidden=number)

@@ -185,6 +185,7 @@ def assert_reported(problems: Sequence[str], name: str, words: Sequence[str]) ->
     assert [word for word in words if word.replace("'odd'", f"'{name}'") not in problem] == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", BROKEN)
 def test_check_reports_a_broken_plugin_with_its_reason(problems: list[str], name: str) -> None:
     assert_reported(problems, name, BROKEN[name][1:])
@@ -238,6 +239,7 @@ def test_check_of_a_name_reports_this_plugin_only(det: Det, install: Install) ->
     assert "no cuda" in det("plugins", "show", "det-raises").out
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("core_alone")
 def test_check_says_that_a_plugin_is_disabled(det: Det, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install("det-off", "")

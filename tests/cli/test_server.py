@@ -122,6 +122,7 @@ def test_the_database_of_a_server_is_maintained_on_its_host(det: Det, address: s
     assert "is a det server, and det store works on the database itself" in det("-m", address, "store", "check").err
 
 
+@pytest.mark.integration
 def test_a_test_of_one_batch_stays_here(det: Det, address: str, tmp_path: Path, there: TrackingStore) -> None:
     (tmp_path / "train.py").write_text("from det_core import core\nwith core.init() as context:\n    pass\n")
     (tmp_path / "const.yaml").write_text(

@@ -11,7 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -426,8 +427,32 @@ def test_a_greeting_that_trickles_in_has_a_time_limit() -> None:
 @pytest.mark.parametrize("waits", [False, True])
 def test_foreign_connections_do_not_disturb_a_job(caplog: pytest.LogCaptureFixture, waits: bool) -> None:
     port = job.free_port()
+    results: list[Any] = []
+
+    def join(place: dict[str, Any]) -> None:
+        time.sleep(0.5 * place["rank"])
+        results.extend(job.threads([place], allgather, pub_port=port, force_tcp=True))
+
+    workers = [threading.Thread(target=join, args=(place,)) for place in job.layout(2)]
+    with strangers_at(port, waits=waits), caplog.at_level(logging.WARNING):
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert results == [[0, 1]] * 2
+    assert "dropped a connection from" in caplog.text
+
+
+@contextmanager
+def strangers_at(port: int, *, waits: bool) -> Iterator[None]:
+    """Connect to a port again and again while the block runs, and send what is no greeting.
+
+    Args:
+        port: the port.
+        waits: whether the strangers keep their connections.
+    """
     garbage = [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", os.urandom(100_000), b"\x16\x03\x01", bytes(1000)]
-    stop, strangers = threading.Event(), []
+    stop, strangers = threading.Event(), list[socket.socket]()
 
     def disturb() -> None:
         while not stop.wait(0.02):
@@ -442,24 +467,10 @@ def test_foreign_connections_do_not_disturb_a_job(caplog: pytest.LogCaptureFixtu
                 except OSError:
                     time.sleep(0.01)
 
-    def late(context: DistributedContext) -> list[Any]:
-        return context.allgather(context.rank)
-
     thread = threading.Thread(target=disturb)
     thread.start()
-    results: list[Any] = []
-
-    def join(place: dict[str, Any]) -> None:
-        time.sleep(0.5 * place["rank"])
-        results.extend(job.threads([place], late, pub_port=port, force_tcp=True))
-
     try:
-        workers = [threading.Thread(target=join, args=(place,)) for place in job.layout(2)]
-        with caplog.at_level(logging.WARNING):
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
+        yield
     finally:
         stop.set()
         thread.join()
@@ -468,8 +479,6 @@ def test_foreign_connections_do_not_disturb_a_job(caplog: pytest.LogCaptureFixtu
         for thread in threading.enumerate():
             if thread.name == "det-greeting":
                 thread.join()
-    assert results == [[0, 1]] * 2
-    assert "dropped a connection from" in caplog.text
 
 
 def test_a_stranger_with_our_key_but_no_greeting_is_dropped(caplog: pytest.LogCaptureFixture) -> None:

@@ -95,6 +95,7 @@ def test_every_default_is_valid() -> None:
     assert wrong == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_schema_for_editors_accepts_the_examples(path: Path) -> None:
     schema = json.loads(json.dumps(config_schema()))

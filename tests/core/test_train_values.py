@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from det_core.core import _metric_values
-from det_core.core._metric_values import MAX_COPY_SIZE, MetricConverter
+from det_core.core import _metric_conversion
+from det_core.core._metric_conversion import MAX_COPY_SIZE, MetricConverter
 from det_core.interfaces.records import MAX_METRICS
 
 np = pytest.importorskip("numpy")
@@ -182,8 +182,8 @@ def test_what_is_too_large_is_left_out_and_named_once(value: Any, caplog: pytest
 def test_the_limits_are_those_of_the_metrics_and_of_all_batches(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_metric_values, "MAX_REPORT_SIZE", 1000)
-    monkeypatch.setattr(_metric_values, "MAX_COPY_SIZE", 1000)
+    monkeypatch.setattr(_metric_conversion, "MAX_REPORT_SIZE", 1000)
+    monkeypatch.setattr(_metric_conversion, "MAX_COPY_SIZE", 1000)
     many = {f"metric {number}": 0.5 for number in range(100)}
     assert MetricConverter().copy(many)[0] == many
     assert MetricConverter().copy({}, [many] * 10)[1] == [many] * 10
@@ -214,7 +214,7 @@ def test_a_report_is_read_twice_at_most_however_much_is_left_out(monkeypatch: py
             self.reads += 1
             return super().items()
 
-    monkeypatch.setattr(_metric_values, "MAX_REPORT_SIZE", 1000)
+    monkeypatch.setattr(_metric_conversion, "MAX_REPORT_SIZE", 1000)
     texts = Counted({f"text {number}": "x" * (number + 1) for number in range(300)})
     assert MetricConverter().copy(texts)[0] == {f"text {number}": "x" * (number + 1) for number in range(44)}
     assert texts.reads == 2
@@ -231,7 +231,8 @@ def test_metrics_after_the_first_twenty_thousand_are_left_out(caplog: pytest.Log
 
 @pytest.mark.integration
 def test_no_framework_is_imported() -> None:
-    code = f"import sys; import {_metric_values.__name__}; print({{'numpy', 'torch', 'tensorflow'}} & set(sys.modules))"
+    module = MetricConverter.__module__
+    code = f"import sys; import {module}; print({{'numpy', 'torch', 'tensorflow'}} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
 
 

@@ -104,6 +104,7 @@ def parser() -> ArgumentParser:
     return complete_parser()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "line"), commands())
 def test_commands_parse(parser: ArgumentParser, name: str, line: str) -> None:
     argv = ["3" if re.fullmatch(r"ID|\$[A-Z]+", word) else word for word in shlex.split(line)[1:]]

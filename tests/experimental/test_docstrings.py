@@ -17,6 +17,7 @@ from ..cli.conftest import Record
 MODULES = [f"det_core.experimental.{module.name}" for module in pkgutil.iter_modules(experimental.__path__)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name: str, trained: Record) -> None:
     module = importlib.import_module(name)

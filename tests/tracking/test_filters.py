@@ -77,6 +77,9 @@ def search(store: TrackingStore) -> tuple[int, list[int]]:
         ("batches = 2", [0]),
         ("state = error", [2]),
         ("state != ERROR and restarts = 0", [0, 1, 3]),
+        ("state = Failed", [2]),
+        ("state != waiting", [2]),
+        ("state ~ fail", [2]),
         ("width = 64 and größe = 3", [3]),
         ("a.b = 7", [3]),
         ("`x'y` = 5", [3]),
@@ -204,7 +207,8 @@ def test_and_binds_stronger_than_or() -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("state = BROKEN", "one of QUEUED, ACTIVE"),
+        ("state = BROKEN", r"'BROKEN': expected one of QUEUED \(waiting\), .* PAUSED, .* ERROR \(failed\);"),
+        ("state < failed", "expected =, != or ~ before it"),
         ("best = high", "a number"),
         ("best ~ 3", "a number"),
         ("label < x", "!="),

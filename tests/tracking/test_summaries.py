@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from det_core.errors import RecordNotFound, StaleRun
 from det_core.interfaces.records import (
+    LONGEST_BRIEF,
     ExperimentSummary,
     LogLine,
     MetricsReport,
@@ -79,16 +80,45 @@ def test_running_time_leaves_out_what_waits_and_counts_what_overlaps_once(
     assert store.trial_running_seconds([first.trial_id, second.trial_id]) == {first.trial_id: 16, second.trial_id: 7}
 
 
+def test_costs_count_all_runs_until_now_whose_slots_are_known(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(timezone.utc) - timedelta(hours=10)
+    monkeypatch.setattr(_trials, "utc_now", lambda: now)
+    resources = {"slots_per_trial": 4}
+    fixed, elastic, empty = (
+        store.create_experiment(config={"resources": each, "data": "x" * LONGEST_BRIEF}).id
+        for each in (resources, {**resources, "min_slots_per_trial": 1}, {"slots_per_trial": [4]})
+    )
+    first, second, waiting = (new_run(store, fixed) for _ in range(3))
+    store.set_trial_placement(waiting.trial_id, 1, "queued (waiting for a slot)")
+    lost, _ = new_run(store, elastic), new_run(store, empty)
+    now += timedelta(hours=2)
+    for run in (first, lost):
+        store.end_run(run.trial_id, 1, slots=3)
+        store.start_run(run.trial_id, allocation_id="b")
+    now += timedelta(hours=1)
+    store.end_run(second.trial_id, 1, slots=1)
+    found = store.experiment_summaries([fixed, elastic, empty])
+    costs = {each: (summary.slot_hours, summary.uncounted_runs) for each, summary in found.items()}
+    assert costs == {
+        fixed: (pytest.approx(2 * 3 + 8 * 4 + 3 * 1, abs=0.1), 0),
+        elastic: (pytest.approx(2 * 3, abs=0.1), 1),
+        empty: (0, 1),
+    }
+
+
 def test_running_time_ends_with_the_lease_of_a_runner_that_is_gone(
     store: TrackingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = datetime.now(timezone.utc) - timedelta(hours=3)
-    experiment = store.create_experiment(config={}).id
+    experiment = store.create_experiment(config={"resources": {"slots_per_trial": 2}}).id
     with monkeypatch.context() as patch:
         patch.setattr(_trials, "utc_now", lambda: began)
         run = new_run(store, experiment)
     store.acquire_lease(experiment, "gone", seconds=-3600)
     assert store.running_seconds([experiment]) == {experiment: pytest.approx(7200, abs=60)}
+    assert store.experiment_summaries([experiment])[experiment].slot_hours == pytest.approx(4, abs=0.1)
     store.acquire_lease(experiment, "next", seconds=60)
     assert store.running_seconds([experiment]) == {experiment: pytest.approx(7200, abs=60)}
     assert store.run(run.trial_id, 1).end_reason == "its runner ended first"
@@ -150,6 +180,8 @@ def test_summaries_have_the_numbers_of_each_experiment(store: TrackingStore, sma
             checkpoint_bytes=size,
             best=best,
             best_trial_id=trained.trial_id if trained else None,
+            slot_hours=0.0,
+            uncounted_runs=trials,
         )
         assert type(found[experiment].checkpoint_bytes) is int
     assert store.experiment_summaries([]) == {}

@@ -79,6 +79,7 @@ class Maps(Share):
         self.count = batches_trained
 
 
+@pytest.mark.integration
 def test_arrays_are_trained_to_the_end_and_recorded_as_summaries(det_home: Path) -> None:
     """The numbers of all batches would exceed the limit of a report."""
     plan = TrainingPlan(length=Length.parse({"batches": 200}), reporting=Length.parse(100))

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_core.cli.render.printing import print_json
-from det_core.cli.render.records import format_hyperparameters
+from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
 from det_core.errors import DetError
 from det_core.extras import explain_missing_extra, has_extra
 from det_core.interfaces.records import ExperimentRecord, TrialOrder, TrialResult, searcher_metric
 from det_core.interfaces.tracking import TrackingStore
-from det_core.text import format_count, format_value, varying_hyperparameters
+from det_core.text import format_count, format_value
 from det_core.tracking import open_store
 from det_core.tracking.printable import printable_text
 
@@ -199,7 +199,7 @@ def _draw_panel(axes: Axes, panel: Panel, names: Mapping[int, str], *, log: bool
 
 def _names(results: Sequence[TrialResult]) -> dict[int, str]:
     """Return the names of the best trials for the legend, by trial id."""
-    varied = varying_hyperparameters(result.trial for result in results)
+    varied = varying_hyperparameters(results)
     names = {}
     for result in results[:_NAMED]:
         value = f"{format_value(result.best.value)}  " if result.best else ""

@@ -40,6 +40,7 @@ from det_core.cli.render.records import (
     experiment_facts,
     experiment_row,
     experiment_table,
+    origin_facts,
     trial_table,
 )
 from det_core.errors import DetError
@@ -87,15 +88,23 @@ def _describe(args: argparse.Namespace) -> int:
             return 0
         checkpoints = all_checkpoints(store, experiment_id=experiment.id)
         runner = living_runner(store.lease_holder(experiment.id))
+        version = store.code_versions([experiment.id]).get(experiment.id)
+        summary = store.experiment_summaries([experiment.id])[experiment.id]
         if args.json:
-            wanted = {"metrics": found} if args.metrics else {}
-            trials = [result.trial for result in results]
-            print_json(record_to_json(experiment, runner=runner, trials=trials, checkpoints=checkpoints, **wanted))
+            parts = {
+                "slot_hours": summary.slot_hours,
+                "uncounted_runs": summary.uncounted_runs,
+                "code_version": version,
+                "trials": [result.trial for result in results],
+                **({"metrics": found} if args.metrics else {}),
+            }
+            print_json(record_to_json(experiment, runner=runner, checkpoints=checkpoints, **parts))
             return 0
         metric, _ = searcher_metric(experiment.config)
         diverged = store.divergences([result.trial.id for result in results], metric, group="validation")
         tables = trial_table(results, experiment.config, diverged), checkpoint_table(checkpoints)
-        print(join_sections(experiment_facts(experiment, runner), *tables))
+        facts = experiment_facts(experiment, summary, runner), origin_facts(version, None)
+        print(join_sections(*facts, *tables))
         if args.metrics:
             _metrics_output.print_metrics_lines(found)
     return 0

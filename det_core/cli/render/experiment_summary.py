@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import indent
 
 from det_core.cli.render.checkpoint_place import OTHER_MACHINE, CheckpointPlace, locate_checkpoint
-from det_core.cli.render.records import format_hyperparameters
+from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
 from det_core.core.non_finite_metrics import NonFiniteMetric, find_non_finite_metrics, find_usable_checkpoint
 from det_core.interfaces.records import (
     CheckpointRecord,
@@ -22,7 +22,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.metric_directions import missing_direction
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
-from det_core.text import flatten_mapping, format_count, format_table, format_value, varying_hyperparameters
+from det_core.text import flatten_mapping, format_count, format_table, format_value
 from det_core.tracking.printable import printable_text
 
 _TOP = 5
@@ -180,7 +180,7 @@ def _top_lines(top: Sequence[TrialResult], metric: str, det: str) -> Iterator[st
     if top:
         yield f"    with {format_hyperparameters(top[0].trial, flatten_mapping(top[0].trial.hparams))}"
         yield f"  the best trials (all: {det} experiment trials {top[0].trial.experiment_id} --sort-by best)"
-        names = varying_hyperparameters(result.trial for result in top)
+        names = varying_hyperparameters(top)
         rows = (
             (one.trial.id, one.best.value, one.best.steps_completed, format_hyperparameters(one.trial, names))
             for one in top

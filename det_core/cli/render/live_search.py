@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from det_core.cli.render.live_trial import LiveArea
-from det_core.cli.render.records import format_hyperparameters
+from det_core.cli.render.records import format_hyperparameters, varying_hyperparameters
 from det_core.cli.render.search_watcher import STOPPED_EARLY, SearchWatcher
 from det_core.core._progress_line import Pace
 from det_core.interfaces.launcher import Phase
 from det_core.interfaces.records import STATE_WORDS, State, TrialResult, current_placement
-from det_core.text import STATE_COLORS, format_value, varying_hyperparameters
+from det_core.text import STATE_COLORS, format_value
 from det_core.tracking.printable import printable_text
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class LiveSearch(LiveArea):
             yield "waits", self._fitting(Text(f"trial {waiting[0].id}: {placement}{more}", "yellow"))
         best = watcher.best
         if best and best.best:
-            names = varying_hyperparameters(result.trial for result in watcher.results)
+            names = varying_hyperparameters(watcher.results)
             value = f"{printable_text(watcher.metric)}={format_value(best.best.value)}"
             where = f" at batch {best.best.steps_completed} of trial {best.trial.id}  "
             yield (
@@ -118,7 +118,7 @@ class LiveSearch(LiveArea):
         running = [result for result in watcher.results if result.trial.state in _RUNNING]
         if not running:
             return
-        names = varying_hyperparameters(result.trial for result in watcher.results)
+        names = varying_hyperparameters(watcher.results)
         sign = 1 if watcher.smaller_is_better else -1
         running.sort(key=lambda one: sign * one.latest.value if one.latest else float("inf"))
         drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -13,6 +13,7 @@ from det_core.interfaces.records import (
     CheckpointRecord,
     CodeVersion,
     ExperimentRecord,
+    ExperimentSummary,
     Machine,
     ScoredCheckpoint,
     SystemMetrics,
@@ -30,13 +31,15 @@ from det_core.text import (
     format_facts,
     format_scalars,
     format_size,
+    format_slot_hours,
     format_table,
+    format_uncounted_runs,
     format_value,
     join_sections,
     machine_facts,
     record_to_json,
     to_json_compatible,
-    varying_hyperparameters,
+    varying_names,
 )
 from det_core.tracking.control import lacks_runner
 
@@ -92,7 +95,7 @@ def trial_table(
         diverged: ids of the trials for which it is no finite number any more, as in `TrackingStore.divergences`.
     """
     metric, _ = searcher_metric(config)
-    names = varying_hyperparameters(result.trial for result in results)
+    names = varying_hyperparameters(results)
     placements = [current_placement(result.trial) for result in results]
     headers = ["trial", "state", "batches", f"best {metric}".rstrip(), "at batch", "latest", "hyperparameters"]
     rows: list[list[object]] = [
@@ -128,6 +131,11 @@ def trial_state(trial: TrialRecord, config: Mapping[str, Any]) -> str:
         config: config of its experiment.
     """
     return f"{trial.state.value} (stopped early)" if is_stopped_early(trial, config) else trial.state.value
+
+
+def varying_hyperparameters(results: Iterable[TrialResult]) -> list[str]:
+    """Return the names, such as ``optimizer.lr``, of the hyperparameters that differ, or all names if none differs."""
+    return varying_names([flatten_mapping(result.trial.hparams) for result in results])
 
 
 def format_hyperparameters(trial: TrialRecord, names: Iterable[str], limit: int | None = None) -> str:
@@ -166,14 +174,16 @@ def system_table(samples: Iterable[SystemMetrics]) -> str:
     return format_table(("time", "group", "system metrics"), rows) if rows else ""
 
 
-def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
+def experiment_facts(experiment: ExperimentRecord, summary: ExperimentSummary, runner: str | None) -> str:
     """Describe an experiment in lines of names and values.
 
     Args:
         experiment: the experiment.
+        summary: its summary.
         runner: holder of the experiment's lease, or None if it has no runner.
     """
     stopped = runner is None and not experiment.state.final
+    cost = f"{format_slot_hours(summary.slot_hours)} slot-hours", format_uncounted_runs(summary.uncounted_runs)
     return format_facts(
         {
             "experiment": experiment.id,
@@ -191,6 +201,7 @@ def experiment_facts(experiment: ExperimentRecord, runner: str | None) -> str:
             "recorded by": "a script without a runner" if experiment.unmanaged else None,
             "started": experiment.start_time,
             "ended": experiment.end_time,
+            "cost": ", ".join(filter(None, cost)),
         }
     )
 
@@ -224,11 +235,11 @@ def trial_facts(trial: TrialRecord, config: Mapping[str, Any]) -> str:
 
 
 def origin_facts(version: CodeVersion | None, machine: Machine | None) -> str:
-    """Describe the commit of a trial's code and its machine in lines of names and values.
+    """Describe the commit of code and the machine that ran it in lines of names and values.
 
     Args:
         version: the commit, or None if it is unknown.
-        machine: the machine of the chief in the newest run, or None if it is unknown.
+        machine: the machine of the chief in a trial's newest run, or None for none.
     """
     return format_facts(
         {

@@ -20,7 +20,7 @@ from det_core.core._checkpoints import _save as saving
 from det_core.core._checkpoints._merge import merge_metadata
 from det_core.core._checkpoints._record import CheckpointRecorder
 from det_core.core._distributed import DistributedContext
-from det_core.core._metric_values import to_steps
+from det_core.core._metric_conversion import to_steps
 from det_core.core.event_stream import EventStream
 from det_core.core.rank_agreement import RankGroup, all_ranks_group, local_ranks_group, single_rank_group
 from det_core.disk_errors import explain_disk_error

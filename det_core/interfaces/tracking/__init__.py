@@ -21,6 +21,8 @@ from det_core.interfaces.tracking._trials import TrialStore
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = ["TrackingStore"]
+
 
 class TrackingStore(
     ExperimentStore,

@@ -7,10 +7,9 @@ import json
 import math
 import signal
 import subprocess
-import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -18,10 +17,10 @@ from typing import Any
 
 from det_cluster import _agent_messages as messages
 from det_cluster._agent_command import TERMINATE_SECONDS, AgentCommand
-from det_cluster._surviving_agent import LOG
+from det_cluster._agent_node import AgentNode, SharedLaunch
 from det_cluster.agent_program import GRACE
 from det_cluster.mounted_storage import mark_mounted_storage
-from det_core.errors import LaunchError, TrackingError
+from det_core.errors import LaunchError
 from det_core.interfaces.launcher import (
     EXIT_DO_NOT_RESTART,
     WITHDRAWN,
@@ -32,8 +31,7 @@ from det_core.interfaces.launcher import (
     Phase,
     Status,
 )
-from det_core.tracking import AGENT_URL, remote
-from det_core.version import __version__
+from det_core.tracking import AGENT_URL
 
 AGENT_COMMAND = ("python3", "-m", "det_cluster.agent_program")
 """Command that starts a node agent, for the end of a command such as ``ssh HOST``."""
@@ -44,10 +42,7 @@ _PREPARE_SECONDS = 600.0
 _FAILURE_GRACE = 10.0
 """Seconds from the failure of the first node until the others are killed. Their workers usually end by themselves."""
 _KILL_SECONDS = 10.0
-"""Seconds from the order to kill until the commands themselves are killed, and to wait for what ends with a command."""
-_SILENCE_SECONDS = messages.SILENCE_SECONDS + messages.BEAT_SECONDS
-"""Seconds without a message after which a node is lost. Its agent, whose last message may be a beat older than that of
-this side, has given up by then."""
+"""Seconds from the order to kill until the commands themselves are killed, and to wait for their ends."""
 _LOST_SECONDS = 10.0
 """Seconds that a node that was lost has to end its workers, before the trial may start again on another one. Engines
 that start all nodes with a single command keep two launches of a trial apart themselves."""
@@ -119,12 +114,17 @@ class AgentGroup(Allocation):
         adopted_as: float = 0.0,
         take_line: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self._request: LaunchRequest | None = None if adopted_as else request
-        self._fingerprint = _fingerprint(request) if reconnect_seconds else ""
-        self._adopted_as = adopted_as
         self._take_line = take_line
-        self._log = request.log
-        self._call = request.call
+        self._launch = SharedLaunch(
+            log=request.log,
+            call=request.call,
+            print_line=self._print_line,
+            callers=ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call"),
+            request=None if adopted_as else request,
+            reconnect_seconds=reconnect_seconds,
+            fingerprint=_fingerprint(request) if reconnect_seconds else "",
+            adopted_as=adopted_as,
+        )
         self._hosts = hosts
         node_count = nodes or len(commands)
         self._slot_ids = slot_ids or [range(request.slots // node_count)] * node_count
@@ -134,19 +134,13 @@ class AgentGroup(Allocation):
         """Time at which all agents were there and were ordered to start the workers."""
         self._kill_at = math.inf
         """Time at which the nodes that are left are killed."""
-        self._reconnect_seconds = reconnect_seconds
         # An agent of an earlier launch is not found.
         key = [f"--key={request.key}-{launch or uuid.uuid4().hex[:8]}"] if reconnect_seconds else []
         self._words = [[*command, *key] for command in commands]
         self._inherit = inherit
-        self._is_stopping = self._killed = False
-        self._is_replaced = False
-        """Whether an agent obeys a later runner. This one gives no more orders, also on nodes that it still reaches."""
         self._notice: _Notice | None = None
         self._preempted = False
-        self._changed = threading.Event()
-        self._callers = ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="det-store-call")
-        self._nodes = [_Node(index, self) for index in range(node_count)]
+        self._nodes = [AgentNode(index, self._launch) for index in range(node_count)]
         self._commands: list[AgentCommand] = []
         self._undo = ExitStack()
         try:
@@ -156,13 +150,7 @@ class AgentGroup(Allocation):
                     f"the trial needs {request.slots} slots, which {node_count} nodes cannot share equally; "
                     "change resources.slots_per_trial"
                 )
-            survive = [f"--survive={reconnect_seconds}"] if reconnect_seconds else []
-            for index, command in enumerate(self._words):
-                started = self._nodes if nodes else [self._nodes[index]]
-                words = [*command, *([_ATTACH] if adopted_as else survive)]
-                self._commands.append(
-                    AgentCommand(index, words, started, self._receive_line, inherit, labeled=nodes is not None)
-                )
+            self._start_commands(labeled=nodes is not None)
         except BaseException:
             self.close()
             raise
@@ -222,10 +210,10 @@ class AgentGroup(Allocation):
         if self._notice is None:
             now = time.monotonic()
             self._notice = _Notice(cause, message, now, now + kill_after)
-            self._changed.set()
+            self._launch.changed.set()
 
     def kill(self) -> None:
-        if self._request is not None:
+        if self._launch.request is not None:
             self._withdraw(WITHDRAWN)
         self._kill_at = time.monotonic()
         deadline = time.monotonic() + 2 * _KILL_SECONDS
@@ -235,7 +223,7 @@ class AgentGroup(Allocation):
 
     def hand_over(self) -> None:
         """Give no more orders. With ``reconnect_seconds``, the workers outlive the connection, which `close` ends."""
-        self._is_replaced = True
+        self._launch.is_replaced = True
 
     def close(self) -> None:
         for command in self._commands:
@@ -247,54 +235,36 @@ class AgentGroup(Allocation):
         deadline = time.monotonic() + _KILL_SECONDS
         for command in self._commands:
             command.join(deadline)
-        self._callers.shutdown(wait=True, cancel_futures=True)
+        self._launch.callers.shutdown(wait=True, cancel_futures=True)
         self._undo.close()
-
-    def _receive(self, node: _Node, message: Mapping[str, Any]) -> None:
-        """Take a message of a node. Called from the node's thread."""
-        kind = message["kind"]
-        if kind == "log":
-            self._log(message["rank"], message["stream"], message["text"])
-        elif kind == "call" and message["id"] not in node.unanswered:  # an agent repeats those without an answer
-            node.unanswered.add(message["id"])
-            self._callers.submit(self._answer, node, message)
 
     @property
     def processes(self) -> Sequence[subprocess.Popen[bytes]]:
         """Processes of the commands, for their ids and exit codes."""
         return [command.process for command in self._commands]
 
-    def _receive_line(self, text: str) -> None:
-        """Log a line that a command has printed, unless it is for `take_line`. Called from any thread."""
-        if not self._take_line(text):
-            self._log(None, "det", text)
-
     def terminate(self) -> None:
         """Ask the commands to end at once, by SIGTERM, on which engines withdraw what they have started."""
         for command in self._commands:
             command.terminate()
 
-    def _answer(self, node: _Node, message: Mapping[str, Any]) -> None:
-        method, number = message["method"], message["id"]
-        try:
-            content = messages.unpack_bytes(message["body"])
-            body = self._take_lines(node, number, content) if method == LOG else self._call(method, content)
-        except Exception as error:  # noqa: BLE001  (the worker raises it)
-            body = remote.dump_error(TrackingError(f"{method} failed: {type(error).__name__}: {error}"))
-        node.unanswered.discard(number)
-        node.command.send("answer", node=node.index, id=number, body=messages.pack_bytes(body))
+    def _start_commands(self, *, labeled: bool) -> None:
+        """Start the command of each node, or the labeled one of all nodes."""
+        launch = self._launch
+        survive = [f"--survive={launch.reconnect_seconds}"] if launch.reconnect_seconds else []
+        for index, command in enumerate(self._words):
+            nodes = self._nodes if labeled else [self._nodes[index]]
+            words = [*command, *([_ATTACH] if launch.adopted_as else survive)]
+            self._commands.append(AgentCommand(index, words, nodes, self._print_line, self._inherit, labeled=labeled))
 
-    def _take_lines(self, node: _Node, number: int, content: bytes) -> bytes:
-        """Log the lines of a call, unless they were logged before, and return its answer."""
-        if number > node.logged:
-            node.logged = number
-            for line in content.splitlines():
-                self._log(*json.loads(line))
-        return remote.RETURNED_NOTHING
+    def _print_line(self, text: str) -> None:
+        """Log a line that a command has printed, unless it is for `take_line`. Called from any thread."""
+        if not self._take_line(text):
+            self._launch.log(None, "det", text)
 
     def _await_change(self, timeout: float) -> None:
-        self._changed.wait(min(timeout, _TICK))
-        self._changed.clear()
+        self._launch.changed.wait(min(timeout, _TICK))
+        self._launch.changed.clear()
 
     def _advance(self) -> None:
         """Start the workers once all agents are there, and end the nodes whose time is over."""
@@ -308,29 +278,36 @@ class AgentGroup(Allocation):
             self._preempted = True
             self._kill_at = min(self._kill_at, self._notice.kill_at)
             self._stop(Exit(code=1, cause=self._notice.cause, message=self._notice.message))
-        if self._request is not None and all(node.hello for node in self._nodes):
-            self._start(self._request)
-            self._request = None  # the code may be large
+        self._start_in_time(now)
+        self._end_in_time(now)
+
+    def _start_in_time(self, now: float) -> None:
+        """Start the workers once all agents are there, or withdraw the launch if that takes too long."""
+        if self._launch.request is not None and all(node.hello for node in self._nodes):
+            self._start(self._launch.request)
+            self._launch.request = None  # the code may be large
             self._ordered_at = now
         is_starting = not self.lost_nodes and not all(node.started for node in self._nodes)
         if is_starting and (problem := self._explain_delay(now)):
             self._withdraw(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
-        failed = [node for node in self._nodes if node.end and (node.end.code or node.end.cause is not Cause.WORKERS)]
-        if failed:
-            self._kill_at = min(self._kill_at, now + (_FAILURE_GRACE if self._request is None else 0.0))
-        if now > self._kill_at and not self._killed:
-            self._killed = True
+
+    def _end_in_time(self, now: float) -> None:
+        """Kill the nodes that are left after a failure or whose time is over, and then the commands that are left."""
+        if any(node.end and _is_failure(node.end) for node in self._nodes):
+            self._kill_at = min(self._kill_at, now + (_FAILURE_GRACE if self._launch.request is None else 0.0))
+        if now > self._kill_at and not self._launch.is_killed:
+            self._launch.is_killed = True
             self._send("kill")
         if now > self._kill_at + _KILL_SECONDS:
             for command in self._commands:
                 if not any(node.lost_at for node in self._nodes if node.command is command):  # it connects again
                     command.terminate()
 
-    def _reconnect(self, node: _Node, now: float) -> None:
+    def _reconnect(self, node: AgentNode, now: float) -> None:
         """Try to reach the agent of a node again. The node is lost once its workers must have ended."""
         command = node.command
         assert node.lost_at is not None
-        survive = max(self._reconnect_seconds, messages.SILENCE_SECONDS)  # an agent may notice silence only
+        survive = max(self._launch.reconnect_seconds, messages.SILENCE_SECONDS)  # an agent may notice silence only
         if now > node.lost_at + survive + GRACE + _RECONNECT_MARGIN:
             node.finish(node.describe_loss(f"{node.problem}; no connection for {now - node.lost_at:.0f} s"))
         elif command.process.poll() is None:
@@ -345,15 +322,8 @@ class AgentGroup(Allocation):
             with suppress(LaunchError):  # the next attempt may have a free process
                 words = [*self._words[node.index], _ATTACH]
                 self._commands[node.index] = AgentCommand(
-                    node.index, words, [node], self._receive_line, self._inherit, labeled=False
+                    node.index, words, [node], self._print_line, self._inherit, labeled=False
                 )
-
-    def _repeat_orders(self, node: _Node) -> None:
-        """Send what an agent may have missed."""
-        if self._is_stopping:
-            node.command.send("preempt")
-        if self._killed:
-            node.command.send("kill")
 
     def _start(self, request: LaunchRequest) -> None:
         greetings = [node.hello or {} for node in self._nodes]
@@ -374,28 +344,28 @@ class AgentGroup(Allocation):
             names=list(names),
             port=greetings[0]["port"] if len(hosts) > 1 else None,
             marker=str(self._marker or ""),
-            fingerprint=self._fingerprint,
+            fingerprint=self._launch.fingerprint,
         )
 
     def _explain_delay(self, now: float) -> str:
         """Return which time limit of the start is over, or "" if none is."""
-        if self._request is not None and now > self._give_up_at:
+        if self._launch.request is not None and now > self._give_up_at:
             return f"the nodes were not ready after {self._start_seconds:.0f} s"
-        if self._request is None and now > self._ordered_at + _PREPARE_SECONDS:
+        if self._launch.request is None and now > self._ordered_at + _PREPARE_SECONDS:
             return f"the nodes were ready, but the workers were not started within {_PREPARE_SECONDS:.0f} s"
         return ""
 
     def _send(self, kind: str, **fields: Any) -> None:
         for command in self._commands:
             welcome = any(node.is_welcome for node in self._nodes if node.command is command)
-            is_reached = welcome or not self._adopted_as  # others get it later
-            if is_reached and not (command.has_ended() or self._is_replaced):
+            is_reached = welcome or not self._launch.adopted_as  # others get it later
+            if is_reached and not (command.has_ended() or self._launch.is_replaced):
                 command.send(kind, **fields)
 
     def _stop(self, end: Exit) -> None:
         """Ask the workers to stop, or end the launch with this end if they have not been started."""
-        if self._request is None:
-            self._is_stopping = True
+        if self._launch.request is None:
+            self._launch.is_stopping = True
             self._send("preempt")
         else:
             self._withdraw(end)
@@ -411,7 +381,7 @@ class AgentGroup(Allocation):
     def _settled_at(self) -> float:
         """Return the time at which no worker is left, also on nodes that were lost."""
         lost = [node.ended_at for node in self._nodes if node.lost and not node.command.labeled]
-        return max(lost) + _LOST_SECONDS if lost and self._request is None else 0.0
+        return max(lost) + _LOST_SECONDS if lost and self._launch.request is None else 0.0
 
     def _end_or_refuse(self) -> Exit:
         """Return the end of the first node that failed, or success, with the cause of a preemption before it.
@@ -421,146 +391,20 @@ class AgentGroup(Allocation):
         Raises:
             LaunchError: that node has refused the launch.
         """
-        ends = sorted((node.ended_at, node.index, node.end) for node in self._nodes if node.end)
-        failures = [one for one in ends if one[2].code or one[2].cause is not Cause.WORKERS]
-        ended_at, index, end = min(failures, key=lambda one: one[2].code != EXIT_DO_NOT_RESTART, default=ends[-1])
-        if self._nodes[index].has_refused:
+        ended = sorted(self._nodes, key=lambda node: node.ended_at)
+        ends = [(node, node.end) for node in ended if node.end]
+        failures = [(node, end) for node, end in ends if _is_failure(end)]
+        node, end = min(failures, key=lambda one: one[1].code != EXIT_DO_NOT_RESTART, default=ends[-1])
+        if node.has_refused:
             raise LaunchError(end.message)
         notice = self._notice
-        if notice and notice.given_at <= ended_at and end.cause is Cause.WORKERS:
+        if notice and notice.given_at <= node.ended_at and end.cause is Cause.WORKERS:
             return replace(end, cause=notice.cause, message=notice.message)
         return end
 
 
-class _Node:
-    """State of one node, as its agent reports it.
-
-    Args:
-        index: index of the node in the launch.
-        group: the launch.
-    """
-
-    def __init__(self, index: int, group: AgentGroup) -> None:
-        self.index = index
-        self.name = ""
-        self.hello: Mapping[str, Any] | None = None
-        self.started = False
-        self.end: Exit | None = None
-        self.ended_at = 0.0
-        """Time of the end by the monotonic clock."""
-        self.lost = False
-        """Whether workers may be left on the node, because its agent did not report their end."""
-        self.has_refused = False
-        """Whether no later launch will succeed on the node."""
-        self.problem = ""
-        """Why the connection was lost."""
-        self.lost_at: float | None = None
-        """Time at which the connection was lost, or None if there is one."""
-        self.tried_at = 0.0
-        """Time of the last attempt to connect again."""
-        self.is_welcome = False
-        """Whether the agent on the present connection was told that the runner is there."""
-        self.unanswered: set[int] = set()
-        """Ids of the calls that are executed."""
-        self.logged = -1
-        """Id of the last call with lines of the log. Later ones have larger ids."""
-        self.command: AgentCommand
-        self.heard_at = time.monotonic()
-        """Time of the last line of the agent."""
-        self._group = group
-        self._lock = threading.Lock()
-
-    @property
-    def title(self) -> str:
-        """Name for errors. That of a node whose agent was not reached yet is unknown."""
-        return self.name or f"node {self.index}"
-
-    def take(self, message: Mapping[str, Any] | str) -> None:
-        """Take a message of the agent, or a line that something else has printed."""
-        if isinstance(message, str):
-            self._group._receive_line(message)
-            return
-        kind = message["kind"]
-        if kind == "hello":
-            self._take_hello(message)
-        elif kind == "gone":
-            self.finish(self.describe_loss(f"the agent of {self.title} has ended"), lost=True)
-        elif kind == "replaced":
-            self._group._is_replaced = True
-            self.finish(self.describe_loss(f"the agent of {self.title} obeys a later runner"), lost=True)
-        elif kind == "started":
-            self.started = True
-            self._group._changed.set()
-        elif kind == "exit":
-            end = Exit(code=message["code"], cause=Cause(message["cause"]), message=message["message"])
-            self.has_refused = message.get("refused", False)
-            self.finish(end, lost=end.cause is Cause.NODE_LOST)
-            if self.is_welcome:
-                self.command.send("bye")
-        else:
-            self._group._receive(self, message)
-
-    def finish(self, end: Exit, *, lost: bool = False) -> None:
-        """Record the end of the node, unless it has ended before."""
-        with self._lock:
-            if self.end is None:
-                self.ended_at, self.lost = time.monotonic(), lost
-                self.end = end
-        self._group._changed.set()
-
-    def lose(self, message: str) -> None:
-        """Record that the connection to the agent is lost. The node ends, unless its agent may have survived."""
-        self.problem = message
-        if self._group._reconnect_seconds and self._group._request is None:
-            if self.lost_at is None and not self.end:
-                self.lost_at = time.monotonic()
-                self._group._log(None, "det", f"no connection to {self.title}, connecting again: {message}")
-            self._group._changed.set()
-        else:
-            self.finish(self.describe_loss(message), lost=True)
-
-    def describe_loss(self, message: str) -> Exit:
-        """Return the end of a node that was lost."""
-        cause = Cause.NODE_LOST if self.started else Cause.NOT_STARTED
-        return Exit(code=1, cause=cause, message=message)
-
-    def _take_hello(self, message: Mapping[str, Any]) -> None:
-        protocol = messages.choose_protocol(message)
-        if protocol is None:
-            theirs, ours = (" and ".join(map(str, known)) for known in (message["protocols"], messages.PROTOCOLS))
-            problem = (
-                f"{message['host']} speaks the protocols {theirs} (det-core {message['version']}), expected one of "
-                f"{ours} (det-core {__version__}); install the same release on all nodes"
-            )
-            self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
-        elif self._group._adopted_as and message.get("request") != self._group._fingerprint:
-            problem = "its processes belong to another run, or have another code, config or release"
-            self.finish(Exit(code=1, cause=Cause.NOT_STARTED, message=problem))
-        elif self.hello and self.hello["agent"] != message["agent"]:
-            self.finish(self.describe_loss(f"{self.name} has started another agent"), lost=True)
-        else:
-            self.hello = self.hello or message
-            if self._group._adopted_as:
-                self.name = message["name"]
-            if self.lost_at is not None:
-                seconds = time.monotonic() - self.lost_at
-                self._group._log(None, "det", f"connected to {self.name} again after {seconds:.0f} s")
-            if "agent" in message:
-                self.is_welcome, self.lost_at, self.started = True, None, message["started"]
-                self.command.send("welcome", protocol=protocol, runner=self._group._adopted_as)
-                self._group._repeat_orders(self)
-            self._group._changed.set()
-
-    def check_life(self) -> None:
-        """End the node if it is silent for too long, or after its command, whose stdout another process may keep.
-
-        What is not read does not count as silence.
-        """
-        now, heard_at = time.monotonic(), max(self.heard_at, self.command.deaf_until)
-        if self.hello and now > heard_at + _SILENCE_SECONDS:
-            self.lose(f"{self.name or self.command.text} has been silent for {now - heard_at:.0f} s")
-        if now > max(heard_at, self.command.ended_at) + _KILL_SECONDS:
-            self.lose(self.command.explain_end())
+def _is_failure(end: Exit) -> bool:
+    return bool(end.code) or end.cause is not Cause.WORKERS
 
 
 def _fingerprint(request: LaunchRequest) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from det_cluster import _agent_command, agent_group
+from det_cluster import _agent_command, _agent_node, agent_group
 from det_cluster import _agent_messages as messages
 from det_cluster.agent_group import AgentGroup
 
@@ -198,7 +198,7 @@ def test_the_first_failure_is_the_end_and_ends_the_others(running: Start, monkey
     group, (first, second), _ = running(2)
     began = time.monotonic()
     second.end(3)
-    wait_for(lambda: group.wait(0.0) or group._killed)
+    wait_for(lambda: group.wait(0.0) or group._launch.is_killed)
     assert time.monotonic() - began >= 0.2
     first.order("kill")
     first.end(-9)
@@ -218,7 +218,7 @@ def test_a_success_is_no_reason_to_end_the_others(running: Start, monkeypatch: p
     group, (first, second), _ = running(2)
     second.end(0)
     assert group.wait(0.1) is None
-    assert not group._killed
+    assert not group._launch.is_killed
     first.end(5, "time limit", "over")
     assert group.wait(60) == Exit(code=5, cause=Cause.TIME_LIMIT, message="over")
 
@@ -236,7 +236,7 @@ def test_a_preemption_by_the_launcher_has_a_cause(running: Start) -> None:
     group, (agent,), _ = running()
     group.preempt_for(Cause.PREEMPTED, "by trial 9", kill_after=0.1)
     group.preempt_for(Cause.TIME_LIMIT, "too late")
-    wait_for(lambda: group.wait(0.0) or group._killed)
+    wait_for(lambda: group.wait(0.0) or group._launch.is_killed)
     agent.order("preempt")
     agent.order("kill")
     agent.end(-9)
@@ -359,7 +359,7 @@ def test_nodes_are_closed_together(running: Start, monkeypatch: pytest.MonkeyPat
 def test_a_silent_node_is_lost(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     group, (agent,), _ = running()
     assert group.wait(0.1) is None
-    monkeypatch.setattr(agent_group, "_SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(_agent_node, "_SILENCE_SECONDS", 0.05)
     end = group.wait(60)
     assert end and end.cause is Cause.NODE_LOST and end.message == "n0 has been silent for 0 s"
     agent.hang_up()
@@ -375,7 +375,7 @@ def test_each_part_of_a_message_of_a_node_is_a_sign_of_life(running: Start) -> N
 def test_messages_that_wait_for_the_log_are_no_silence(running: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log waits for a database that is unavailable, for example."""
     monkeypatch.setattr(messages, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(agent_group, "_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(_agent_node, "_SILENCE_SECONDS", 0.2)
     reached, released = threading.Event(), threading.Event()
 
     def log(rank: int | None, stream: str, text: str) -> None:
@@ -431,7 +431,7 @@ def test_a_runner_that_one_node_has_replaced_ends_no_workers_on_the_others(start
         agent.order("start")
         agent.say("started")
     agents[0].say("replaced")
-    wait_for(lambda: group.wait(0.02) or group._is_replaced)
+    wait_for(lambda: group.wait(0.02) or group._launch.is_replaced)
     group.preempt()
     group._kill_at = 0.0
     group.wait(0.05)

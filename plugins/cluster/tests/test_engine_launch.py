@@ -209,7 +209,7 @@ def test_a_launch_that_is_adopted_is_preempted_once_its_agent_is_reached(launch:
     job.state = PLACED
     launch.preempt()
     wait_for(lambda: launch.wait(0.01) or launch._group)
-    job.agent.greet(agent="one", started=True, request=launch._group and launch._group._fingerprint)
+    job.agent.greet(agent="one", started=True, request=launch._group and launch._group._launch.fingerprint)
     job.agent.order("welcome")
     job.agent.order("preempt")
     launch.hand_over()

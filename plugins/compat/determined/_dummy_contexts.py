@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from det_core import core, storage
-from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.storage import Selector, StorageManager
 from det_core.scratch import scratch_directory
 
 __all__ = [
@@ -148,7 +148,7 @@ class DummyCheckpointContext(core.CheckpointContext):
         metadata: Mapping[str, Any] | None = None,
         *,
         shard: bool = False,
-        selector: storage.Selector | None = None,
+        selector: Selector | None = None,
     ) -> str:
         if ckpt_dir is None:
             raise RuntimeError("upload() got no directory, so there is nothing to store; pass ckpt_dir")
@@ -175,7 +175,7 @@ class DummyCheckpointContext(core.CheckpointContext):
         ckpt_dir: str | os.PathLike[str],
         download_mode: core.DownloadMode = core.DownloadMode.LocalWorkersShareDownload,
         *,
-        selector: storage.Selector | None = None,
+        selector: Selector | None = None,
         verify: bool = True,
     ) -> None:
         storage.restore_checkpoint(self._manager, storage_id, Path(ckpt_dir), selector=selector, verify=verify)
@@ -186,7 +186,7 @@ class DummyCheckpointContext(core.CheckpointContext):
         storage_id: str,
         download_mode: core.DownloadMode = core.DownloadMode.LocalWorkersShareDownload,
         *,
-        selector: storage.Selector | None = None,
+        selector: Selector | None = None,
         verify: bool = True,
     ) -> Iterator[Path]:
         with scratch_directory("checkpoint") as directory:

@@ -9,6 +9,9 @@ from html import escape
 
 from det_core.home import private_directory
 
+_KEPT_SECONDS = 60.0
+"""Time that a browser has to read the file."""
+
 
 def open_browser(url: str) -> None:
     """Open a URL with a token in a browser, in the background.
@@ -28,7 +31,3 @@ def open_browser(url: str) -> None:
         timer.start()
 
     threading.Thread(target=show, name="det-browser", daemon=True).start()
-
-
-_KEPT_SECONDS = 60.0
-"""Time that a browser has to read the file."""

@@ -15,6 +15,7 @@ from det_core.interfaces.records import (
     TrialResult,
     searcher_metric,
 )
+from det_core.text import format_slot_hours, format_uncounted_runs
 from det_core.tracking.control import lacks_runner
 from det_server._rendering import (
     format_divergence,
@@ -108,6 +109,8 @@ def experiment_values(
             "best_diverged": diverged.get(summary.best_trial_id or 0, ""),
             "trials": str(summary.trials),
             "failed": f"{summary.failed_trials} of {summary.trials} failed" if summary.failed_trials else "",
+            "slot_hours": format_slot_hours(summary.slot_hours),
+            "uncounted": format_uncounted_runs(summary.uncounted_runs),
             "error": format_excerpt(one.error or ""),
             "orphaned": "no runner" if lacks_runner(one, runners.get(one.id)) else "",
             "checkpoints": str(summary.checkpoints),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from det_core.interfaces.records import LogLine, MetricsReport, State, SystemMetrics, TrialRecord
+from det_core.interfaces.records import CodeVersion, LogLine, Machine, MetricsReport, State, SystemMetrics, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
@@ -22,6 +22,18 @@ _SPACE = {
     "optimizer": {"name": {"type": "categorical", "vals": ["adam", "sgd"]}},
 }
 _GPU = "GPU-4c6f"
+_VERSION = CodeVersion(commit="3d9ea3ed" * 5, branch="main", is_changed=True, remote="https://git.example.org/digits")
+_MACHINE = Machine(
+    host="gpu-node-1.example.org",
+    system="Debian GNU/Linux 12 (bookworm)",
+    kernel="Linux 6.1.0 x86_64",
+    python="3.12.4",
+    cpus=64,
+    cpu_model="Intel(R) Xeon(R) Platinum 8480+",
+    memory=1 << 40,
+    gpus=[{"name": "NVIDIA H100 80GB HBM3", "memory": 80 << 30, "driver": "570.1"}] * 8,
+    packages={f"package-{number}": f"{number}.0" for number in range(60)},
+)
 
 
 @dataclass
@@ -117,10 +129,14 @@ def _config(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def _experiment(store: TrackingStore, name: str, *, owner: str = "ada", **more: Any) -> int:
+def _experiment(
+    store: TrackingStore, name: str, *, owner: str = "ada", version: CodeVersion | None = _VERSION, **more: Any
+) -> int:
     config = _config(name, **more)
     text = f"# what a person wrote\nname: {name}\nentrypoint: model_def:MNistTrial\n"
-    return store.create_experiment(config=config, original_config=text, owner=owner, model_definition=_code()).id
+    return store.create_experiment(
+        config=config, original_config=text, owner=owner, model_definition=_code(), code_version=version
+    ).id
 
 
 def _code() -> bytes:
@@ -158,6 +174,7 @@ def _search(store: TrackingStore, trials: int, batches: int) -> int:
         run = store.start_run(trial.id, allocation_id=f"a{number}").run_id
         length = batches // 4 ** (2 if number % 4 else 1 if number % 16 else 0)
         store.set_searcher_operation(trial.id, length)
+        store.record_machine(trial.id, run, _MACHINE)
         report_curve(store, trial, run, range(10, length + 1, 10), trial.hparams["lr"])
         _checkpoint(store, trial, run, length)
         _logs(store, trial, run, [f"epoch {epoch}: loss={2.3 / (epoch + 1):.4f}" for epoch in range(6)])
@@ -207,7 +224,7 @@ def _utilization(store: TrackingStore, trial: TrialRecord) -> None:
 
 
 def _failed(store: TrackingStore) -> int:
-    identity = _experiment(store, "resnet fine-tuning", owner="grace", labels=["vision"])
+    identity = _experiment(store, "resnet fine-tuning", owner="grace", version=None, labels=["vision"])
     trial = store.create_trial(identity, hparams={"lr": 0.1, "width": 64}, seed=1)
     for number in (1, 2):
         run = store.start_run(trial.id, allocation_id=f"f{number}").run_id
@@ -230,9 +247,14 @@ def _failed(store: TrackingStore) -> int:
 
 
 def _hostile(store: TrackingStore) -> int:
-    identity = _experiment(store, HOSTILE, owner=HOSTILE, labels=[HOSTILE, UNICODE], description=HOSTILE)
+    version = CodeVersion(commit="f" * 64, branch=HOSTILE + LONG, remote=HOSTILE)
+    identity = _experiment(
+        store, HOSTILE, owner=HOSTILE, version=version, labels=[HOSTILE, UNICODE], description=HOSTILE
+    )
     trial = store.create_trial(identity, hparams={HOSTILE: HOSTILE, "=cmd()": "=1+1", "lr": 0.01}, seed=1)
     run = store.start_run(trial.id, allocation_id="h").run_id
+    store.record_machine(trial.id, run, Machine(host=HOSTILE + LONG, system=UNICODE, packages={HOSTILE: HOSTILE}))
+    store.record_machine(trial.id, run, Machine(host=HOSTILE, node=1))
     store.report_metrics([_report(trial, run, HOSTILE.replace(".", ""), 1, {HOSTILE: 1.0})])
     store.report_metrics([_report(trial, run, "validation", 1, {"val_loss": math.nan})])
     lines = [

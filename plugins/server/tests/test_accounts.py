@@ -342,6 +342,7 @@ def test_a_token_loses_what_its_user_loses(team: ServedSite) -> None:
     assert program.get("/api/info").json["role"] == "VIEWER"
 
 
+@pytest.mark.integration
 def test_the_page_of_an_account_shows_some_tokens_at_a_time(team: ServedSite) -> None:
     """The tokens of runs are as many as the runs of a person."""
     names = [secrets.token_hex(32) for _ in range(250)]

@@ -32,6 +32,7 @@ def test_there_are_routes_of_all_kinds() -> None:
     assert not any(isinstance(route, Mount) for route in (*api.ROUTES, *actions.ROUTES, *pages.ROUTES))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"Cookie": "det-0=x"}], ids=str)
 def test_no_route_answers_without_credentials_on_a_local_server(local: ServedSite, headers: dict[str, str]) -> None:
     if "Cookie" in headers:
@@ -44,6 +45,7 @@ def test_no_route_answers_without_credentials_on_a_local_server(local: ServedSit
     assert local.client.call("/api/login", {"user": "root", "password": ""}).status == 404
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}], ids=str)
 def test_no_route_answers_without_a_login_on_a_server_with_users(team: ServedSite, headers: dict[str, str]) -> None:
     for method, path in ROUTES:

@@ -372,10 +372,10 @@ def test_values_of_the_url_that_make_no_sense_are_ignored(seeded: tuple[Seeded, 
 
 
 def test_lists_are_filtered_and_links_keep_the_filters(seeded: tuple[Seeded, Client]) -> None:
-    _, client = seeded
+    ids, client = seeded
     page = Page(client.get("/experiments?label=vision&state=ERROR&order=name").text)
-    names = [one for one in page.all("a") if (one.get("href") or "").startswith("/experiments/")]
-    assert len(names) == 1
+    links = [one["href"] for one in page.all("a") if (one.get("href") or "").startswith("/experiments/")]
+    assert links == [f"/experiments/{ids.failed}", f"/experiments/{ids.failed}/search"]
     sorting = [one["href"] for one in page.all("a") if "order=progress" in (one.get("href") or "")]
     assert sorting == ["?state=ERROR&label=vision&order=progress"]
     assert "det experiment list --state ERROR --label vision" in page.text
@@ -546,6 +546,18 @@ def test_pages_show_how_long_trials_have_run(local: ServedSite, monkeypatch: pyt
         assert set(took) == {"3 h 00 min"}, path
 
 
+def test_the_cost_of_an_experiment_is_a_fact_and_a_column(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = local.store.create_trial(local.store.create_experiment(config={}).id, hparams={}, seed=0)
+    summary = replace(local.store.experiment_summaries([1])[1], slot_hours=41.26, uncounted_runs=2)
+    monkeypatch.setattr(local.store, "experiment_summaries", lambda ids: dict.fromkeys(ids, summary))
+    expected = "41.3 slot-hours without 2 runs of unknown slots", "41.3 without 2 runs of unknown slots"
+    for path, text in zip(
+        (f"experiments/{trial.experiment_id}", "experiments?columns=slot-hours"), expected, strict=True
+    ):
+        assert text in " ".join(Page(local.owner.get(f"/{path}").text).text.split()), path
+    assert local.owner.get("/experiments.csv?columns=slot-hours").text.split()[0].endswith(",slot-hours")
+
+
 def test_long_lists_have_pages(local: ServedSite) -> None:
     for number in range(60):
         local.store.create_experiment(config={"name": f"n{number}"})
@@ -601,7 +613,7 @@ def test_failures_are_visible_in_all_tables(local: ServedSite) -> None:
     store.set_experiment_state(experiment, State.ERROR, error="trial 1 failed")
     (row,) = re.findall(r"<tr>\s*<td class=.pick.>.*?</tr>", local.owner.get("/experiments").text, re.DOTALL)
     assert "trial 1 failed" in row
-    assert re.search(r">3</span>\s*<span class=.note. data-live=[^>]+>2 of 3 failed<", row)
+    assert re.search(r">3</a>\s*<span class=.note. data-live=[^>]+>2 of 3 failed<", row)
     assert re.search(r">0\.0+</span>\s*<span class=.note. data-live=[^>]+>failed trial<", row)
     page = local.owner.get(f"/experiments/{experiment}").text
     assert "by trial 1, which failed" in page
@@ -750,6 +762,7 @@ HALF = "\ud800"
         {"searcher": "x"},
         {"searcher": {"max_length": 5, "metric": [1]}, "hyperparameters": 5},
         {"searcher": {"name": {}}},
+        {"resources": {"slots_per_trial": 10**400}},
     ],
     ids=str,
 )

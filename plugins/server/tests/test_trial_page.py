@@ -213,6 +213,17 @@ def test_logs_are_filtered_by_the_url(local: ServedSite, logged: int, query: str
     assert ('class="no-lines"><p class="note">No line matches this filter' in page.text) == (number == 0)
 
 
+def test_a_link_leads_to_the_errors_of_each_rank(local: ServedSite, logged: int) -> None:
+    local.store.start_run(logged, allocation_id="a")
+    page = local.owner.get(f"/trials/{logged}").text
+    links = re.findall(r'href="(/trials/\d+\?level=ERROR&amp;rank=(\d))#logs-heading">\2</a>', page)
+    assert links == [(f"/trials/{logged}?level=ERROR&amp;rank={rank}", str(rank)) for rank in range(4)]
+    alone = local.store.create_experiment(config={"resources": {"slots_per_trial": 1}}).id
+    alone = local.store.create_trial(alone, hparams={}, seed=1).id
+    local.store.start_run(alone, allocation_id="a")
+    assert "Errors of rank" not in local.owner.get(f"/trials/{alone}").text
+
+
 def test_a_filter_that_no_database_can_store_is_refused_before_a_download_begins(
     local: ServedSite, logged: int
 ) -> None:

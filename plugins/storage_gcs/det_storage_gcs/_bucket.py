@@ -17,11 +17,11 @@ from google.api_core.exceptions import (
     RequestRangeNotSatisfiable,
     from_http_response,
 )
+from google.cloud import storage
 
 from det_core.errors import StorageError
 from det_core.interfaces.object_store import ListedObject, ObjectStore, TransientError, UnfinishedUpload
 from det_core.storage import ObjectStorage
-from det_storage_gcs._client import create_gcs_client
 from det_storage_gcs._config import GCSConfig
 from det_storage_gcs._errors import translate_errors
 
@@ -59,7 +59,7 @@ class GCSBucket(ObjectStore):
         self._joined: dict[str, dict[tuple[str, ...], Any]] = {}  # by upload, for a repeated `complete`
         self._endpoint = "storage.googleapis.com"
         with self._translate_errors():
-            self._client = create_gcs_client(self.connections)
+            self._client = _create_client(self.connections)
         self._endpoint = self._client.api_endpoint
         self._bucket = self._client.bucket(config.bucket)
 
@@ -199,3 +199,16 @@ class GCSBucket(ObjectStore):
 
 def _encoded(crc32c: int) -> str:
     return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+
+
+def _create_client(connections: int) -> storage.Client:
+    """Return a client with the application's default credentials, or without credentials for an emulator.
+
+    Args:
+        connections: maximum number of connections that are kept open.
+    """
+    client = storage.Client(project=None)  # only the creation of buckets needs a project
+    for adapter in client._http.adapters.values():  # the default of requests is 10 connections
+        adapter.init_poolmanager(connections, connections)
+    client._bucket_metadata_cache = None  # else a thread requests the bucket's location, only for traces
+    return client

@@ -370,20 +370,14 @@ class PyTorchAdapter(TrialAdapter):
 
     def _validated(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
         self._callbacks.call("on_validation_start")
-        by_batch = not self._steps.full_dataset
-        if by_batch:
-            self._callbacks.call("on_validation_epoch_start")
-        reducers, distributed = self._loop.reducers, self._context.distributed
-        with reducers.validating():
-            if not by_batch:
-                if distributed.rank:  # the chief may need the parts of the models that this slot holds
-                    with self._context.backend.evaluation():
-                        pass
-                return all_ranks_group(distributed).by_chief(partial(self._validated_whole, stop))
+        if self._steps.full_dataset:
+            return self._validated_on_chief(stop)
+        self._callbacks.call("on_validation_epoch_start")
+        with self._loop.reducers.validating():
             own_rows = self._rows(stop)
             if own_rows is None:
                 return None
-            rows = interleave_rows(distributed.allgather(own_rows))
+            rows = interleave_rows(self._context.distributed.allgather(own_rows))
             if self._callbacks.has("on_validation_epoch_end"):
                 rows = list(map(to_numpy_metrics, rows))
                 self._callbacks.call("on_validation_epoch_end", rows)
@@ -394,6 +388,14 @@ class PyTorchAdapter(TrialAdapter):
         metrics = reduce_metrics(rows, self._trial.evaluation_reducer())
         reduced = self._loop.reducers.reduce(self._context.distributed, training=False, taken=metrics)
         return {**metrics, **reduced}
+
+    def _validated_on_chief(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
+        distributed = self._context.distributed
+        with self._loop.reducers.validating():
+            if distributed.rank:  # the chief may need the parts of the models that this slot holds
+                with self._context.backend.evaluation():
+                    pass
+            return all_ranks_group(distributed).by_chief(partial(self._validated_whole, stop))
 
     def _validated_whole(self, stop: Callable[[], bool]) -> dict[str, Any] | None:
         """Run ``evaluate_full_dataset``, which happens on the chief only. Return None if it was stopped."""

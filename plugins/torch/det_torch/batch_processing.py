@@ -272,12 +272,15 @@ class _Inference:
                     self._run.train.report_progress(self._done / batches)
                 if self._done < batches and self._run.preempt.should_preempt():
                     return
+        self._report_reduced_metrics()
+        self._ranks.together(self._processor.on_finish)
+        self._log_outputs()
+
+    def _report_reduced_metrics(self) -> None:
         if self._context._reducers:
             metrics = self._context._reducers.reduce(self._run.distributed, training=True)
             if self._rank == 0:
                 self._run.train.report_validation_metrics(self._done, metrics)
-        self._ranks.together(self._processor.on_finish)
-        self._log_outputs()
 
     def _save(self) -> None:
         self._ranks.together(self._processor.on_checkpoint_start)

@@ -339,6 +339,7 @@ CASES: dict[str, tuple[type[PyTorchTrial], dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", CASES)
 def test_a_resumed_trial_equals_an_uninterrupted_one(
     case: str, make_context: Any, fingerprint: Any, tmp_path: Path

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Any
 
-from det_core.interfaces.records import ExperimentRecord, Machine, Run, State, TrialRecord
+from det_core.interfaces.records import ExperimentRecord, Machine, Run, State, TrialRecord, configured_slots
 from det_core.text import format_count, split_failure
 from det_server._rendering import format_duration
 
@@ -86,7 +86,7 @@ def run_rows(
     now = datetime.now(timezone.utc)
     steps = [*(run.start_step for run in runs), trial.steps_completed]
     gains = [None if None in pair else pair[1] - pair[0] for pair in pairwise(steps)]  # type: ignore[operator]
-    configured = _configured_slots(experiment.config)
+    configured = configured_slots(experiment.config)
     return [
         RunRow(
             run,
@@ -108,15 +108,6 @@ def total_costs(rows: Sequence[RunRow]) -> dict[str, Any]:
         "slot_hours": sum(row.slot_hours or 0 for row in rows),
         "batches": sum(row.batches or 0 for row in rows),
     }
-
-
-def _configured_slots(config: Mapping[str, Any]) -> int | None:
-    """Return the number of slots of each run, or None if they differ or it is unknown."""
-    resources = config.get("resources")
-    if not isinstance(resources, Mapping) or resources.get("min_slots_per_trial"):
-        return None
-    slots = resources.get("slots_per_trial")
-    return slots if isinstance(slots, int) else None
 
 
 def last_failure(

@@ -35,7 +35,7 @@ _FILTERS = ("state", "name", "label", "archived", "group", *NAMES)
 _OPTIONAL = ("metric", "curve", "trials", "took", "started", "owner")
 """Columns that a list has unless its URL names others."""
 _OF_CONFIG = ("project", "workspace")
-_OF_EXPERIMENT = (*_OPTIONAL, *_OF_CONFIG)
+_OF_EXPERIMENT = (*_OPTIONAL, "slot-hours", *_OF_CONFIG)
 """Columns that are not values of the best trial."""
 _FIELDS = ("id", "name", "state", "progress", "start_time", "end_time", "owner", "labels", "archived", "error")
 _ALWAYS = ("id", "name", "state", "progress", "best")
@@ -135,6 +135,7 @@ def _cells(experiment: ExperimentRecord, summary: ExperimentSummary) -> dict[str
         "best_trial": summary.best_trial_id,
         "trials": summary.trials,
         "checkpoints": summary.checkpoints,
+        "slot-hours": summary.slot_hours,
     }
 
 

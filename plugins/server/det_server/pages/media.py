@@ -95,29 +95,30 @@ _lock = threading.Lock()
 
 def show_media(request: Request) -> Response:
     """Show what a trial reported beside numbers, at the steps that the URL names."""
-    trial, query = trial_of(request), request.query_params
+    trial = trial_of(request)
     experiment = store_of(request).experiment(trial.experiment_id)
     media, reason = _read_media(request, trial)
-    step = parse_number(query.get("step", ""), default=-1, most=2**63)
-    deadline = time.monotonic() + MOST_SECONDS
-    shown = (
-        [
-            _shown(media, trial, tag, one, step if tag == query.get("tag") else -1, deadline)
-            for tag, one in sorted(media.found.items())
-        ]
-        if media
-        else []
-    )
     return render_page(
         request,
         "media.html",
         trial=trial,
         experiment=experiment,
-        media=[one for one in shown if one],
+        media=_show_found(media, trial, request.query_params) if media else [],
         files=sorted(media.sizes.items()) if media else [],
         reason=reason,
         is_whole=media.is_whole if media else True,
     )
+
+
+def _show_found(media: _Media, trial: TrialRecord, query: Mapping[str, str]) -> list[ShownMedium]:
+    """Return what a trial reported under each name, at the newest step but for the name and the step of the query."""
+    step = parse_number(query.get("step", ""), default=-1, most=2**63)
+    deadline = time.monotonic() + MOST_SECONDS
+    shown = (
+        _shown(media, trial, tag, one, step if tag == query.get("tag") else -1, deadline)
+        for tag, one in sorted(media.found.items())
+    )
+    return [one for one in shown if one]
 
 
 def send_image(request: Request) -> Response:

@@ -32,6 +32,8 @@ from det_server.pages.utilization import utilization_charts
 _MOST_CHECKPOINTS = 200
 _MOST_RUNS = 100
 _MOST_MACHINES = 500
+_MOST_RANKS = 16
+"""Maximum number of ranks to whose errors a link leads."""
 
 
 def show_trial(request: Request) -> Response:
@@ -71,6 +73,7 @@ def show_trial(request: Request) -> Response:
         line_values=line_values,
         log_filter=filter_values(chosen),
         levels=LOG_LEVELS,
+        ranks=min((rows[-1].slots if rows else None) or 1, _MOST_RANKS),
         usage=utilization_charts(store, trial.id),
         kill=KILL_TRIAL if not trial.state.final and has_runner else None,
     )

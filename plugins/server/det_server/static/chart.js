@@ -235,7 +235,7 @@ export class Chart {
     const options = {
       ...this.size(),
       legend: { show: false },
-      padding: [8, 16, 0, 0],
+      padding: [8, 28, 0, 0],
       cursor: { drag: { x: true, y: false }, points: { show: false }, y: false },
       scales: {
         x: { time: this.axis === "clock" },

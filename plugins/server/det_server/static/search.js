@@ -118,7 +118,8 @@ class Search {
       explainMarks(/** @type {HTMLElement} */ (this.root.querySelector(`[data-marks=${name}]`)), words);
     }
     this.say("best", `The line is the ${smaller ? "least" : "greatest"} value so far.`);
-    this.say("shades", `Each cell has the median ${metric.name} of its trials. The stronger the colour, the ${smaller ? "smaller" : "greater"}, from ${smaller ? greatest : least} to ${smaller ? least : greatest}.`);
+    const shades = least && ` The stronger the colour, the ${smaller ? "smaller" : "greater"}, from ${smaller ? greatest : least} to ${smaller ? least : greatest}.`;
+    this.say("shades", `Each cell has the median ${metric.name} of its trials.${shades}`);
     this.say("places", `At most ${places} trial${places > 1 ? "s" : ""} ran at a time.`);
     this.choose();
   }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from det_core.interfaces.records import TrialOrder
 from det_core.tracking import open_store
 
 from ..seeded_pages import page_paths
@@ -69,6 +68,23 @@ def test_tables_are_cards_on_narrow_screens(windows: Windows) -> None:
         assert page.locator("tbody tr").first.bounding_box()["width"] <= 390  # type: ignore[index]
 
 
+def test_all_rows_are_selected_on_narrow_screens_with_the_keyboard(windows: Windows, seeded: Seeded) -> None:
+    with windows.visit(390) as visit:
+        for path in ("/experiments", f"/experiments/{seeded.search}"):
+            page = visit.open(path)
+            page.get_by_role("button", name="Show").focus()
+            for _ in range(3):  # over links, but not over the names of columns, which are hidden
+                page.keyboard.press("Tab")
+                if page.evaluate("document.activeElement.matches('[data-all]')"):
+                    break
+            page.keyboard.press("Space")
+            boxes = page.locator("td.pick input")
+            assert boxes.count() == page.locator("td.pick input:checked").count() > 1
+            assert page.get_by_text("select all").bounding_box()["width"] > 40  # type: ignore[index]
+            page.keyboard.press("Tab")
+            assert page.evaluate("document.activeElement === document.querySelector('td.pick input')")
+
+
 @pytest.fixture(scope="module")
 def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedSite, int]]:
     """Serve 30 experiments, of which one has 30 trials, and yield its id."""
@@ -82,7 +98,7 @@ def thirty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedSit
 
 def test_pages_of_thirty_rows_are_short_on_phones(browser: Browser, thirty: tuple[ServedSite, int]) -> None:
     site, search = thirty
-    best = site.store.trial_results(search, order=TrialOrder.BEST, limit=1)[0].trial.id
+    measured = site.store.trials(search)[0].id
     heights = {}
     with Windows(browser, site).visit(390) as visit:
         for path in (
@@ -91,7 +107,7 @@ def test_pages_of_thirty_rows_are_short_on_phones(browser: Browser, thirty: tupl
             f"/experiments/{search}",
             f"/experiments/{search}?columns=lr,width,dropout,optimizer.name,accuracy,training.loss,training.grad_norm",
             f"/experiments/{search}/search",
-            f"/trials/{best}",
+            f"/trials/{measured}",
         ):
             page = visit.open(path)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
