@@ -9,7 +9,7 @@ from typing import Any
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import DiskError, TrackingError
 
-__all__ = ["default_storage", "home_directory", "private_directory", "user_name"]
+__all__ = ["home_directory", "private_directory", "user_name"]
 
 MASTER_VARIABLES = ("DET_MASTER", "DET_MASTER_ADDR")
 """Environment variables with the URL of the tracking store, in the order in which they are used."""

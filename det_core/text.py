@@ -28,7 +28,9 @@ __all__ = [
     "format_count",
     "format_log_line",
     "format_size",
+    "format_slot_hours",
     "format_table",
+    "format_uncounted_runs",
     "format_value",
     "machine_facts",
     "mask_references",
@@ -251,9 +253,9 @@ def format_size(count: int) -> str:
 
 def format_slot_hours(hours: float) -> str:
     """Format slot-hours with three significant digits, and whole ones from 100."""
-    if hours >= 100:
+    if hours >= 100 or not hours:
         return f"{hours:.0f}"
-    return f"{hours:.3g}" if hours >= 0.001 or not hours else "< 0.001"
+    return f"{hours:#.3g}".rstrip(".") if hours >= 0.001 else "< 0.001"
 
 
 def format_uncounted_runs(number: int) -> str:

@@ -76,6 +76,7 @@ _EXPORTS = {
 
 _OWN = {
     "CheckpointStorageConfig",
+    "Count",
     "DistributedConfig",
     "Flag",
     "LauncherConfig",

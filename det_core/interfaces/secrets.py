@@ -16,12 +16,8 @@ REFERENCE_PREFIX = "det-secret:"
 SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
 """Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
 
-_CREDENTIALS = (
-    re.compile(r":(?://)?(.*)@", re.S),
-    re.compile(r"://[^?#]*[?#](.+)", re.S),
-    re.compile(r"(?:key|sig|signature|secret|passw\w*|pwd|token)\s*=([^;&]+)", re.I),
-)
-"""Parts of URLs and connection strings that may be credentials."""
+_ASSIGNED = re.compile(r"(?:key|sig|signature|secret|passw\w{0,40}|pwd|token)\s*=([^;&]+)", re.I)
+"""Parts of connection strings that may be credentials."""
 
 _SHORT = 6
 """Length of texts below which they are parts of other words, too."""
@@ -79,7 +75,11 @@ def hide_secrets(value: Any) -> Any:
 
 def find_credentials(text: str) -> list[str]:
     """Return the parts of a text that may be credentials, if it is a URL or a connection string."""
-    return [found for pattern in _CREDENTIALS for found in pattern.findall(text)]
+    # Not by expressions, which would search a long text again from each of its colons.
+    _, _, user = text.rpartition("@")[0].partition(":")
+    _, _, address = text.partition("://")
+    _, *query = re.split("[?#]", address, maxsplit=1)
+    return [part for part in (user.removeprefix("//"), *query) if part] + _ASSIGNED.findall(text)
 
 
 def mask_texts(message: str, secrets: Iterable[str]) -> str:

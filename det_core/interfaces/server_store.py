@@ -64,6 +64,10 @@ class StoreCounts:
     """Events that webhooks have not received yet."""
 
 
+MOST_MEMBERS = 200
+"""Maximum number of experiments of a group of which all ids are returned."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExperimentGroup:
     """Experiments that have the same value."""
@@ -76,6 +80,8 @@ class ExperimentGroup:
     """Number of all experiments of the group."""
     experiments: Sequence[ExperimentRecord]
     """Those on the page."""
+    members: Sequence[int] = ()
+    """Ids of all of them. Empty if none is on the page, or if they are more than `MOST_MEMBERS`."""
 
 
 @dataclass(frozen=True, kw_only=True)

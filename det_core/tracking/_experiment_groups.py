@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Double, Text, and_, case, cast, func, null, or_, select, true
 
 from det_core.errors import FilterError
-from det_core.interfaces.server_store import ExperimentGroup
+from det_core.interfaces.server_store import MOST_MEMBERS, ExperimentGroup
 from det_core.tracking._experiments import ExperimentsMixin, fetch_experiments
 from det_core.tracking._filters import ExperimentValues, limited
 from det_core.tracking._schema import experiments, trials
@@ -51,19 +51,20 @@ class ExperimentGroupsMixin(ExperimentsMixin):
         keyed = _select_keys(values, group_by).where(*self._wanted(states, name, label, archived, where)).cte()
         key = keyed.c.kind, keyed.c.number, keyed.c.text
         in_order = [column.asc().nulls_last() for column in key]
-        counts = select(*key, func.count()).group_by(*key).order_by(*in_order)
+        ids = func.aggregate_strings(cast(keyed.c.id, Text), ",")
+        counts = select(*key, func.count(), ids).group_by(*key).order_by(*in_order)
         rows = select(keyed.c.id, *key).join_from(keyed, experiments, experiments.c.id == keyed.c.id)
         page = rows.order_by(*in_order, *self._sorted(order, sort_by, reverse)).limit(limit).offset(offset)
         with self._database.read() as connection, limited(self._database, connection, group_by):
             for used in filter(None, (group_by, sort_by)):
                 values.require_value(connection, used, true())
-            count_of = {tuple(row[:3]): row[3] for row in connection.execute(counts)}
+            groups = {tuple(row[:3]): row[3:] for row in connection.execute(counts)}
             key_of = {row.id: tuple(row[1:]) for row in connection.execute(page)}
             shown = fetch_experiments(self._database, connection, key_of, brief=True)
-        members = defaultdict[Any, list[Any]](list)
+        shown_of = defaultdict[Any, list[Any]](list)
         for experiment_id in filter(shown.__contains__, key_of):
-            members[key_of[experiment_id]].append(shown[experiment_id])
-        return [_group(each, count, members[each]) for each, count in count_of.items()]
+            shown_of[key_of[experiment_id]].append(shown[experiment_id])
+        return [_group(each, count, all_ids, shown_of[each]) for each, (count, all_ids) in groups.items()]
 
 
 def _select_keys(values: ExperimentValues, name: str) -> Select[Any]:
@@ -94,7 +95,12 @@ def _key(
     return kind.label("kind"), case((kind == _ONE, least)).label("number"), case((kind == _ONE, first)).label("text")
 
 
-def _group(key: _Key, count: int, experiments: Sequence[ExperimentRecord]) -> ExperimentGroup:
+def _group(key: _Key, count: int, all_ids: str, shown: Sequence[ExperimentRecord]) -> ExperimentGroup:
     kind, number, text = key
-    value = text if number is None else float(number)
-    return ExperimentGroup(value=value, is_mixed=kind == _MIXED, count=count, experiments=experiments)
+    return ExperimentGroup(
+        value=text if number is None else float(number),
+        is_mixed=kind == _MIXED,
+        count=count,
+        experiments=shown,
+        members=list(map(int, all_ids.split(","))) if shown and count <= MOST_MEMBERS else [],
+    )

@@ -17,6 +17,7 @@ from det_core.tracking._rows import (
     id_list,
     lock_trial,
     record_columns,
+    require_few_rows,
 )
 from det_core.tracking._schema import logs, trials
 from det_core.tracking.reading_limits import count_read
@@ -36,9 +37,10 @@ class LogsMixin(StoreMixin):
     """Methods of the tracking store for logs."""
 
     def add_logs(self, lines: Sequence[LogLine]) -> None:
-        rows = [_row(line) for line in lines]
-        if not rows:
+        if not lines:
             return
+        require_few_rows(len(lines), "lines")
+        rows = [_row(line) for line in lines]
         with self._database.write() as connection:
             # The lock makes ids visible in ascending order, so that a follower misses no line. There is no fence,
             # because the last lines of a replaced run are worth keeping.

@@ -41,6 +41,7 @@ from det_core.tracking._rows import (
     get_trial,
     id_list,
     record_columns,
+    require_few_rows,
     update_trial,
 )
 from det_core.tracking._schema import archived as gone
@@ -142,6 +143,7 @@ class MetricsMixin(StoreMixin):
     def report_system_metrics(self, samples: Sequence[SystemMetrics]) -> None:
         if not samples:
             return
+        require_few_rows(len(samples), "samples")
         rows = [{name: value for name, value in vars(sample).items() if name != "id"} for sample in samples]
         with self._database.write() as connection:
             for trial_id, run_id in sorted({(sample.trial_id, sample.run_id) for sample in samples}):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.errors import CallTooLarge, MetricsConflict
 from det_core.interfaces.records import MAX_METRICS, MAX_STEPS
 from det_core.tracking._column_types import dump_metrics
+from det_core.tracking._rows import require_few_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,9 +22,6 @@ ReportKey = tuple[int, str, int]
 _MOST_GROUPS = 100
 """Maximum number of groups of the reports of a call. For each, the reports of older runs are looked for while others
 wait to write."""
-_MOST_ROWS = 10_000
-"""Maximum number of keys of the reports of a call, whose rows are looked for and written while others wait to write.
-Workers send at most 1000 reports."""
 
 
 def report_key(report: MetricsReport) -> ReportKey:
@@ -37,7 +35,7 @@ def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsRe
     Raises:
         ValueError, TypeError: a report is invalid, as in `check_report`.
         MetricsConflict: two reports contradict each other, as in `merge_same_key`.
-        CallTooLarge: they have more than `_MOST_GROUPS` groups or `_MOST_ROWS` keys, or one has more than `MAX_METRICS`
+        CallTooLarge: they have more than `_MOST_GROUPS` groups or `MOST_ROWS` keys, or one has more than `MAX_METRICS`
             metrics.
     """
     by_key: defaultdict[ReportKey, list[MetricsReport]] = defaultdict(list)
@@ -47,8 +45,7 @@ def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsRe
     groups = {group for _, group, _ in by_key}
     if len(groups) > _MOST_GROUPS:
         raise CallTooLarge(f"one call reports metrics of {len(groups)} groups; expected at most {_MOST_GROUPS}")
-    if len(by_key) > _MOST_ROWS:
-        raise CallTooLarge(f"one call reports metrics of {len(by_key)} steps; expected at most {_MOST_ROWS}")
+    require_few_rows(len(by_key), "steps")
     return {key: merge_same_key(*same) for key, same in by_key.items()}
 
 

@@ -152,7 +152,8 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # such as a port that is no number
-        shown = re.sub(".*@", "***@", re.sub("password=[^&]*", "password=***", url))
+        *user, address = re.sub("password=[^&]*", "password=***", url).rsplit("@", maxsplit=1)
+        shown = "***@" * len(user) + address
         raise TrackingError(f"{shown!r} is not a database URL. Accepted: {_ACCEPTED}.") from None
     if parsed.drivername not in ("postgresql", "postgresql+psycopg"):
         raise TrackingError(f"{parsed.drivername!r} is not a supported database. Accepted: {_ACCEPTED}.")

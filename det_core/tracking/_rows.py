@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from det_core.errors import RecordNotFound, StaleRun
+from det_core.errors import CallTooLarge, RecordNotFound, StaleRun
 from det_core.interfaces.records import (
     LONGEST_BRIEF,
     LONGEST_SEARCH,
@@ -49,6 +49,9 @@ R = TypeVar("R")
 
 LARGE_ROWS = 20
 """Number of large rows that a database without files of its own sends at once."""
+MOST_ROWS = 10_000
+"""Maximum number of rows that one transaction writes, so that others do not wait long. Workers and runners report at
+most 1000 in a call."""
 RUNNER_ENDED = "its runner ended first"
 """Reason for the end of a run whose end nobody has recorded."""
 
@@ -245,6 +248,12 @@ def lock_trial(connection: Connection, trial_id: int, *, lease: str = "") -> Row
     if lease:
         lock_experiment(connection, fetch_only_row(connection, _heading, what, trial=trial_id).experiment_id, lease)
     return fetch_only_row(connection, _heading_locked, what, trial=trial_id)
+
+
+def require_few_rows(count: int, what: str) -> None:
+    """Raise CallTooLarge if one call writes more than `MOST_ROWS` rows."""
+    if count > MOST_ROWS:
+        raise CallTooLarge(f"one call reports {count} {what}; expected at most {MOST_ROWS}")
 
 
 def fence_run(connection: Connection, trial_id: int, run_id: int) -> int:

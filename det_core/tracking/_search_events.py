@@ -13,6 +13,7 @@ from det_core.interfaces.records import ENDINGS, NewTrial, SearchEvent, State, T
 from det_core.json_values import copy_as_json
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._rows import (
+    MOST_ROWS,
     RUNNER_ENDED,
     StoreMixin,
     end_runs,
@@ -20,6 +21,7 @@ from det_core.tracking._rows import (
     id_list,
     lock_experiment,
     record_columns,
+    require_few_rows,
 )
 from det_core.tracking._schema import runs, search_events, search_snapshots, trials
 
@@ -65,12 +67,19 @@ class SearchEventsMixin(StoreMixin):
         snapshot: Any = None,
         lease: str = "",
     ) -> list[TrialRecord]:
+        require_few_rows(len(events), "events")
+        *first, last = [trials[begin : begin + MOST_ROWS] for begin in range(0, len(trials), MOST_ROWS)] or [[]]
+        changed = list[TrialRecord]()
+        for piece in first:
+            with self._database.write() as connection:
+                lock_experiment(connection, experiment_id, lease)
+                changed += _apply(connection, experiment_id, piece)
         with self._database.write(durable=True) as connection:
             lock_experiment(connection, experiment_id, lease)
             _log(connection, experiment_id, events)
             if snapshot is not None:
                 _keep(connection, experiment_id, events[-1].number + 1, snapshot)
-            return _apply(connection, experiment_id, trials)
+            return changed + _apply(connection, experiment_id, last)
 
     def forget_search(self, experiment_id: int, *, lease: str = "") -> None:
         with self._database.write() as connection:

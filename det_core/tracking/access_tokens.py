@@ -19,7 +19,7 @@ from det_core.home import default_master, home_directory
 from det_core.tracking.remote._server_address import parse_server_url
 from det_core.tracking.secret_files import write_secret
 
-__all__ = ["remember_token", "save_token"]
+__all__ = ["save_token"]
 
 TOKEN_VARIABLE = "DET_TOKEN"  # noqa: S105  (the name of a variable)
 """Environment variable with the token for the server that `MASTER_VARIABLES` names."""

@@ -23,7 +23,7 @@ from det_core.experimental import Determined
 from det_core.interfaces.records import CodeVersion, LogLine, MetricsReport, State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import pack_context_dir
-from det_core.text import to_json_compatible
+from det_core.text import format_slot_hours, to_json_compatible
 from det_core.tracking._lease import Lease
 
 from .conftest import CONFIG, Det, Record
@@ -114,6 +114,11 @@ def test_trials_are_listed_with_their_metrics(det: Det, three: Record) -> None:
         r"\ncost +[<0-9. ]+ slot-hours, without 3 runs of unknown slots\n", det("experiment", "describe", 1).out
     )
     assert det("experiment", "describe", 1, "--json").json["uncounted_runs"] == 3
+
+
+def test_slot_hours_have_three_digits() -> None:
+    shown = {0.0: "0", 1e-5: "< 0.001", 0.0091: "0.00910", 4.0: "4.00", 41.26: "41.3", 99.96: "100", 41234.6: "41235"}
+    assert {hours: format_slot_hours(hours) for hours in shown} == shown
 
 
 def test_trials_are_filtered_and_sorted_by_any_value(det: Det, three: Record) -> None:

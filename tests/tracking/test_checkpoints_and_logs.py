@@ -143,6 +143,14 @@ def test_checkpoints_are_listed_in_the_order_in_which_they_began(
     assert listed(experiment_id=trial.experiment_id, trial_id=foreign_trial.id) == ""
 
 
+def test_a_call_has_a_maximum_number_of_lines(store: TrackingStore, run: Run) -> None:
+    """Others wait to write in the meantime."""
+    line = LogLine(trial_id=run.trial_id, run_id=1, rank=0, stdtype="det", log="", time=datetime.now(timezone.utc))
+    with pytest.raises(CallTooLarge, match="10001 lines; expected at most 10000"):
+        store.add_logs([line] * 10_001)
+    assert store.logs(run.trial_id) == []
+
+
 def test_logs_are_followed_by_id(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     texts = ["plain", "", "a\0b \udc80", "ünï\r\n", "x" * 100_000]

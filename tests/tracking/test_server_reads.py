@@ -12,7 +12,7 @@ import pytest
 from det_core.errors import FilterError
 from det_core.interfaces.records import LONGEST_BRIEF, SEARCHED, MetricsReport, Shortened, State, searcher_metric
 from det_core.interfaces.server_store import SHOWN_OF_REASONS, SHOWN_OF_TEXTS, ServerStore
-from det_core.tracking import _brief_configs
+from det_core.tracking import _brief_configs, _experiment_groups
 
 from .test_curves import losses, trial_with
 
@@ -85,7 +85,7 @@ def test_the_latest_runs_of_a_trial_have_the_beginnings_of_their_texts(store: Se
     assert [(run.run_id, run.end_reason) for run in found] == [(n, str(n) * SHOWN_OF_REASONS) for n in (2, 3)]
 
 
-def test_experiments_are_grouped_by_any_value(store: ServerStore) -> None:
+def test_experiments_are_grouped_by_any_value(store: ServerStore, monkeypatch: pytest.MonkeyPatch) -> None:
     rates: Mapping[str, list[Any]] = {"vision": [0.1, 0.1], "nlp": [0.1, 0.2], "": ["auto"], "none": [], "Vision": [7]}
     ids = [store.create_experiment(config={"name": name, "project": name}).id for name in rates]
     for experiment, values in zip(ids, rates.values(), strict=True):
@@ -109,6 +109,11 @@ def test_experiments_are_grouped_by_any_value(store: ServerStore) -> None:
         (5, sorted([seven, auto])),
     ]
     assert groups("lr", where="name = nlp") == [(None, True, 1, [nlp])]
+    (members,) = {tuple(sorted(one.members)) for one in store.experiment_groups("state", limit=1)}
+    assert members == tuple(sorted(ids))
+    assert [len(one.members) for one in store.experiment_groups("name", limit=1)] == [1, 0, 0, 0, 0]
+    monkeypatch.setattr(_experiment_groups, "MOST_MEMBERS", 4)
+    assert [one.members for one in store.experiment_groups("state", limit=1)] == [[]]
     for wrong in ("label", "lrr"):
         with pytest.raises(FilterError, match="expected"):
             groups(wrong)

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from det_core.errors import RecordNotFound, StaleRun, TrackingError
+from det_core.errors import CallTooLarge, RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.records import LARGEST_SAMPLE, Run, SystemMetrics, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 
@@ -50,3 +50,10 @@ def test_a_sample_is_small(store: TrackingStore, run: Run) -> None:
     """Pages read thousands at once."""
     with pytest.raises(TrackingError, match=f"at most {LARGEST_SAMPLE}"):
         store.report_system_metrics([replace(sample(run), metrics={"agent": {"x" * LARGEST_SAMPLE: 1}})])
+
+
+def test_a_call_has_a_maximum_number_of_samples(store: TrackingStore, run: Run) -> None:
+    """Others wait to write in the meantime."""
+    with pytest.raises(CallTooLarge, match="10001 samples; expected at most 10000"):
+        store.report_system_metrics([sample(run)] * 10_001)
+    assert store.system_metrics(run.trial_id) == []

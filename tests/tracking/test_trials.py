@@ -18,12 +18,13 @@ from det_core.interfaces.records import (
     MetricsReport,
     NewTrial,
     Run,
+    SearchEvent,
     State,
     TrialRecord,
     TrialUpdate,
 )
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import open_store
+from det_core.tracking import _search_events, open_store
 
 CANCELED = TrialUpdate(request_id=0, state=State.CANCELED)
 OF_TRIAL, OF_EXPERIMENT = attrgetter("id"), attrgetter("experiment_id")
@@ -127,6 +128,32 @@ def test_a_run_has_its_slots_before_its_end(store: TrackingStore, trial: TrialRe
     assert store.run(trial.id, 1).slots == 2
     store.end_run(trial.id, 1, slots=0)
     assert store.run(trial.id, 1).slots == 0
+
+
+def test_a_search_changes_many_trials_in_several_transactions(
+    store: TrackingStore, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write in between, and a runner that was killed there records the same trials again."""
+    monkeypatch.setattr(_search_events, "MOST_ROWS", 2)
+    transactions, lock = [], _search_events.lock_experiment
+    monkeypatch.setattr(_search_events, "lock_experiment", lambda *given: transactions.append(lock(*given)))
+    new = NewTrial(hparams={}, seed=1, source_checkpoint=None)
+    updates = [TrialUpdate(request_id=key, state=State.QUEUED, new=new) for key in range(1, 6)]
+    before = store.record_search(trial.experiment_id, [], updates[:2])
+    found = store.record_search(trial.experiment_id, [SearchEvent(number=0, event=["start"], actions=[])], updates)
+    assert found[:2] == before
+    assert [one.request_id for one in found] == [1, 2, 3, 4, 5]
+    assert store.trials(trial.experiment_id) == [trial, *found]
+    assert len(store.search_events(trial.experiment_id)) == 1
+    assert len(transactions) == 1 + 3
+
+
+def test_a_call_has_a_maximum_number_of_events(store: TrackingStore, trial: TrialRecord) -> None:
+    """Others wait to write in the meantime."""
+    events = [SearchEvent(number=number, event=["start"], actions=[]) for number in range(10_001)]
+    with pytest.raises(CallTooLarge, match="10001 events; expected at most 10000"):
+        store.record_search(trial.experiment_id, events, [])
+    assert store.search_events(trial.experiment_id) == []
 
 
 def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, run: Run) -> None:

@@ -16,7 +16,11 @@ class LogStore(ABC):
     @writes(is_report=True)
     @abstractmethod
     def add_logs(self, lines: Sequence[LogLine]) -> None:
-        """Append log lines. Their ``id`` is ignored."""
+        """Append log lines. Their ``id`` is ignored.
+
+        Raises:
+            CallTooLarge: there are more than 10,000.
+        """
 
     @reads
     @abstractmethod

@@ -148,6 +148,7 @@ class MetricsStore(ABC):
         """Add the samples in one transaction. Their ``id`` is ignored.
 
         Raises:
+            CallTooLarge: there are more than 10,000.
             StaleRun: a newer run of the trial exists.
         """
 

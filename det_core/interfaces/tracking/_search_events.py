@@ -29,6 +29,9 @@ class SearchEventStore(ABC):
     ) -> list[TrialRecord]:
         """Append search events and apply everything that follows from them, in one transaction.
 
+        More than 10,000 trials are changed in several transactions, the last of which appends the events. If it is
+        never made, the same call can be repeated.
+
         Requests to end a trial stay in place, and final states have the same effects, as in
         `TrackingStore.set_trial_state`.
 
@@ -41,6 +44,7 @@ class SearchEventStore(ABC):
             The changed trials, in the order of ``trials``.
 
         Raises:
+            CallTooLarge: there are more than 10,000 events.
             TrackingError: an event with the same number exists.
         """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import subprocess
 import sys
@@ -16,9 +17,11 @@ OLD_NAME = "det_core.launch.agent_program"
 @pytest.mark.integration
 def test_the_old_name_starts_the_agent() -> None:
     command = [sys.executable, "-m", OLD_NAME, "--name", "n1"]
-    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert '"kind": "hello"' in ran.stdout, ran.stderr
-    assert '"name": "n1"' in ran.stdout
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdin and agent.stdout
+        hello = json.loads(agent.stdout.readline().removeprefix("det:.") or "{}")
+        agent.stdin.close()
+    assert (hello["kind"], hello["name"]) == ("hello", "n1")
 
 
 def test_without_det_cluster_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

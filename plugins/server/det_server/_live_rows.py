@@ -100,7 +100,7 @@ def experiment_values(
         if (trial_id := summaries[one.id].best_trial_id) is not None
     }
     failed = {trial.id for trial in store.trials_by_id(list(bests), brief=True) if trial.state is State.ERROR}
-    diverged = _divergences(store, bests)
+    diverged = find_divergences(store, bests)
     return {
         one.id: {
             **_common_values(one, seconds[one.id]),
@@ -141,7 +141,7 @@ def trial_values(store: TrackingStore, results: Iterable[TrialResult]) -> dict[i
     wanted = {result.trial.experiment_id for result in by_id.values()}
     experiments = store.experiments_by_id(wanted, brief=True)
     metrics = {one.id: searcher_metric(one.config)[0] for one in experiments}
-    diverged = _divergences(
+    diverged = find_divergences(
         store, {trial_id: metrics.get(result.trial.experiment_id, "") for trial_id, result in by_id.items()}
     )
     seconds = store.trial_running_seconds(by_id)
@@ -151,7 +151,7 @@ def trial_values(store: TrackingStore, results: Iterable[TrialResult]) -> dict[i
     }
 
 
-def _divergences(store: TrackingStore, metrics: Mapping[int, str]) -> dict[int, str]:
+def find_divergences(store: TrackingStore, metrics: Mapping[int, str]) -> dict[int, str]:
     """Return since when the validations of trials are NaN or infinite, for those whose are.
 
     Args:

@@ -56,6 +56,7 @@ from det_core.interfaces.records import (
 )
 from det_core.interfaces.server_store import SHOWN_OF_REASONS
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
+from det_core.tracking import _rows
 
 MIB, KIB = 1 << 20, 1 << 10
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
@@ -89,6 +90,7 @@ LIMITS = {
     "storage, list of files or metadata of a checkpoint": [LARGEST_RECORD / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
+    "steps of metrics, lines of logs, samples, or events of a search that a call reports": [_rows.MOST_ROWS],
     "checkpoints, logs, points of curves, samples and events that a call or a page reads": [
         _threads.MAX_READ_CHARACTERS / MIB
     ],

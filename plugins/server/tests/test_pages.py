@@ -22,6 +22,7 @@ from det_server import _threads, pages
 from det_server._ansi_text import colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
 from det_server.pages import _axes, code
+from det_server.pages._group_scores import describe_values
 from det_server.pages._series import MAX_CHARACTERS, MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
 
@@ -418,7 +419,7 @@ def test_experiments_are_shown_in_groups_with_their_counts(seeded: tuple[Seeded,
     _, client = seeded
     page = client.get("/experiments?group=owner&columns=owner").text
     groups = re.findall(r"<summary>([^<]*) <span class=\"note\">([^<]*)<", page)
-    named = [(unescape(name).removeprefix("owner: "), count) for name, count in groups]
+    named = [(unescape(name).removeprefix("owner: "), note.partition(";")[0]) for name, note in groups]
     assert named == [(HOSTILE, "1 experiment"), ("ada", "3 experiments"), ("grace", "2 experiments")]
     assert re.findall(r'href="(\?group=owner[^"]*#group-grace)"', page) == [
         "?group=owner&amp;columns=owner#group-grace"
@@ -429,6 +430,59 @@ def test_experiments_are_shown_in_groups_with_their_counts(seeded: tuple[Seeded,
     classes = {one["data-label"]: one.get("class") for one in cells if one.get("data-label")}
     assert (classes["lr"], classes["owner"], classes["optimizer.name"]) == ("n", None, None)
     assert "did you mean" in client.get("/experiments?group=ownr").text
+
+
+def test_the_head_of_a_group_has_the_mean_and_the_standard_deviation(local: ServedSite) -> None:
+    store = local.store
+    losses: dict[str, list[list[float]]] = {
+        "A": [[0.5, 0.2], [0.4], [0.3, math.nan], [math.nan]],
+        "B": [[0.7]],
+        "C": [[]],
+    }
+    for name, seeds in {**losses, "D": [[1.0], [1.0]]}.items():
+        for seed, values in enumerate(seeds):
+            metric = f"loss {seed}" if name == "D" else "loss"
+            experiment = store.create_experiment(config={"name": name, "searcher": {"metric": metric}}).id
+            run = store.start_run(store.create_trial(experiment, hparams={}, seed=seed).id, allocation_id="a")
+            report: dict[str, Any] = {"trial_id": run.trial_id, "run_id": 1, "group": "validation"}
+            reports = [
+                MetricsReport(**report, steps_completed=step, metrics={metric: value})
+                for step, value in enumerate(values)
+            ]
+            store.report_metrics(reports)
+    heads = re.findall(
+        r"<summary>name: (\w) <span class=.note.>([^<]*)<", local.owner.get("/experiments?group=name").text
+    )
+    assert dict(heads) == {
+        "A": "4 experiments; mean loss 0.3000, standard deviation 0.1, 1 without a number, 1 NaN or infinite since",
+        "B": "1 experiment",
+        "C": "1 experiment",
+        "D": "2 experiments",
+    }
+
+
+def test_trials_are_grouped_by_a_hyperparameter_with_the_mean_and_the_standard_deviation(local: ServedSite) -> None:
+    store = local.store
+    experiment = store.create_experiment(config={"searcher": {"metric": "loss"}}).id
+    for width, values in ((64, [0.4]), (64, [0.2]), (64, [math.nan]), (64, []), (128, [0.3, math.nan]), (None, [])):
+        hparams = {} if width is None else {"width": width}
+        run = store.start_run(store.create_trial(experiment, hparams=hparams, seed=0).id, allocation_id="a")
+        report: dict[str, Any] = {"trial_id": run.trial_id, "run_id": 1, "group": "validation"}
+        reports = [MetricsReport(**report, steps_completed=n, metrics={"loss": one}) for n, one in enumerate(values)]
+        store.report_metrics(reports)
+    page = local.owner.get(f"/experiments/{experiment}?group=width").text
+    (table,) = re.findall(r"of each width</caption>.*?</table>", page, re.DOTALL)
+    assert re.findall(r"<t[hd][^>]*>([^<]*)<", table.partition("<tbody>")[2]) == [
+        *("64", "4", "0.3000", "0.14", "1 without a number, 1 NaN or infinite"),
+        *("128", "1", "0.3000", "–", "1 NaN or infinite since"),  # noqa: RUF001
+        *("–", "1", "–", "–", "1 without a number"),  # noqa: RUF001
+    ]
+    assert "too long" in local.owner.get(f"/experiments/{experiment}?group={'a.' * 30}").text
+
+
+def test_the_mean_of_extreme_values_is_no_error_and_one_value_has_no_deviation() -> None:
+    assert describe_values("loss", [1.7e308, 1.7e308, -1e308], missing=0, diverged=0).startswith("mean loss")
+    assert describe_values("loss", [0.3], missing=2, diverged=0) == "mean loss 0.3000, 2 without a number"
 
 
 def test_trials_are_sorted_by_hyperparameters(seeded: tuple[Seeded, Client]) -> None:

@@ -28,6 +28,7 @@ from det_server._live_rows import experiment_values, trial_values
 from det_server._rendering import query_string, render_page
 from det_server._site import site_of
 from det_server.pages._actions import possible_actions
+from det_server.pages._group_scores import group_trials
 from det_server.pages._hyperparameters import (
     hyperparameter_columns,
     listed_values,
@@ -45,7 +46,7 @@ from det_server.pages._view import ListView
 MOST_CURVES = 40
 """Maximum number of curves in a chart."""
 _MOST_READ = 1000
-"""Number of best trials whose hyperparameters are compared."""
+"""Number of best trials whose hyperparameters are compared, and of first ones that are grouped."""
 _TRIALS_PER_PAGE = 100
 MOST_EXPORTED = 1000
 """Maximum number of hyperparameters in a CSV file."""
@@ -69,6 +70,8 @@ def show_experiment(request: Request) -> Response:
     if total:
         wanted = {"where": where, **_sorted_by(view), "limit": view.size, "offset": view.first, "brief": True}
         shown, error = read_filtered(lambda: store.trial_results(experiment.id, **wanted), shown)
+    groups: list[dict[str, Any]] = []
+    groups, ungrouped = read_filtered(lambda: _groups(store, experiment, view), groups)
     chosen = chosen_columns(view)
     values, unread = read_filtered(lambda: read_columns(store, [one.trial.id for one in shown], chosen), NO_VALUES)
     columns = {name: has_numbers(name, values.values()) for name in chosen} or hyperparameter_columns(
@@ -81,7 +84,9 @@ def show_experiment(request: Request) -> Response:
         **head,
         view=view,
         total=total,
-        error=error or unread,
+        error=error or unread or ungrouped,
+        groups=groups,
+        most_grouped=_MOST_READ,
         rows=_rows(store, experiment, shown, ranked_colors(best), values),
         columns=columns,
         left_out=name_left_out(one.trial for one in shown),
@@ -162,8 +167,16 @@ def _view(request: Request, experiment: ExperimentRecord) -> ListView:
     _, smaller_is_better = searcher_metric(experiment.config)
     descending = ("batches",) if smaller_is_better else ("batches", "best")
     return ListView.from_query(
-        request.query_params, ("series", *NAMES), order="best", size=_TRIALS_PER_PAGE, descending=descending
+        request.query_params, ("series", "group", *NAMES), order="best", size=_TRIALS_PER_PAGE, descending=descending
     )
+
+
+def _groups(store: ServerStore, experiment: ExperimentRecord, view: ListView) -> list[dict[str, Any]]:
+    """Return the groups of the trials that match the filter."""
+    if not (name := view.get("group")):
+        return []
+    results = store.trial_results(experiment.id, where=view.get("where"), limit=_MOST_READ, brief=True)
+    return group_trials(store, results, name, metric_of(experiment))
 
 
 def _sorted_by(view: ListView) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from det_server._live_rows import experiment_values
 from det_server._rendering import format_number, render_page, state_word
 from det_server._site import site_of
 from det_server.pages._actions import BULK_ACTIONS
+from det_server.pages._group_scores import describe_groups
 from det_server.pages._list_values import NAMES, chosen_columns, has_numbers, read_columns, read_filtered
 from det_server.pages._live_page import live
 from det_server.pages._store_values import metric_of, sparklines, store_of
@@ -74,14 +75,15 @@ def show_experiments(request: Request) -> Response:
         groups, error = read_filtered(lambda: _groups(request, view), groups)
     rows = _rows(request, [one for group in groups for one in group.experiments], columns)
     values = [row["values"] for row in rows.values()]
+    scores = list(describe_groups(site_of(request).store, groups))
     return render_page(
         request,
         "experiments.html",
         view=view,
         ids=list(rows),
         sections=[
-            {**place, "rows": [rows[one.id] for one in group.experiments]}
-            for group, place in zip(groups, _places(groups, view), strict=True)
+            {**place, "score": score, "rows": [rows[one.id] for one in group.experiments]}
+            for group, place, score in zip(groups, _places(groups, view), scores, strict=True)
         ],
         newest=max(rows, default=0) if not view.values else None,
         total=0 if error else total,

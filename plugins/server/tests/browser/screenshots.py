@@ -11,43 +11,70 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).parents[4]
 EXAMPLES = ROOT / "examples" / "digits_pytorch"
 DET = [sys.executable, "-m", "det_core.cli"]
+
+
+class Picture(NamedTuple):
+    """Page, window and cursor of a picture.
+
+    Args:
+        path: the page.
+        width: of the window.
+        height: of the window.
+        scheme: the colour scheme.
+        cursor: where the cursor is, whose section is at the top.
+        clicks: whether it is clicked there.
+    """
+
+    path: str
+    width: int
+    height: int
+    scheme: str
+    cursor: str = ""
+    clicks: bool = False
+
+
 PICTURES = {
-    "experiments": ("/experiments", 1280, 420, "light", ""),
-    "groups": (
+    "experiments": Picture("/experiments", 1280, 600, "light"),
+    "groups": Picture(
         "/experiments?columns=lr,hidden,accuracy,trials,took&order=accuracy&reverse=1&group=project",
         1280,
-        600,
+        760,
         "light",
-        "",
     ),
-    "filtered": (
+    "filtered": Picture(
         "/experiments/{search}?where=lr+%3C+0.1+and+accuracy+%3E+0.9&columns=lr,hidden,accuracy#trials",
         1280,
         420,
         "light",
-        "",
     ),
-    "bulk": ("/experiments/confirm?action=archive&experiments={all}", 1280, 380, "dark", ""),
-    "experiment": ("/experiments/{search}?axis=epoch&log=1", 1280, 900, "light", "#curves .u-over"),
-    "search": ("/experiments/{search}/search", 1280, 920, "light", ""),
-    "importance": ("/experiments/{search}/search?across=lr&up=hidden", 1280, 960, "light", "#importance td"),
-    "compare": ("/compare?experiments={search}&best=4&step=180", 1280, 1180, "light", ""),
-    "trial": ("/trials/{best}", 1280, 1000, "dark", ""),
-    "failed-trial": ("/trials/{failed}", 1280, 1160, "light", ""),
-    "narrow": ("/experiments", 390, 844, "dark", ""),
+    "bulk": Picture("/experiments/confirm?action=archive&experiments={all}", 1280, 380, "dark"),
+    "experiment": Picture("/experiments/{search}?axis=epoch&log=1", 1280, 900, "light", "#curves .u-over"),
+    "search": Picture("/experiments/{search}/search", 1280, 920, "light"),
+    "ranges": Picture(
+        "/experiments/{search}/search?ranges=lr:0.005:0.1~dropout:0.1:0.35", 1280, 500, "light", ".ranges legend"
+    ),
+    "importance": Picture("/experiments/{search}/search?across=lr&up=hidden", 1280, 960, "light", "#importance td"),
+    "compare": Picture("/compare?experiments={search}&best=4&step=180", 1280, 1180, "light"),
+    "code": Picture("/compare/code?experiments={baseline},{search}", 1280, 480, "light"),
+    "failed-trial": Picture("/trials/{failed}", 1280, 1190, "light"),
+    "errors": Picture("/trials/{several}?level=ERROR&rank=1", 1280, 260, "dark", ".log"),
+    "origin": Picture("/trials/{best}", 1280, 300, "light", "#origin summary", clicks=True),
+    "narrow": Picture("/experiments", 390, 844, "dark", "[data-all]", clicks=True),
 }
-"""Names of pictures mapped to the page, the size of the window, the colour scheme, and where the cursor is."""
+"""Pictures by name."""
 
 WRONG = ["--config", "name=digits_negative_lr", "--config", "hyperparameters.lr=-1", "--config", "max_restarts=0"]
 """Options that make a run fail."""
@@ -96,23 +123,63 @@ searcher: {name: single, metric: loss, max_length: {batches: 60}}
 hyperparameters: {lr: 0.9}
 max_restarts: 1
 """
+LOGGING = """
+import logging
+from det_core import core
+
+logging.basicConfig(level=logging.INFO)
+log = logging.getLogger("data")
+with core.init(distributed=core.DistributedContext.from_torch_distributed()) as context:
+    is_chief = context.distributed.rank == 0
+    for operation in context.searcher.operations():
+        for batch in range(10, operation.length + 1, 10):
+            log.info("batch %d", batch)
+            if not is_chief and batch % 20 == 0:
+                log.error("shard-%05d.tar has a record without a label, which is left out", batch)
+        if is_chief:
+            context.train.report_validation_metrics(operation.length, {"loss": 0.1})
+            operation.report_completed(0.1)
+"""
+"""Script for two ranks, of which one logs errors and nothing fails."""
+LOGGING_CONFIG = """
+name: two ranks
+entrypoint: python3 -m det_core.launch torch_distributed -- train.py
+searcher: {name: single, metric: loss, max_length: {batches: 100}}
+resources: {slots_per_trial: 2}
+launcher: {type: local, slots: 2}
+"""
+REMOTE = "https://git.example.org/vision/digits.git"
 
 
-def train() -> None:
-    """Run the experiments that the pictures show."""
-    profiled = ["--config", "profiling.enabled=true"]
-    runs = {
-        "baseline": [str(EXAMPLES / "const.yaml"), *profiled],
-        "search": [str(EXAMPLES / "adaptive.yaml"), *profiled, *SEARCH],
-        "drafts": [str(EXAMPLES / "const.yaml"), *WRONG],
-    }
-    with tempfile.TemporaryDirectory() as directory:
-        for name, text in (("train.py", REPORTING), ("reports.yaml", REPORTING_CONFIG)):
-            Path(directory, name).write_text(text, encoding="utf-8")
-        runs["reports"] = [str(Path(directory, "reports.yaml")), directory]
-        for project in ("baseline", "search", "drafts", "drafts", "reports"):
-            named = ["--config", f"project={project}", "--config", "workspace=digits"]
-            subprocess.run([*DET, "run", *runs[project], *named], check=False, timeout=1800)
+def run(project: str, config: str, directory: Path, *options: str) -> None:
+    """Run an experiment of a project."""
+    named = ["--config", f"project={project}", "--config", "workspace=digits"]
+    subprocess.run([*DET, "run", config, ".", *options, *named], cwd=directory, check=False, timeout=1800)
+
+
+def train(directory: Path) -> None:
+    """Run the experiments that the pictures show, from a directory that is empty.
+
+    The search has a change of the model that is in no commit.
+    """
+    digits, profiled = directory / "digits", ("--config", "profiling.enabled=true")
+    shutil.copytree(EXAMPLES, digits, ignore=shutil.ignore_patterns("__pycache__"))
+    author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    for command in (("init", "-q", "-b", "main"), ("remote", "add", "origin", REMOTE), ("add", ".")):
+        subprocess.run(["git", *command], cwd=digits, check=True, timeout=60)
+    subprocess.run(["git", *author, "commit", "-qm", "A small network"], cwd=digits, check=True, timeout=60)
+    run("baseline", "const.yaml", digits, *profiled)
+    model = digits / "model_def.py"
+    model.write_text(model.read_text(encoding="utf-8").replace("torch.optim.Adam(", "torch.optim.AdamW("), "utf-8")
+    run("search", "adaptive.yaml", digits, *profiled, *SEARCH)
+    for _ in range(2):
+        run("drafts", "const.yaml", digits, *WRONG)
+    for project, script, config in (("ranks", LOGGING, LOGGING_CONFIG), ("reports", REPORTING, REPORTING_CONFIG)):
+        files = directory / project
+        files.mkdir()
+        (files / "train.py").write_text(script, encoding="utf-8")
+        (files / "config.yaml").write_text(config, encoding="utf-8")
+        run(project, "config.yaml", files)
 
 
 @contextlib.contextmanager
@@ -132,17 +199,18 @@ def server() -> Iterator[str]:
 def take(browser: Browser, link: str, ids: Mapping[str, object], directory: Path) -> None:
     """Take all pictures."""
     base = link.partition("/?")[0]
-    for name, (path, width, height, scheme, cursor) in PICTURES.items():
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+    for name, picture in PICTURES.items():
+        size = {"width": picture.width, "height": picture.height}
+        context = browser.new_context(viewport=size, color_scheme=picture.scheme)  # type: ignore[arg-type]
         page = context.new_page()
         page.goto(link)
-        page.goto(base + path.format(**ids), wait_until="load")
+        page.goto(base + picture.path.format(**ids), wait_until="load")
         page.wait_for_timeout(1500)
-        if cursor:
-            place = page.locator(cursor).first
+        if picture.cursor:
+            place = page.locator(picture.cursor).first
             place.wait_for(timeout=60_000)
-            place.evaluate("(one) => one.closest('section').scrollIntoView()")
-            place.hover()
+            place.evaluate("(one) => one.closest('section')?.scrollIntoView()")
+            place.click() if picture.clicks else place.hover()
         page.screenshot(path=directory / f"server-{name}.png")
         context.close()
 
@@ -153,15 +221,16 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         if "DET_HOME" not in os.environ:
             os.environ["DET_HOME"] = stack.enter_context(tempfile.TemporaryDirectory())
-            train()
+            train(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         from det_core.interfaces.records import State, TrialOrder
         from det_core.tracking import open_store
 
         with open_store() as store:
-            search = max(store.experiments(), key=lambda one: store.experiment_summaries([one.id])[one.id].trials).id
+            experiments = {one.config["project"]: one.id for one in store.experiments()}
+            search = experiments["search"]
+            failed = store.trials(experiments["reports"], states=[State.ERROR])[-1].id
+            several = store.trials(experiments["ranks"])[0].id
             every = ",".join(str(one.id) for one in store.experiments())
-            newest = store.experiments(limit=1)[0].id
-            failed = store.trials(newest, states=[State.ERROR])[-1].id
             best = store.trial_results(search, order=TrialOrder.BEST, limit=1)[0].trial.id
         link = stack.enter_context(server())
         playwright = stack.enter_context(sync_playwright())
@@ -169,7 +238,7 @@ def main() -> None:
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         stack.callback(browser.close)
-        ids = {"search": search, "best": best, "failed": failed, "all": every}
+        ids = {**experiments, "best": best, "failed": failed, "several": several, "all": every}
         take(browser, link, ids, directory)
 
 
