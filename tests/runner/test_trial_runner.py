@@ -862,19 +862,23 @@ def test_an_elastic_trial_is_adopted_on_the_slots_that_it_has(elastic: Play, mon
 
     def freeze(request: LaunchRequest) -> None:
         elastic.store.release_lease(elastic.experiment.id, "test")
+        elastic.request = State.PAUSED
 
     with pytest.raises(StaleRun):
         elastic.run(LaunchError("too many"), freeze)
+    elastic.request = None
     assert elastic.store.run(elastic.trial.id, 1).slots == 2
     elastic.store.acquire_lease(elastic.experiment.id, "test", seconds=600)
     adopted: list[LaunchRequest] = []
 
     def adopt(launcher: PlayedLauncher, request: LaunchRequest, number: float) -> Any:
         adopted.append(request)
-        return PlayedAllocation(None, stops=True)
+        save_checkpoint(elastic.store, request, 4)
+        elastic.store.acknowledge_preemption(**run_ids(request))
+        return PlayedAllocation(None if request.slots == 2 else FAILURE, stops=True)
 
     monkeypatch.setattr(PlayedLauncher, "adopt", adopt)
-    monkeypatch.setattr(PlayedLauncher, "available_slots", lambda *_: 2)
+    monkeypatch.setattr(PlayedLauncher, "available_slots", lambda *_: 4)
     assert elastic.run(SUCCESS, stops=True).outcome is TrainingOutcome.COMPLETED
     assert [request.slots for request in (*adopted, *elastic.launcher.requests)] == [2, 4]
     assert [run.slots for run in elastic.store.runs(elastic.trial.id)] == [2, 4]

@@ -119,6 +119,17 @@ def test_a_request_to_end_stays_until_a_final_state(store: TrackingStore, trial:
     assert store.trial(trial.id).state is State.CANCELED
 
 
+def test_a_run_has_its_slots_before_its_end(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
+    """A launch that is tried on fewer slots replaces the number. An end without a number keeps it."""
+    for slots in (4, 2, None):
+        store.set_trial_placement(trial.id, 1, "queued", slots=slots)
+        assert store.run(trial.id, 1).slots == (slots or 2)
+    store.end_run(trial.id, 1, reason="its runner ended first")
+    assert store.run(trial.id, 1).slots == 2
+    store.end_run(trial.id, 1, slots=0)
+    assert store.run(trial.id, 1).slots == 0
+
+
 def test_a_search_changes_many_trials_in_several_transactions(
     store: TrackingStore, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
