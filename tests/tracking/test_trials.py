@@ -156,17 +156,6 @@ def test_a_call_has_a_maximum_number_of_events(store: TrackingStore, trial: Tria
     assert store.search_events(trial.experiment_id) == []
 
 
-def test_a_run_has_its_slots_before_its_end(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
-    """A launch that is tried on fewer slots replaces the number. An end without a number keeps it."""
-    for slots in (4, 2, None):
-        store.set_trial_placement(trial.id, 1, "queued", slots=slots)
-        assert store.run(trial.id, 1).slots == (slots or 2)
-    store.end_run(trial.id, 1, reason="its runner ended first")
-    assert store.run(trial.id, 1).slots == 2
-    store.end_run(trial.id, 1, slots=0)
-    assert store.run(trial.id, 1).slots == 0
-
-
 def test_a_run_records_how_it_ended(store: TrackingStore, trial: TrialRecord, run: Run) -> None:
     assert store.run(trial.id, 1) == run
     assert run == Run(trial_id=trial.id, run_id=1, allocation_id="first", start_time=run.start_time, start_step=0)
