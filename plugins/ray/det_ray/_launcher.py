@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from det_cluster.engine_launch import EngineLaunch
@@ -46,7 +46,7 @@ class RayLauncher(Launcher):
                 self._look_at = time.monotonic() + _LOOK_EVERY
         return int(min(self._free.get(name, 0.0) // amount for name, amount in self._resources().items() if amount))
 
-    def open(self, key: str, keep: Collection[str] = ()) -> None:
+    def open(self, key: str, keep: Collection[str] = (), renew_lease: Callable[[], None] = lambda: None) -> None:
         """Remove the placement groups of earlier runners whose drivers do not end."""
         _call_driver("clean", self._config.address, f"{key}-")
 
