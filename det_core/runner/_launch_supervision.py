@@ -19,6 +19,8 @@ from det_core.runner._placement_display import PlacementDisplay
 _TICK = 0.2
 _START_SECONDS = 1800.0
 """Seconds that a launch may be in `Phase.STARTING`."""
+_PREEMPTION_TIMEOUT = 600.0
+"""Seconds from a request to stop until the processes are killed, unless the config sets preemption_timeout."""
 _END_SECONDS = 60.0
 """Seconds from a kill until the launch must have ended."""
 
@@ -29,7 +31,7 @@ def supervise_launch(
     display: PlacementDisplay,
     logs: LogWriter,
     requested: Callable[[], State | None],
-    grace: float,
+    preemption_timeout: float | None,
     on_running: Callable[[], None],
     needs_change: Callable[[Phase], bool],
     renew_lease: Callable[[], None] | None = None,
@@ -45,7 +47,7 @@ def supervise_launch(
         display: the display of its state.
         logs: the log of the run.
         requested: function that returns the current request, or None.
-        grace: seconds from a request to stop until the processes are killed.
+        preemption_timeout: seconds from a request to stop until the processes are killed, or None for 600.
         on_running: function called once the processes run.
         needs_change: function that takes the phase, and returns once whether the launch shall end for another one with
             another number of slots. Its workers save a checkpoint first, for which they have any time.
@@ -59,6 +61,7 @@ def supervise_launch(
     """
     is_running = False
     started_at, kill_at = math.inf, math.inf
+    grace = _PREEMPTION_TIMEOUT if preemption_timeout is None else preemption_timeout
     require_lease = renew_lease or (lambda: None)
     try:
         require_lease()

@@ -194,6 +194,7 @@ _ENDS_BY_CAUSE = {
     Cause.TIME_LIMIT: End.INTERRUPTED,
     Cause.NODE_LOST: End.INTERRUPTED,
 }
+"""Other causes, such as OUT_OF_MEMORY, are failures of the trial."""
 OWN_ENDS = (End.COMPLETED, End.STOPPED, End.INVALID_HP)
 """Ends of a trial that a request to stop does not change."""
 

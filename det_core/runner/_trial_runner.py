@@ -52,8 +52,6 @@ from det_core.tracking._rows import RUNNER_ENDED
 _TICK = 0.2
 _SHOW_EVERY = 5.0
 """Seconds between two displays of the remaining time of a delay."""
-_PREEMPTION_TIMEOUT = 600.0
-"""Seconds from a request to stop until the trial is killed, unless the config sets preemption_timeout."""
 _ENDS_BY_ERROR: Mapping[type[Exception], End] = {
     NoCheckpoint: End.NO_CHECKPOINT,
     PluginError: End.UNUSABLE,
@@ -359,13 +357,12 @@ class TrialRunner:
         needs_change: Callable[[Phase], bool],
     ) -> Exit:
         """Start or adopt processes, and wait for their end. The arguments are those of `supervise_launch`."""
-        timeout = self.config.preemption_timeout
         return supervise_launch(
             start,
             display=PlacementDisplay(self.store, order.history.run, logs, lease=self.lease),
             logs=logs,
             requested=order.requested,
-            grace=_PREEMPTION_TIMEOUT if timeout is None else timeout,
+            preemption_timeout=self.config.preemption_timeout,
             on_running=on_running,
             needs_change=needs_change,
             renew_lease=self.renew_lease if self.launcher.adopts else None,

@@ -1,4 +1,4 @@
-"""Repetition of transactions while the database is locked or unavailable."""
+"""Repetition of transactions and remote calls while the database or the det server is locked or unavailable."""
 
 from __future__ import annotations
 
