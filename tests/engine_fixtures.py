@@ -19,8 +19,6 @@ KILLS_BELOW_THE_AGENT = [
 ]
 """Parts of the command lines of processes above a worker, the number of such processes that are below, and the number
 of restarts that the death counts as. Otherwise, it counts as an interruption."""
-KILLS = [*KILLS_BELOW_THE_AGENT, pytest.param(*PARTS["agent"], 0, id="agent", marks=pytest.mark.soak)]
-"""The same with the agent."""
 
 
 @pytest.fixture

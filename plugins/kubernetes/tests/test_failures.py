@@ -21,7 +21,7 @@ from real_cluster import RealCluster
 
 from det_core.interfaces.records import REQUESTS, State
 from det_core.interfaces.tracking import TrackingStore
-from tests.engine_fixtures import KILLS
+from tests.engine_fixtures import KILLS_BELOW_THE_AGENT
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
@@ -53,7 +53,10 @@ def test_a_deleted_pod_saves_a_checkpoint(make: MakeExperiment, cluster: Cluster
     assert "after 5 batches" in experiment.describe()
 
 
-@pytest.mark.parametrize(("text", "index", "restarts"), KILLS)
+@pytest.mark.parametrize(
+    ("text", "index", "restarts"),
+    [*KILLS_BELOW_THE_AGENT, pytest.param("_surviving_agent", 0, 0, id="agent", marks=pytest.mark.soak)],
+)
 def test_a_process_of_the_pod_is_killed(
     make: MakeExperiment, fake: FakeCluster, text: str, index: int, restarts: int
 ) -> None:

@@ -158,19 +158,14 @@ class LaunchStopTests(LauncherSuite):
         assert [pid for pid in lost_holder["pids"] if is_running(pid)] == []
         assert lost_holder["second"].process.wait(self.limit) == 0
 
-    def test_processes_outlive_a_lost_connection(
-        self, launch: Launch, lose_connection: Callable[[], None], is_running: IsRunning
-    ) -> None:
+    def test_processes_outlive_a_lost_connection(self, launch: Launch, lose_connection: Callable[[], None]) -> None:
         """A network that fails for a moment ends no trial. Lines arrive once, and calls are answered later."""
         if not self.outlives_connection:
             pytest.skip("processes end when the connection is lost")
         one = launch(_TRAINS, call=_answer)
-        pid = one.report()
         for step in (3, 6):
             one.wait_until(lambda step=step: f"step {step}" in one.output(), f"step {step}")  # type: ignore[misc]
             lose_connection()
-            time.sleep(0.5)
-            assert is_running(pid)
         one.require_code(5)
         assert one.output()[1:] == [*(f"step {step}" for step in range(_STEPS)), "known"]
 
