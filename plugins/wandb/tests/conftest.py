@@ -17,5 +17,6 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("DET_HOME", str(tmp_path / "det-home"))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setenv("WANDB_DISABLE_GIT", "true")  # its client may leave processes of git to the garbage collector
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     plugin_registry.cache_clear()
