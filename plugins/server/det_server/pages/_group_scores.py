@@ -27,6 +27,9 @@ def describe_groups(store: TrackingStore, groups: Sequence[ExperimentGroup]) -> 
             `ExperimentGroup.members`.
     """
     ids = [each for group in groups for each in group.members]
+    if not ids:  # nothing is grouped
+        yield from ("" for _ in groups)
+        return
     metrics = {one.id: searcher_metric(one.config) for one in store.experiments_by_id(ids, brief=True)}
     bests = {
         each: (summary.best_trial_id, summary.best.value)
