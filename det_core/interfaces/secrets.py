@@ -16,7 +16,10 @@ REFERENCE_PREFIX = "det-secret:"
 SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
 """Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
 
-_ASSIGNED = re.compile(r"(?:key|sig|signature|secret|passw\w{0,40}|pwd|token)\s*=([^;&]+)", re.I)
+_ASSIGNED = re.compile(
+    r"(?:key|sig|signature|secret|pwd|token|(?<!\w)(?=\w*?passw)\w*)\s*=([^;&]+)",  # each word is read once
+    re.I,
+)
 """Parts of connection strings that may be credentials."""
 
 _SHORT = 6

@@ -47,7 +47,8 @@ def supervise_launch(
         display: the display of its state.
         logs: the log of the run.
         requested: function that returns the current request, or None.
-        preemption_timeout: seconds from a request to stop until the processes are killed, or None for 600.
+        preemption_timeout: seconds from a request to stop until the processes are killed, or None for
+            `_PREEMPTION_TIMEOUT`.
         on_running: function called once the processes run.
         needs_change: function that takes the phase, and returns once whether the launch shall end for another one with
             another number of slots. Its workers save a checkpoint first, for which they have any time.
