@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from det_core.config._plugin_blocks import NoOptions as NoOptions
     from det_core.config._plugin_blocks import ObserverConfig as ObserverConfig
     from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
-    from det_core.config._secrets import replace_texts as replace_texts
     from det_core.config._validation_errors import explain_block as explain_block
 
 _EXPORTS = {
@@ -70,7 +69,7 @@ _EXPORTS = {
     "note_changes": "det_core.config._assignments",
     "parse_assignments": "det_core.config._assignments",
     "parse_config": "det_core.config._parse",
-    "replace_texts": "det_core.config._secrets",
+    "replace_texts": "det_core.config._yaml",
     "sample_hyperparameters": "det_core.config._hyperparameters",
 }
 

@@ -8,16 +8,13 @@ users need to see them in results.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from det_core.config._yaml import dump_yaml, parse_yaml
-from det_core.errors import ConfigError
-from det_core.interfaces.secrets import SECRET_REFERENCE, Location, Secret, map_text
+from det_core.interfaces.secrets import SECRET_REFERENCE, Location, Secret
 
 _NAME = re.compile(
     r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
@@ -68,26 +65,6 @@ def _mark_text(text: str, location: Location) -> str:
     if equals and value and name.isidentifier() and _NAME.search(name):
         return Secret(text, f"{name}=")
     return Secret(text) if text and _named(location) else text
-
-
-def replace_texts(source: str, known: Mapping[str, str]) -> str:
-    """Replace texts anywhere in a YAML or JSON document. Comments are lost.
-
-    A source without these texts, or one that is not YAML, is returned unchanged.
-
-    Args:
-        source: the document.
-        known: replacements by text. Only whole scalar values are replaced.
-    """
-    try:
-        value = parse_yaml(source, "").value if known else None
-    except ConfigError:
-        return source
-    changed = map_text(value, lambda text: known.get(text, text))
-    if changed == value:
-        return source
-    is_json = source.lstrip().startswith("{")
-    return json.dumps(changed, indent=2) if is_json else dump_yaml(changed)
 
 
 def mask_secrets(value: Any, location: Location) -> Any:

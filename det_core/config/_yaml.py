@@ -5,13 +5,16 @@ The parser accepts JSON-compatible values only, and limits the size of the resul
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from det_core.config._document import MAX_BYTES, Document, Location, config_error, format_location
 from det_core.errors import ConfigError, Problem
+from det_core.interfaces.secrets import map_text
 
 MAX_VALUES = 100_000
 """Maximum number of values in a config, after aliases are expanded."""
@@ -91,6 +94,26 @@ def parse_yaml(text: str, file: str) -> Document:
     except RecursionError:
         raise config_error(file, "the YAML is nested too deeply, or within itself; expected a few levels") from None
     return document
+
+
+def replace_texts(source: str, known: Mapping[str, str]) -> str:
+    """Replace texts anywhere in a YAML or JSON document. Comments are lost.
+
+    A source without these texts, or one that is not YAML, is returned unchanged.
+
+    Args:
+        source: the document.
+        known: replacements by text. Only whole scalar values are replaced.
+    """
+    try:
+        value = parse_yaml(source, "").value if known else None
+    except ConfigError:
+        return source
+    changed = map_text(value, lambda text: known.get(text, text))
+    if changed == value:
+        return source
+    is_json = source.lstrip().startswith("{")
+    return json.dumps(changed, indent=2) if is_json else dump_yaml(changed)
 
 
 class _Builder:

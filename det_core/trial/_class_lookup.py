@@ -1,22 +1,29 @@
-"""Lookup of the trial class that a config names, and of the framework that trains it."""
+"""Base class of all trials, and lookup of the class that a config names and of the framework that trains it."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from abc import ABC
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from det_core.errors import InvalidTrial
 from det_core.plugins import plugin_registry
 from det_core.specs import FrameworkSpec
-from det_core.trial._trial_class import Trial
 
 _loading: ContextVar[bool] = ContextVar("loading", default=False)
 """Whether a module is being imported for its trial class."""
+
+
+class Trial(ABC):  # noqa: B024  (frameworks add the abstract methods)
+    """A model and the code that trains it. Frameworks derive their trial classes from this class."""
+
+    trial_context_class: type[Any] | None = None
+    """Class of the context that ``__init__`` receives."""
 
 
 class TrialClassHandedOver(BaseException):  # so that `except Exception` in the script does not catch it

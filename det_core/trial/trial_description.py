@@ -19,8 +19,7 @@ from typing import Any
 from det_core.core import Context
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, InvalidTrial, UntrustedCheckpoint
 from det_core.storage import read_object
-from det_core.trial._class_lookup import load_trial_class
-from det_core.trial._trial_class import Trial
+from det_core.trial._class_lookup import Trial, load_trial_class
 from det_core.trial._trial_loop import CODE
 
 __all__ = [

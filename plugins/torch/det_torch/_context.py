@@ -12,11 +12,11 @@ from torch.optim.lr_scheduler import LRScheduler as TorchScheduler
 
 from det_core.errors import InvalidTrial
 from det_core.trial import TrialContext
-from det_torch import _amp, _data
-from det_torch._amp import ClipGrads, MixedPrecision
+from det_torch import _data, _optimizer_steps
 from det_torch._loop_state import LoopState
 from det_torch._lr_scheduler import LRScheduler
 from det_torch._metric_reducer import MetricReducer
+from det_torch._optimizer_steps import ClipGrads, MixedPrecision
 from det_torch.backend import TorchBackend
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class PyTorchTrialContext(TrialContext):
             raise InvalidTrial("step_optimizer() was given an optimizer that is not wrapped; call wrap_optimizer first")
         loop = self._loop
         if scaler is not loop.wrapped_scaler:
-            raise _amp.wrong_scaler(scaler, loop.wrapped_scaler)
+            raise _optimizer_steps.wrong_scaler(scaler, loop.wrapped_scaler)
         if self.aggregation_frequency > 1:
             if not auto_zero_grads:
                 raise InvalidTrial(
@@ -286,12 +286,12 @@ class PyTorchTrialContext(TrialContext):
             if not loop.updates(self.aggregation_frequency):
                 return
         if loop.amp is None and type(self.backend) is TorchBackend:  # fast path, as in `backward`
-            _amp.run_optimizer_step(optimizer, divisor, clip_grads, scaler)
+            _optimizer_steps.run_optimizer_step(optimizer, divisor, clip_grads, scaler)
         else:
             if loop.amp:
                 run = partial(loop.amp.step, optimizer, divisor, clip_grads)
             else:
-                run = partial(_amp.run_optimizer_step, optimizer, divisor, clip_grads, scaler)
+                run = partial(_optimizer_steps.run_optimizer_step, optimizer, divisor, clip_grads, scaler)
             self.backend.step(optimizer, run, clips=clip_grads is not None)
         if auto_zero_grads:
             optimizer.zero_grad()

@@ -13,8 +13,8 @@ import torch
 from det_torch._metric_reducer import ReducerSet
 
 if TYPE_CHECKING:
-    from det_torch._amp import MixedPrecision
     from det_torch._lr_scheduler import LRScheduler
+    from det_torch._optimizer_steps import MixedPrecision
     from det_torch._tensorboard import TrialTensorboard
 
 

@@ -12,10 +12,10 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader
 
-from det_torch._amp import optimizer_parameters
 from det_torch._batch_order import iterate_samplers
 from det_torch._checkpoints._training_state import kept_groups, saved_tensors
 from det_torch._context import PyTorchTrialContext
+from det_torch._optimizer_steps import optimizer_parameters
 
 
 def has_lazy_parameters(context: PyTorchTrialContext) -> bool:

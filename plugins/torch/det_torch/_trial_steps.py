@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from det_core.errors import InvalidTrial
-from det_torch._amp import ClipGrads
 from det_torch._callback import PyTorchCallbackList
 from det_torch._context import PyTorchTrialContext
 from det_torch._lr_scheduler import LRScheduler
 from det_torch._metrics import no_loss
+from det_torch._optimizer_steps import ClipGrads
 from det_torch._trial import PyTorchTrial
 
 _log = logging.getLogger("det.torch")

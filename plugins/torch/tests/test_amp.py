@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from det_torch import PyTorchTrial, PyTorchTrialContext, _amp
+from det_torch import PyTorchTrial, PyTorchTrialContext, _optimizer_steps
 from det_torch._callback import PyTorchCallbackList
 from det_torch._trial_steps import build_trial_steps
 from torch import nn
@@ -22,7 +22,7 @@ SCALE = 65536.0
 @pytest.fixture
 def _float16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train in float16 on the CPU as on CUDA. This is slow, but works."""
-    monkeypatch.setitem(_amp._DTYPES, "cpu", torch.float16)
+    monkeypatch.setitem(_optimizer_steps._DTYPES, "cpu", torch.float16)
 
 
 float16 = pytest.mark.usefixtures("_float16")

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from det_torch._amp import optimizer_parameters
 from det_torch._batch_order import iterate_samplers
 from det_torch._callback import PyTorchCallbackList
 from det_torch._checkpoints._slot_state import tensor_digest
@@ -21,6 +20,7 @@ from det_torch._checkpoints._staging import wraps_tensors
 from det_torch._checkpoints._training_state import saved_tensors
 from det_torch._compiled import uncompiled_models
 from det_torch._context import PyTorchTrialContext
+from det_torch._optimizer_steps import optimizer_parameters
 from det_torch._trial import PyTorchTrial
 
 _Fingerprint: TypeAlias = tuple[Any, Any]

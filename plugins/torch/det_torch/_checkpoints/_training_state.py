@@ -19,13 +19,13 @@ from torch.serialization import (
 
 from det_core.errors import InvalidTrial
 from det_core.package_commands import package_command
-from det_torch._amp import optimizer_parameters
 from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
 from det_torch._checkpoints._staging import wraps_tensors
 from det_torch._checkpoints._tensor_files import check_tensors, save_safetensors
 from det_torch._compiled import uncompiled_models
 from det_torch._context import PyTorchTrialContext
+from det_torch._optimizer_steps import optimizer_parameters
 from det_torch._random import rng_state
 
 _LOOSE_PARAMETERS = "optimizers_parameters"
