@@ -92,15 +92,21 @@ def _numbered(value: Any) -> Any:
 
 
 class PlainText(TypeDecorator[str]):
-    """Text that every database can store. Other text raises UnwritableText."""
+    """Text that every database can store. Other text raises UnwritableText, and other values TrackingError."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         if value is not None:
+            _require_text(value)
             require_writable(value)
         return value
+
+
+def _require_text(value: object) -> None:
+    if not isinstance(value, str):
+        raise TrackingError(f"expected text instead of {value!r:.100}")
 
 
 class Json(TypeDecorator[Any]):
@@ -174,11 +180,15 @@ def _require_small(text: str | None, most: int | None) -> str | None:
 
 
 class Labels(Json):
-    """List of labels, which all lists show. Too many of them, or too long ones, raise TrackingError."""
+    """List of labels, which all lists show. Too many of them, too long ones, and other values raise TrackingError."""
 
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        if not isinstance(value, (list, tuple)):
+            raise TrackingError(f"expected a list of labels instead of {value!r:.100}")
+        for label in value:
+            _require_text(label)
         longest = max(map(len, value), default=0)
         if len(value) > MAX_LABELS or longest > LONGEST_LABEL:
             raise TrackingError(

@@ -67,6 +67,8 @@ class SearchEventsMixin(StoreMixin):
         lease: str = "",
     ) -> list[TrialRecord]:
         require_few_rows(len(events), "events")
+        if snapshot is not None and not events:
+            raise TrackingError("a snapshot of a search follows its events, but the call has none")
         *first, last = [trials[begin : begin + MAX_ROWS] for begin in range(0, len(trials), MAX_ROWS)] or [[]]
         changed = list[TrialRecord]()
         for piece in first:

@@ -121,6 +121,31 @@ def test_labels_that_would_fill_every_list_are_rejected(store: TrackingStore, ru
     assert [(model.name, model.labels) for model in store.models()] == [("m", ["a"])]
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"name": 5}, "expected text instead of 5"),
+        ({"description": ["a"]}, r"expected text instead of \['a'\]"),
+        ({"labels": 5}, "expected a list of labels instead of 5"),
+        ({"labels": "ab"}, "expected a list of labels instead of 'ab'"),
+        ({"labels": ["a", 5]}, "expected text instead of 5"),
+    ],
+)
+def test_names_and_labels_that_are_no_text_are_rejected(
+    store: TrackingStore, config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TrackingError, match=message):
+        store.create_experiment(config=config)
+    assert store.experiments() == []
+
+
+def test_a_snapshot_without_events_is_rejected(store: TrackingStore, run: Run) -> None:
+    experiment = store.trial(run.trial_id).experiment_id
+    with pytest.raises(TrackingError, match="a snapshot of a search follows its events"):
+        store.record_search(experiment, [], [], snapshot={"a": 1})
+    assert store.search_snapshot(experiment) is None
+
+
 def test_json_values_may_contain_any_text(store: TrackingStore, trial: TrialRecord) -> None:
     config = {"labels": ["\N{GRINNING FACE}"], "data": {"note": "a\0b \ud800"}}
     assert store.experiment(store.create_experiment(config=config).id).config == config

@@ -207,6 +207,7 @@ BOMB = gzip.compress(b'{"trial_id":1,"x":"' + bytes(2_000_000))
         (b"\xff", "can't decode byte"),
         (b"\x1f\x8b broken", "Error -3"),
         (gzip.compress(b'{"trial_id":1}')[:-9], "truncated"),
+        (2 * gzip.compress(b'{"trial_id":1}'), "other data follow"),
         (BOMB, "more than 1 MiB"),
         (b" " * 1_100_000, "more than 1 MiB"),
         (b'{"trial_id":' + b"[" * 100_000, "more than 100 levels deep"),
@@ -246,6 +247,12 @@ def test_malformed_calls_are_refused(
 def test_malformed_values_are_refused(hint: Any, value: Any, message: str) -> None:
     with pytest.raises(CodecMismatch, match=message):
         codec_of(hint).load(value)
+
+
+@pytest.mark.parametrize("count", ["limit", "offset"])
+def test_counts_of_rows_are_not_negative(direct: TrackingStore, count: str) -> None:
+    with pytest.raises(TrackingError, match=f"malformed: {count} is -1; expected at least 0"):
+        find_method("experiments").load_answer(answer_call(direct, "experiments", f'{{"{count}":-1}}'.encode()))
 
 
 @pytest.mark.parametrize("name", ["close", "url", "__class__", "_database", "no", ""])

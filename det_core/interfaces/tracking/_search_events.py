@@ -45,7 +45,7 @@ class SearchEventStore(ABC):
 
         Raises:
             CallTooLarge: there are more than 10,000 events.
-            TrackingError: an event with the same number exists.
+            TrackingError: an event with the same number exists, or there is a snapshot without events.
         """
 
     @writes(needs_owner=True)

@@ -67,6 +67,10 @@ METHODS = TrackingStore.__abstractmethods__ - {"close"}
 """Names of the methods and properties that can be called."""
 
 
+_COUNTS = {"limit", "offset"}
+"""Arguments that count rows. A negative number is an error of some databases, and no limit in others."""
+
+
 class StoreMethod:
     """Encoding of the calls of one method.
 
@@ -141,6 +145,9 @@ class StoreMethod:
                 raise CodecMismatch(f"there is no argument {min(unknown)!r}")
             arguments = {name: self._arguments[name].load(value) for name, value in given.items()}
             self._signature.bind(**arguments)
+            for name in _COUNTS & arguments.keys():
+                if (arguments[name] or 0) < 0:
+                    raise CodecMismatch(f"{name} is {arguments[name]}; expected at least 0")
         except (TypeError, ValueError, RecursionError) as error:
             raise TrackingError(f"the call of {self.name} is malformed: {error}. {_SAME_RELEASE}") from None
         return arguments
@@ -340,6 +347,8 @@ def _decompress(body: bytes, limit: int) -> bytes:
             raise ValueError(str(error)) from None
         if len(body) <= limit and not stream.eof:
             raise ValueError("the compressed data are truncated")
+        if stream.unused_data:
+            raise ValueError("other data follow the compressed data")
     if len(body) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB")
     return body
