@@ -1,8 +1,8 @@
 """Detection and masking of secrets in a config.
 
 A secret is a value that a plugin's model declares as `pydantic.SecretStr` or `pydantic.SecretBytes`, or text under a
-key whose name suggests a secret. Hyperparameters, labels and the searcher's options never count as secrets, because
-users need to see them in results.
+key whose name suggests a secret. Hyperparameters, labels and the searcher's options are recorded and shown whatever
+their names, because users need to see them in results. Errors of a config quote no value with such a name.
 """
 
 from __future__ import annotations

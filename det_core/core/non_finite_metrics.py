@@ -1,4 +1,4 @@
-"""Losses and searcher's metrics that are NaN or infinite."""
+"""Losses and searcher's metrics that are NaN or infinite, and the best checkpoint from before them."""
 
 from __future__ import annotations
 
