@@ -20,14 +20,14 @@ from processes import find_drivers, left_behind
 from det_core.interfaces.launcher import Cause, LaunchRequest
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from tests.engine_fixtures import KILLS as ENGINE_KILLS
+from tests.engine_fixtures import KILLS_BELOW_THE_AGENT
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(280)]
 
 PROMISED = 10.0
 """Seconds within which all processes of a trial end when its runner is gone."""
 SLACK = 20.0
-KILLS = [*ENGINE_KILLS, pytest.param("ray::NodeActor", 0, 0, id="actor")]
+KILLS = [*KILLS_BELOW_THE_AGENT, pytest.param("ray::NodeActor", 0, 0, id="actor")]
 _COUNT_GROUPS = """
 import ray
 ray.init(address="auto", namespace="det", logging_level="ERROR")
