@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import re
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -132,11 +134,12 @@ class _ErrorReport:
     batch: int | None
 
     def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        place = self._describe(error) if isinstance(error, Exception) else None
-        if place:
-            print(f"det: {place}", file=sys.stderr)  # noqa: T201
-        else:
-            self.show(kind, error, trace)
+        with _without_termination():
+            place = self._describe(error) if isinstance(error, Exception) else None
+            if place:
+                print(f"det: {place}", file=sys.stderr)  # noqa: T201
+            else:
+                self.show(kind, error, trace)
 
     def _describe(self, error: Exception) -> str | None:
         """Describe the error to the runner, and return where the log has its traceback."""
@@ -146,6 +149,20 @@ class _ErrorReport:
         if NOTES_VARIABLE not in os.environ:  # else the process that started the workers prints the notes
             print(f"{FAILURE_PREFIX}{failure}", file=sys.stderr)  # noqa: T201
         return _place_of_traceback(failure)
+
+
+@contextmanager
+def _without_termination() -> Iterator[None]:
+    """Ignore SIGTERM, because a worker that failed later may have ended, and launchers then terminate the others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if handler is not None:  # else it is not one of Python
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _working_directory() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -108,7 +109,7 @@ def end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         try:
             raise error
         except ValueError:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         return capsys.readouterr().err
 
     return end
@@ -123,6 +124,25 @@ def test_a_traceback_that_the_run_before_has_shown_is_left_out(
     monkeypatch.setenv(failure_notes.KNOWN_FAILURE, failure_notes.failure_fingerprints(description))
     assert "Traceback" not in end(ValueError("no")) + end(ValueError("no"), batch=None)
     assert "Traceback" in end(ValueError("no"), batch=4)
+
+
+def test_a_traceback_is_whole_although_the_launcher_ends_the_worker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = list[int]()
+
+    def show(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        print("all of it")
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    monkeypatch.setattr(sys, "excepthook", show)
+    failure_notes.report_uncaught_error(0, 3)
+    sys.excepthook(ValueError, ValueError("no"), None)
+    assert (capsys.readouterr().out, ended) == ("all of it\n", [])
+    signal.raise_signal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
+    assert ended == [signal.SIGTERM]
 
 
 def test_ranks_with_the_same_error_show_one_traceback(notes: Path, end: Callable[..., str]) -> None:
