@@ -114,6 +114,7 @@ SOAK = {
         "failed_and_resumed",
         "a_stuck_slot",
         "four_slots",
+        "rehearsal_changes_nothing[one model]",
         "test_launches.py",
     ),
     "plugins/estimator/": _TENSORFLOW,
@@ -131,15 +132,18 @@ SOAK = {
         "a_stop_that_one_slot_requests",
         "a_stuck_slot",
     ),
+    "plugins/jax/": ("undisturbed[after every batch]", "undisturbed[once]"),
     "plugins/keras/": (*_TENSORFLOW, "TestFromArrays::test_killed_is_as_if"),
     "plugins/torch_distributed/": (
         *_OTHER_RANKS,
         "rank_of_its_own",
         "workers_talk",
         "four_slots_resume_exactly[one model]",
+        "TestReplicas::test_failed_and_resumed",
         "TestShards::test_four_slots",
         "TestShards::test_a_stuck_slot",
     ),
+    "tests/packaging/": ("test_alone[tensorflow]",),
     "tests/search/": ("::test_another_process_gives_the_same_actions",),
 }
 """Tests for the soak, by parts of their names. They repeat a rule of another test with another rank, trial or backend;
