@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from det_core.core.context_dir import IGNORE_FILE, context_files
 from det_core.disk_errors import explain_disk_error
 from det_core.errors import DetError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["EMPTY_CONTEXT", "open_archive", "pack_context_dir", "unpack_context_dir"]
 
@@ -23,6 +28,18 @@ MAX_CONTEXT_FILES = 50_000
 """Maximum number of files and directories in an archive. Unpacking that many takes seconds, however small they are."""
 _MAX_LEVELS = 100
 """Maximum number of directories of a name. Many more could be neither unpacked nor removed recursively."""
+_SIZE, _TYPE = slice(124, 136), slice(156, 157)
+"""Positions of the size and of the type in a header."""
+_PAX_TYPES, _EXTENDED_TYPES = b"xgX", b"xgXLK"
+"""Types of the extended headers that have records, and of all. They describe the members that follow."""
+_LONGEST_EXTENDED = 10 << 10
+"""Maximum size of an extended header in bytes, which has room for two paths of 4096 bytes."""
+_MOST_DIGITS = 100_000_000
+"""Maximum sum of the squared lengths of all numbers in extended headers, because older releases of Python search each
+of them in quadratic time (CVE-2024-6232)."""
+_NUMBER = re.compile(rb"[0-9]+")
+_RECORD = re.compile(rb"([0-9]{1,5}) (?:path|linkpath|size|[ug]id|[ug]name|[mac]time|comment|hdrcharset)=")
+"""Beginning of a record, with its length. Records with any names could take any memory."""
 _CHUNK = 1 << 20
 _YAML = (".yaml", ".yml", ".json")
 
@@ -112,7 +129,12 @@ def unpack_context_dir(content: bytes, directory: Path) -> None:
         with open_archive(content) as archive:
             _check_members(archive.getmembers())
             archive.extractall(directory, filter="data")
-    except (tarfile.TarError, OSError, ValueError) as error:  # ValueError of a name with a null byte
+    except (
+        tarfile.TarError,
+        OSError,
+        ValueError,
+        OverflowError,
+    ) as error:  # of a null byte, or a time in the far future
         if disk_error := explain_disk_error(error, directory):
             raise disk_error from error
         raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error
@@ -137,13 +159,14 @@ def open_archive(content: bytes) -> tarfile.TarFile:
     except (OSError, EOFError, zlib.error) as error:
         raise tarfile.ReadError(str(error)) from error
     plain.seek(0)
-    return _BoundedArchive.open(fileobj=plain, mode="r:")
+    return _BoundedArchive.open(fileobj=plain, mode="r:", tarinfo=_CheckedHeader)
 
 
 class _BoundedArchive(tarfile.TarFile):
-    """Tar file with at most `MAX_CONTEXT_FILES` members."""
+    """Tar file with at most `MAX_CONTEXT_FILES` members, whose extended headers are as those that `tarfile` writes."""
 
     members: list[tarfile.TarInfo]  # those that were read, an attribute that typeshed lacks
+    _extended = _digits = 0
 
     def next(self) -> tarfile.TarInfo | None:
         if len(self.members) > MAX_CONTEXT_FILES:
@@ -152,6 +175,49 @@ class _BoundedArchive(tarfile.TarFile):
             return super().next()
         except (ValueError, RecursionError) as error:  # each header of a header is read in a call of its own
             raise tarfile.ReadError(f"its headers are malformed: {error}") from error
+
+    def check_extended(self, kind: bytes, size: int) -> None:
+        """Check the extended header at the position of the file, of which ``tarfile`` would read anything."""
+        if not 0 <= size <= _LONGEST_EXTENDED:
+            raise tarfile.ReadError(f"it has an extended header of {size} bytes; expected at most {_LONGEST_EXTENDED}")
+        self._extended += 1
+        if self._extended > 2 * MAX_CONTEXT_FILES:
+            raise tarfile.ReadError(f"it has more than {2 * MAX_CONTEXT_FILES} extended headers")
+        if kind in _PAX_TYPES:
+            blocks = -(-size // tarfile.BLOCKSIZE)
+            records = self.fileobj.read(blocks * tarfile.BLOCKSIZE).rstrip(b"\0")
+            _check_records(records)
+            self._digits += sum(len(number) ** 2 for number in _NUMBER.findall(records))
+        if self._digits > _MOST_DIGITS:
+            raise tarfile.ReadError("its extended headers have too many long numbers")
+
+
+class _CheckedHeader(tarfile.TarInfo):
+    """Header of a `_BoundedArchive`."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        assert isinstance(archive, _BoundedArchive)
+        begin = archive.fileobj.tell()
+        header = archive.fileobj.read(tarfile.BLOCKSIZE)
+        if header[_TYPE] and header[_TYPE] in _EXTENDED_TYPES:
+            archive.check_extended(header[_TYPE], int(header[_SIZE].rstrip(b"\0"), 8))
+        archive.fileobj.seek(begin)
+        return super().fromtarfile(archive)
+
+
+def _check_records(content: bytes) -> None:
+    """Check that an extended header consists of records of the usual attributes of files."""
+    begin = 0
+    while begin < len(content):
+        record = _RECORD.match(content, begin)
+        end = begin + int(record[1]) if record else 0
+        if not record or end <= record.end() or content[end - 1 : end] != b"\n":
+            raise tarfile.ReadError(
+                f"it has an extended header with {content[begin : begin + 50]!r}; "
+                "expected only records such as path, size and mtime"
+            )
+        begin = end
 
 
 def _check_members(members: Iterable[tarfile.TarInfo]) -> None:

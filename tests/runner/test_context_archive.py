@@ -20,7 +20,7 @@ from det_core.errors import DetError
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import context_archive
-from det_core.launch.context_archive import pack_context_dir, unpack_context_dir
+from det_core.launch.context_archive import open_archive, pack_context_dir, unpack_context_dir
 from det_core.runner import ExperimentRunner, submit_experiment
 
 CONFIG = {
@@ -210,6 +210,14 @@ def member(name: str, *, size: int = 0, kind: bytes = tarfile.REGTYPE, target: s
     return info
 
 
+def extended(content: bytes, size: int | None = None, kind: bytes = tarfile.XHDTYPE) -> bytes:
+    """Return an archive whose first header has this content, and claims this size of it."""
+    header = member("x", size=len(content) if size is None else size, kind=kind)
+    return gzip.compress(
+        header.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512) + member("a").tobuf() + bytes(1024)
+    )
+
+
 SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
 
 
@@ -227,10 +235,19 @@ SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
         (archive(member("evil", kind=tarfile.LNKTYPE, target="evil")), "'evil' is neither a file nor"),
         (archive(member("evil", kind=tarfile.FIFOTYPE)), "'evil' is neither a file nor"),
         (archive(member("evil", kind=tarfile.CHRTYPE)), "'evil' is neither a file nor"),
-        (archive(member("evil", **SPARSE)), "'evil' is neither a file nor"),
+        (archive(member("evil", **SPARSE)), "an extended header with b'22 GNU.sparse.map=0,0.*; expected only records"),
+        (archive(member("evil", kind=tarfile.GNUTYPE_SPARSE)), "'evil' is neither a file nor"),
         (archive(member("evil", path="e\0vil")), "null byte"),
+        (archive(member("evil", mtime="1e300")), "out of range"),
         (archive(member("evil/" * 1500)), "evil/evil/.* is nested more than 100 levels deep"),
         (gzip.compress(member("x", kind=tarfile.XGLTYPE).tobuf() * 5000), "its headers are malformed: max"),
+        (extended(b"1" * 60_000), "an extended header of 60000 bytes; expected at most 10240"),
+        (extended(b"e/" * 6000, kind=tarfile.GNUTYPE_LONGNAME), "an extended header of 12000 bytes; expected at most"),
+        (extended(b"", size=-512), "its headers are malformed: invalid literal"),
+        (extended(b"2 2 2 2 a=b\n"), "an extended header with b'2 2 2 2 a=b"),
+        (extended(b"7 path=a\n"), "an extended header with b'7 path=a"),
+        (extended(b"99 path=a\n"), "an extended header with b'99 path=a"),
+        (extended(b"9 path=a\n9 other=b\n", size=9), "an extended header with b'9 other=b"),
     ],
 )
 def test_foreign_archives_write_nothing_outside_the_target(content: bytes, message: str | None, tmp_path: Path) -> None:
@@ -242,6 +259,41 @@ def test_foreign_archives_write_nothing_outside_the_target(content: bytes, messa
             unpack_context_dir(content, tmp_path / "a" / "copy")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["copy"]
     assert not Path("/evil").exists()
+
+
+def test_numbers_in_extended_headers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some releases of Python read them in quadratic time, during which no other thread runs."""
+    monkeypatch.setattr(context_archive, "_MOST_DIGITS", 30_000)
+    one = member("1" * 120)
+    with open_archive(archive(one, one)) as opened:
+        assert len(opened.getmembers()) == 2
+    with pytest.raises(tarfile.ReadError, match="extended headers have too many long numbers"):
+        open_archive(archive(one, one, one)).getmembers()
+
+
+def test_the_number_of_extended_headers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context_archive, "MAX_CONTEXT_FILES", 1)
+    header = member("x", kind=tarfile.XHDTYPE).tobuf()
+    with pytest.raises(tarfile.ReadError, match="it has more than 2 extended headers"):
+        open_archive(gzip.compress(header * 3 + member("a").tobuf()))
+
+
+def test_paths_of_any_length_and_bytes_are_packed(code: Path, tmp_path: Path) -> None:
+    deep = "/".join(["d" * 200] * ((4090 - len(str(code))) // 201))
+    names = {f"{deep[: -len('/a.py')]}/a.py", "1" * 255, "a\nb", os.fsdecode(b"\xff" * 200)}
+    for name in names:
+        write(code / name, "")
+    assert set(unpacked(code, tmp_path)) == {*names, "train.py"}
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_paths_of_foreign_archives_are_read(form: int) -> None:
+    long = "p/" * 2047
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", format=form) as made:
+        made.addfile(member(f"{long}a", kind=tarfile.SYMTYPE, target=f"{long}b"))
+    with open_archive(buffer.getvalue()) as opened:
+        assert [(one.name, one.linkname) for one in opened] == [(f"{long}a", f"{long}b")]
 
 
 @pytest.mark.parametrize("kind", ["file", "names"])
