@@ -129,12 +129,8 @@ def unpack_context_dir(content: bytes, directory: Path) -> None:
         with open_archive(content) as archive:
             _check_members(archive.getmembers())
             archive.extractall(directory, filter="data")
-    except (
-        tarfile.TarError,
-        OSError,
-        ValueError,
-        OverflowError,
-    ) as error:  # of a null byte, or a time in the far future
+    # ValueError of a name with a null byte, OverflowError of a time in the far future
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
         if disk_error := explain_disk_error(error, directory):
             raise disk_error from error
         raise DetError(f"the recorded code cannot be unpacked into {directory}: {error}") from error
@@ -200,6 +196,8 @@ class _CheckedHeader(tarfile.TarInfo):
         assert isinstance(archive, _BoundedArchive)
         begin = archive.fileobj.tell()
         header = archive.fileobj.read(tarfile.BLOCKSIZE)
+        if header[_TYPE] == tarfile.GNUTYPE_SPARSE:  # a header is enough to claim any size
+            raise tarfile.ReadError("it has a sparse file")
         if header[_TYPE] and header[_TYPE] in _EXTENDED_TYPES:
             archive.check_extended(header[_TYPE], int(header[_SIZE].rstrip(b"\0"), 8))
         archive.fileobj.seek(begin)
@@ -224,7 +222,7 @@ def _check_members(members: Iterable[tarfile.TarInfo]) -> None:
     for member in members:
         if _is_deep(member.name):
             raise tarfile.TarError(f"{member.name:.100} is nested more than {_MAX_LEVELS} levels deep")
-        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE) or member.issparse():
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
             raise tarfile.TarError(f"{member.name!r} is neither a file nor a directory")
 
 
