@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 from det_server._curve_picture import draw_curves
-from det_server.pages._code_diff import Budget, DiffLine, find_edits
+from det_server.pages import _code_diff
+from det_server.pages._code_diff import Budget, DiffLine, diff_archives, find_edits
 
 from det_core.cli import main
 from det_core.interfaces.records import CodeVersion, Machine, MetricsReport
@@ -208,6 +209,42 @@ def test_texts_that_are_hard_to_compare_take_limited_work(old: list[str], new: l
     assert find_edits(old, new, budget) is None
     assert time.process_time() - begin < 10
     assert budget.steps > -200_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_that_are_equal_at_both_ends_change_no_difference(seed: int) -> None:
+    chosen = random.Random(seed)
+    ends = [[chosen.choice("ab") for _ in range(chosen.randrange(9))] for _ in range(2)]
+    old, new = (ends[0] + [chosen.choice("ab") for _ in range(chosen.randrange(5))] + ends[1] for _ in range(2))
+    edits, (first, second, position) = find_edits(old, new, Budget()), _code_diff._without_common_ends(old, new)
+    fewer = find_edits(first, second, Budget())
+    assert edits is not None and fewer is not None
+    assert list(_code_diff._unified(edits, 1)) == list(_code_diff._unified(fewer, position))
+
+
+def test_only_the_lines_around_a_difference_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(_code_diff, "find_edits", lambda *args: seen.extend(map(len, args[:2])) or find_edits(*args))
+    old, new = ("\n" * 90_000 + f"{number}\n" + "\n" * 90_000 for number in range(2))
+    (change,) = diff_archives(archive({"a": old}), archive({"a": new}), Budget()).changes
+    assert [(line.mark, line.text) for line in change.lines if line.text] == [
+        ("@", "line 89998 → line 89998"),
+        ("-", "0"),
+        ("+", "1"),
+    ]
+    assert seen == [7, 7]
+    added = diff_archives(archive({}), archive({"a": new}), Budget()).changes
+    assert added[0].note == "Only 5000 lines of differences are shown."
+    assert len(seen) == 2
+
+
+def test_code_is_compared_until_a_deadline() -> None:
+    old, new = archive({"a": "1"}), archive({"a": "2"})
+    assert diff_archives(old, new, Budget(deadline=0)).error.startswith("To read and to compare the files takes more")
+    late = Budget(deadline=0)
+    assert _code_diff._change("a", "changed", [{"a": b"1"}, {"a": b"2"}], late).note == _code_diff._TOO_LONG
+    with pytest.raises(_code_diff._TooLongError):
+        _code_diff._digests(old, late)
 
 
 def test_code_of_experiments_is_compared(local: ServedSite) -> None:

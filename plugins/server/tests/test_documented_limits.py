@@ -125,6 +125,7 @@ LIMITS = {
         _code_diff.MOST_TEXT / 1000,
         _code_diff.MOST_CHANGES,
         _code_diff.MOST_LINES,
+        _code_diff.MOST_SECONDS,
     ],
     "hyperparameters, and keys of configs, in a comparison": [_comparison.MOST_ROWS],
     "hyperparameters in a table that is sent as CSV": [experiment.MOST_EXPORTED],

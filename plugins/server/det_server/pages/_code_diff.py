@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from det_core.launch.context_archive import open_archive
@@ -17,12 +18,16 @@ MOST_DIFFS = 100
 """Maximum number of files whose lines are compared."""
 MOST_LINES = 5000
 """Maximum number of lines of all differences together."""
+_TOO_MANY_LINES = f"Only {MOST_LINES} lines of differences are shown."
 MOST_TEXT = 200_000
 """Maximum number of bytes of a file whose lines are compared."""
 MOST_CHANGES = 500
 """Maximum number of lines that are removed or added in a file whose differences are shown."""
-_MOST_STEPS = 3_000_000
-"""Maximum number of comparisons of lines of all files together."""
+MOST_SECONDS = 2.0
+"""Maximum number of seconds of the processor for reading and splitting all files together."""
+_TOO_LONG = f"To read and to compare the files takes more than {MOST_SECONDS:g} s."
+_MOST_STEPS = 1_000_000
+"""Maximum number of comparisons of lines of all files together, which take about a second."""
 _LONGEST_LINE = 500
 _CONTEXT = 3
 _CHUNK = 1 << 20
@@ -80,10 +85,21 @@ class Budget:
     Args:
         steps: number of comparisons of lines.
         lines: number of lines of differences.
+        deadline: time of the thread after which no further file is read.
     """
 
     steps: int = _MOST_STEPS
     lines: int = MOST_LINES
+    deadline: float = field(default_factory=lambda: time.thread_time() + MOST_SECONDS)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.thread_time() > self.deadline
+
+
+class _TooLongError(Exception):
+    """The deadline passed while archives were read."""
 
 
 def diff_archives(old: bytes, new: bytes, budget: Budget) -> CodeDiff:
@@ -96,24 +112,28 @@ def diff_archives(old: bytes, new: bytes, budget: Budget) -> CodeDiff:
     """
     if old == new:
         return CodeDiff()
+    if budget.is_late:
+        return CodeDiff(error=_TOO_LONG)
     try:
-        before, after = _digests(old), _digests(new)
+        before, after = _digests(old, budget), _digests(new, budget)
         names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
         shown = names[:MOST_FILES]
         kinds = {name: "added" if name not in before else "changed" if name in after else "removed" for name in shown}
         compared = [name for name in shown if kinds[name] == "changed"]
         compared += [name for name in shown if kinds[name] != "changed"]
-        texts = [_contents(archive, set(compared[:MOST_DIFFS])) for archive in (old, new)]
+        texts = [_contents(archive, set(compared[:MOST_DIFFS]), budget) for archive in (old, new)]
     except tarfile.TarError as error:
         return CodeDiff(error=f"An archive is damaged: {error}")
+    except _TooLongError:
+        return CodeDiff(error=_TOO_LONG)
     changes = {name: _change(name, kinds[name], texts, budget) for name in compared}
     return CodeDiff([changes[name] for name in shown], len(names) - len(shown))
 
 
-def _digests(archive: bytes) -> dict[str, bytes]:
+def _digests(archive: bytes, budget: Budget) -> dict[str, bytes]:
     """Return a digest of each file of an archive by name."""
     found: dict[str, bytes] = {}
-    for member, members in _files(archive):
+    for member, members in _files(archive, budget):
         digest = hashlib.sha256()
         if content := members.extractfile(member):
             while chunk := content.read(_CHUNK):
@@ -122,19 +142,21 @@ def _digests(archive: bytes) -> dict[str, bytes]:
     return found
 
 
-def _contents(archive: bytes, names: set[str]) -> dict[str, bytes]:
+def _contents(archive: bytes, names: set[str], budget: Budget) -> dict[str, bytes]:
     """Return the beginnings of files of an archive by name."""
     return {
         member.name: content.read(MOST_TEXT + 1)
-        for member, members in _files(archive)
+        for member, members in _files(archive, budget)
         if member.name in names and (content := members.extractfile(member))
     }
 
 
-def _files(archive: bytes) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+def _files(archive: bytes, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     if archive:
         with open_archive(archive) as members:
             for member in members:
+                if budget.is_late:
+                    raise _TooLongError
                 if member.isfile():
                     yield member, members
 
@@ -148,15 +170,27 @@ def _change(name: str, kind: str, texts: Sequence[Mapping[str, bytes]], budget: 
         return FileChange(name, kind, note="This file is not text.")
     if any(len(one) > MOST_TEXT for one in contents):
         return FileChange(name, kind, note=f"Only files of up to {MOST_TEXT // 1000} kB are compared.")
-    before, after = (one.decode(errors="replace").splitlines() for one in contents)
+    if budget.is_late:
+        return FileChange(name, kind, note=_TOO_LONG)
+    before, after, position = _without_common_ends(*(one.decode(errors="replace").splitlines() for one in contents))
+    if abs(len(before) - len(after)) > budget.lines:
+        return FileChange(name, kind, note=_TOO_MANY_LINES)
     edits = find_edits(before, after, budget)
     if edits is None:
         return FileChange(name, kind, note=f"More than {MOST_CHANGES} lines differ, or there are too many to compare.")
-    lines = list(_unified(edits))
+    lines = list(_unified(edits, position))
     budget.lines -= len(lines)
     if budget.lines < 0:
-        return FileChange(name, kind, note=f"Only {MOST_LINES} lines of differences are shown.")
+        return FileChange(name, kind, note=_TOO_MANY_LINES)
     return FileChange(name, kind, lines, "" if lines else "Only the ends of lines differ.")
+
+
+def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str], int]:
+    """Return the lines that differ with those around them, and the number of the first one."""
+    equal = _common(old, new)
+    begin = max(0, equal - _CONTEXT)
+    end = max(0, _common(old[equal:][::-1], new[equal:][::-1]) - _CONTEXT)
+    return old[begin : len(old) - end], new[begin : len(new) - end], begin + 1
 
 
 def find_edits(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[DiffLine] | None:
@@ -186,7 +220,7 @@ def find_edits(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[D
     return edits + [DiffLine(" ", line) for line in old[len(old) - end :]]
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def _common(a: Sequence[object], b: Sequence[object]) -> int:
     """Return the number of equal items at the beginning."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
@@ -240,11 +274,16 @@ def _walk_back(rounds: Sequence[Mapping[int, int]], x: int, y: int) -> list[tupl
     return list(path)
 
 
-def _unified(edits: Sequence[DiffLine]) -> Iterator[DiffLine]:
-    """Yield the lines that differ, those around them, and before each gap the position in both files."""
+def _unified(edits: Sequence[DiffLine], position: int) -> Iterator[DiffLine]:
+    """Yield the lines that differ, those around them, and before each gap the position in both files.
+
+    Args:
+        edits: all lines from a position on.
+        position: number of the first line in both files.
+    """
     changed = [i for i, line in enumerate(edits) if line.mark != " "]
     shown = {near for i in changed for near in range(i - _CONTEXT, i + _CONTEXT + 1)}
-    old = new = 1
+    old = new = position
     last = -2
     for i, line in enumerate(edits):
         if i in shown:
