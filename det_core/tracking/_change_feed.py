@@ -35,6 +35,7 @@ _TABLES: Sequence[tuple[str, Column[int]]] = (
 """Field of `Changes` and the column with its values, for each table."""
 _ROWS = 10_000
 """Maximum number of rows of a table that a call returns."""
+_TOO_SLOW = "the rows after the cursor take more than {:g} s to read; begin with an empty cursor"
 _OVERLAP = 1000
 """Number of ids before the last one that transactions in progress may use when the first cursor is created."""
 _NUMBERS = r"[0-9]{1,19}(?:,[0-9]{1,19})"
@@ -85,10 +86,14 @@ class ChangesMixin(StoreMixin):
         with self._database.read() as connection:
             unseen, following = self._database.transactions(connection)
             known = {"unseen": cursor.unseen, "unseen_from": cursor.unseen[-1], "following": following}
-            rows = connection.execute(_select_tails(self._database.was_visible), {**wanted, **known, "most": _ROWS})
-            by_table: list[list[Row[Any]]] = [[] for _ in _TABLES]
-            for row in rows:
-                by_table[row.table].append(row)
+            query = _select_tails(self._database.was_visible)
+            with self._database.limit_time(
+                connection, _TOO_SLOW
+            ):  # numbers that no call returned may leave out all rows
+                rows = connection.execute(query, {**wanted, **known, "most": _ROWS}).all()
+        by_table: list[list[Row[Any]]] = [[] for _ in _TABLES]
+        for row in rows:
+            by_table[row.table].append(row)
         ends = list(map(_end, by_table))
         if not after:
             begin = _Cursor([max(0, end - _OVERLAP) for end in ends])

@@ -232,8 +232,13 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def limit_time(self, connection: Connection) -> AbstractContextManager[None]:
-        """Return a context manager that raises CallTooLarge in a statement that takes longer than `most_seconds`."""
+    def limit_time(self, connection: Connection, message: str = TOO_SLOW) -> AbstractContextManager[None]:
+        """Return a context manager that raises CallTooLarge in a statement that takes longer than `most_seconds`.
+
+        Args:
+            connection: an open transaction.
+            message: message of the error, into which the number of seconds is formatted.
+        """
 
     @staticmethod
     @abstractmethod

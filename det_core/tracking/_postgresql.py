@@ -148,7 +148,7 @@ class Postgresql(Database):
         return sa.select(sa.case((json.is_not(None), sa.cast(values, sa.Text)))).scalar_subquery()
 
     @contextmanager
-    def limit_time(self, connection: sa.Connection) -> Iterator[None]:
+    def limit_time(self, connection: sa.Connection, message: str = TOO_SLOW) -> Iterator[None]:
         milliseconds = str(int(self.most_seconds * 1000))
         connection.execute(sa.select(sa.func.set_config("statement_timeout", milliseconds, True)))
         try:
@@ -156,7 +156,7 @@ class Postgresql(Database):
         except OperationalError as error:
             if getattr(error.orig, "sqlstate", None) != _CANCELED:
                 raise
-            raise CallTooLarge(TOO_SLOW.format(self.most_seconds)) from None
+            raise CallTooLarge(message.format(self.most_seconds)) from None
 
     @staticmethod
     def seconds(time: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

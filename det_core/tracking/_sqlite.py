@@ -211,7 +211,7 @@ class Sqlite(Database):
         return _readable_json(column, lambda source: sa.func.json_extract(source, *map(_json_path, paths)))
 
     @contextmanager
-    def limit_time(self, connection: sa.Connection) -> Iterator[None]:
+    def limit_time(self, connection: sa.Connection, message: str = TOO_SLOW) -> Iterator[None]:
         raw: Any = connection.connection.dbapi_connection
         deadline = time.thread_time() + self.most_seconds
         raw.set_progress_handler(lambda: time.thread_time() > deadline, _OPERATIONS)
@@ -220,7 +220,7 @@ class Sqlite(Database):
         except sa.exc.OperationalError as error:
             if "interrupted" not in str(error.orig):
                 raise
-            raise CallTooLarge(TOO_SLOW.format(self.most_seconds)) from None
+            raise CallTooLarge(message.format(self.most_seconds)) from None
         finally:
             raw.set_progress_handler(None, 0)
 

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from det_core.errors import CallTooLarge
 from det_core.interfaces.records import Changes, LogLine, MetricsReport, Run, SystemMetrics, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _change_feed, _postgresql, _schema, open_store
+from det_core.tracking._postgresql import Postgresql
+from det_core.tracking._sqlite import Sqlite
 
 NOW = datetime.now(timezone.utc)
 Add = Callable[[], None]
@@ -98,6 +101,20 @@ def test_a_report_that_is_merged_into_another_is_found(store: TrackingStore, tri
     assert found(store.changes(changes.cursor)) == {}
     assert [report.metrics for report in store.metrics(trial.id)] == [{"a": 1, "b": 2}]
     assert list(store.metrics(trial.id, archived=True)) == []
+
+
+def test_rows_that_a_cursor_leaves_out_are_read_for_a_limited_time(
+    store: TrackingStore, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers that no call returned may leave out all rows of PostgreSQL. With SQLite, there are none to leave out."""
+    largest, later = 2**63 - 1, 10**6
+    cursor = f"0,0,0,0,0,0;0,0,0,0,0,0,{later};{','.join([str(largest)] * 6)},{later}"
+    line = LogLine(trial_id=trial.id, run_id=1, rank=0, stdtype="stdout", log="x", time=NOW)
+    store.add_logs([line] * 10_000)
+    for database in (Sqlite, Postgresql):
+        monkeypatch.setattr(database, "most_seconds", 0.001)
+    with pytest.raises(CallTooLarge, match=r"after the cursor take more than 0\.001 s to read; begin with an empty"):
+        store.changes(cursor)
 
 
 def test_many_rows_are_read_in_pieces(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,7 @@ class TrackingStore(
 
         Raises:
             ValueError: ``after`` is not such a cursor.
+            CallTooLarge: reading the rows since the oldest transaction takes too long.
         """
 
     @abstractmethod
