@@ -118,6 +118,7 @@ LIMITS = {
     ],
     "trials in a comparison": [_comparison.MOST_TRIALS],
     "metrics in a comparison": [_comparison.MOST_METRICS],
+    "config that a page shows as YAML": [code.MOST_YAML / KIB],
     "differences of code": [
         code.MOST_CODES,
         _code_diff.MOST_FILES,

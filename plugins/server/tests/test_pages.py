@@ -565,6 +565,15 @@ def test_code_is_shown_by_number_and_downloaded_unchanged(seeded: tuple[Seeded, 
     assert client.get(f"/experiments/{ids.search}/code.tar.gz").body[:2] == b"\x1f\x8b"
 
 
+def test_large_configs_are_shown_as_json() -> None:
+    """YAML of a config of 1 MiB would take five seconds of the processor."""
+    config = {"name": "ü", "hyperparameters": {"b": 1, "a": [1, 2]}}
+    assert code._config_text(config) == "name: ü\nhyperparameters:\n  b: 1\n  a:\n  - 1\n  - 2\n"
+    large = {"name": "ü", "data": [0] * 25_000}
+    text = code._config_text(large)
+    assert text.startswith('{"name": "ü", "data": [0, 0') and json.loads(text) == large
+
+
 def test_an_archive_takes_bounded_memory_whatever_its_headers_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extended header of a member is read as a whole, and a gigabyte of zeros takes a megabyte."""
     monkeypatch.setattr(context_archive, "_ARCHIVE_LIMIT", 1 << 20)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from starlette.requests import Request
@@ -30,6 +31,8 @@ MOST_CODES = 5
 _MOST_FILES = 2000
 _MOST_TEXT = 200_000
 """Maximum number of characters of a file that is shown."""
+MOST_YAML = 64 << 10
+"""Maximum number of characters as JSON of a config that is shown as YAML, which takes a hundred times as long."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +56,12 @@ def show_code(request: Request) -> Response:
     chosen = request.query_params.get("file", "")
     wanted = int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 6 else None
     files, text = _read_archive(store_of(request).model_definition(experiment.id), wanted)
-    complete = yaml.safe_dump(to_json_compatible(experiment.config), sort_keys=False, allow_unicode=True)
     return render_page(
         request,
         "code.html",
         **experiment_head(request, experiment),
         original=mask_references(experiment.original_config),
-        complete=complete,
+        complete=_config_text(experiment.config),
         files=files,
         chosen=next((one for one in files if one.number == wanted), None),
         text=text,
@@ -99,6 +101,13 @@ def download_code(request: Request) -> Response:
         raise RefusedError(404, f"experiment {experiment.id} has no code")
     headers = {"Content-Disposition": f'attachment; filename="experiment-{experiment.id}.tar.gz"'}
     return Response(archive, media_type="application/gzip", headers=headers)
+
+
+def _config_text(config: Mapping[str, Any]) -> str:
+    """Return a config as YAML, or as JSON if it is large."""
+    values = to_json_compatible(config)
+    text = json.dumps(values, ensure_ascii=False)
+    return text if len(text) > MOST_YAML else yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
 def _read_archive(archive: bytes, wanted: int | None) -> tuple[list[CodeFile], str]:
