@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,10 @@ of them in quadratic time (CVE-2024-6232)."""
 _NUMBER = re.compile(rb"[0-9]+")
 _RECORD = re.compile(rb"([0-9]{1,5}) (?:path|linkpath|size|[ug]id|[ug]name|[mac]time|comment|hdrcharset)=")
 """Beginning of a record, with its length. Records with any names could take any memory."""
+_GZIP = 31
+"""Format of compressed data for ``zlib``."""
 _CHUNK = 1 << 20
+"""Number of bytes that are decompressed at once. The whole limit would need twice that memory."""
 _YAML = (".yaml", ".yml", ".json")
 
 
@@ -146,16 +148,30 @@ def open_archive(content: bytes) -> tarfile.TarFile:
         tarfile.TarError: it is damaged or too large. Its members may raise this, too, when they are read.
     """
     plain = io.BytesIO()
-    try:
-        with gzip.open(io.BytesIO(content)) as stream:
-            while chunk := stream.read(_CHUNK):  # the whole limit at once would need that memory
-                plain.write(chunk)
-                if plain.tell() > _ARCHIVE_LIMIT:
-                    raise tarfile.ReadError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
-    except (OSError, EOFError, zlib.error) as error:
-        raise tarfile.ReadError(str(error)) from error
+    for chunk in _decompress(content):
+        plain.write(chunk)
+        if plain.tell() > _ARCHIVE_LIMIT:
+            raise tarfile.ReadError(f"it holds more than {_ARCHIVE_LIMIT >> 20} MiB")
     plain.seek(0)
     return _BoundedArchive.open(fileobj=plain, mode="r:", tarinfo=_CheckedHeader)
+
+
+def _decompress(content: bytes) -> Iterator[bytes]:
+    """Yield the data of the only member of a gzip file. Each of any number of empty ones would take time."""
+    stream = zlib.decompressobj(wbits=_GZIP)
+    try:
+        for begin in range(0, len(content), _CHUNK):
+            piece = content[begin : begin + _CHUNK]
+            while piece:
+                yield stream.decompress(piece, _CHUNK)
+                piece = stream.unconsumed_tail
+                if stream.unused_data:
+                    raise tarfile.ReadError("other data follow its compressed data")
+        yield stream.flush()
+    except zlib.error as error:
+        raise tarfile.ReadError(f"it is not a gzip file: {error}") from None
+    if not stream.eof:
+        raise tarfile.ReadError("its compressed data are truncated")
 
 
 class _BoundedArchive(tarfile.TarFile):

@@ -224,9 +224,10 @@ SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no header|not a gzip|empty"),
+        (b"", "compressed data are truncated"),
         (b"code", "[Nn]ot a gzip"),
-        (archive(member("a", size=1000))[:-30], "end-of-stream"),
+        (archive(member("a", size=1000))[:-30], "compressed data are truncated"),
+        (archive(member("a")) + gzip.compress(b""), "other data follow its compressed data"),
         (gzip.compress(b"code" * 1000), "invalid header|truncated header|bad checksum"),
         (gzip.compress(gzip.decompress(archive(member("a", size=4000)))[:2000]), "unexpected end"),
         (archive(member("../evil")), "outside the destination"),
