@@ -9,10 +9,11 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
-from det_server._admission import check_client_version
+from det_server._admission import check_client_version, check_head
 from det_server._allowed_origins import host_in_url, is_link
 from det_server._client_address import client_address
 from det_server._credentials import bearer_token, read_cookie, url_token
+from det_server._http_server import HEADER_BYTES
 from det_server._principal import Principal
 from det_server._refusal import RefusedError
 from det_server._request_bodies import BodyReader, checked_length, replay_body
@@ -27,7 +28,22 @@ from .serving import ServedSite, local_access, site_without_server
 MIB = 1 << 20
 
 
-# Lengths of bodies
+# Lengths of heads and bodies
+
+
+@pytest.mark.parametrize("part", ["raw_path", "query_string", "headers"])
+def test_the_url_and_the_headers_have_a_length(part: str) -> None:
+    """The library for HTTP limits only heads that have not arrived completely."""
+    scope: dict[str, Any] = {"raw_path": b"/", "query_string": b"", "headers": [(b"a", b"b")] * 5000}
+    check_head(scope)
+    scope[part] = [(b"a", b"b")] * 6000 if part == "headers" else b"x" * 3000
+    with pytest.raises(RefusedError, match="more than 32 KiB") as refused:
+        check_head(scope)
+    assert (refused.value.status, refused.value.headers) == (431, {"connection": "close"})
+
+
+def test_a_request_with_a_large_head_is_refused(local: ServedSite) -> None:
+    assert local.client.get("/login", X_Large="x" * HEADER_BYTES).status == 431
 
 
 @pytest.mark.parametrize(
