@@ -112,8 +112,8 @@ class Admission:
         if scope["method"] in _READING:
             await self._app(scope, receive, send)
             return
-        with self._bodies.reserve(length, person, run):
-            state["body"] = await self._bodies.read(receive, length)
+        with self._bodies.reserve(length, person, run) as take:
+            state["body"] = await self._bodies.read(receive, length, take)
             await self._app(scope, replay_body(state["body"], receive), send)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:

@@ -110,9 +110,9 @@ def test_a_request_that_was_begun_before_its_sender_lost_rights_changes_nothing(
     root = team.log_in("root") if kind == "browser" else team.program("root")
     read, run = BodyReader.read, Threads.run
 
-    async def read_slowly(self: BodyReader, receive: Any, length: int) -> bytes:
+    async def read_slowly(self: BodyReader, *called: Any) -> bytes:
         team.store.edit_user("root", **change)
-        return await read(self, receive, length)
+        return await read(self, *called)
 
     async def run_late(self: Threads, work: Work, *called: Any, **options: Any) -> Any:
         if work is not Work.CREDENTIALS:

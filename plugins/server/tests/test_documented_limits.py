@@ -68,11 +68,13 @@ LIMITS = {
     "answer whose client does not read": [_http_server.STALL_SECONDS],
     "body of a request": [_request_bodies._IDLE_SECONDS, _request_bodies._BYTES_PER_SECOND // KIB],
     "body of a request without valid credentials": [_request_bodies._DRAIN_SECONDS],
-    "bodies in memory together": [
+    "bodies in memory together, as far as they have arrived": [
         _request_bodies._BUFFERED_BYTES // MIB,
         _request_bodies._DEFAULT_BYTES // MIB,
         _request_bodies.MAX_BODY_BYTES // MIB,
         _request_bodies._SMALL_BUFFERED_BYTES // MIB,
+        _request_bodies._SHORT_BYTES // KIB,
+        _request_bodies._SMALL_BUFFERED_BYTES_PER_PERSON // MIB,
         _request_bodies._SMALL_BUFFERED_BYTES_PER_PERSON // MIB,
         _request_bodies._BUFFERED_BYTES_PER_RUN // MIB,
     ],
