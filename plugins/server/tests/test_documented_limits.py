@@ -64,7 +64,11 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
 
 LIMITS = {
     "connections": [_listener.MAX_CONNECTIONS, _listener.MAX_CONNECTIONS_PER_NETWORK, 64],
-    "headers of a request": [_http_server.HEADER_SECONDS, _http_server.HEADER_BYTES // KIB],
+    "headers of a request": [
+        _http_server.HEADER_SECONDS,
+        _http_server.HEADER_BYTES // KIB,
+        _http_server.HEADER_SECONDS,
+    ],
     "answer whose client does not read": [_http_server.STALL_SECONDS],
     "body of a request": [_request_bodies._IDLE_SECONDS, _request_bodies._BYTES_PER_SECOND // KIB],
     "body of a request without valid credentials": [_request_bodies._DRAIN_SECONDS],
