@@ -72,6 +72,8 @@ def test_a_logout_ends_the_session(team: ServedSite) -> None:
     assert answer.headers["clear-site-data"] == '"cache", "storage"'
     assert ann.get("/experiments").status == 303
     assert other.get("/experiments").status == 200
+    assert ann.post("/logout").status == 401
+    assert [one.action for one in team.store.actions()] == ["logout", "login", "login"], "a session ends once"
 
 
 def test_a_logout_of_a_program_ends_its_token(team: ServedSite) -> None:

@@ -163,6 +163,7 @@ LIMITS = {
         _login_limits.MAX_CHANGES,
         _login_limits._WINDOW / 60,
         _login_limits.MAX_CHANGES_IN_A_DAY,
+        1,
         _download_log.ENTRY_SECONDS / 3600,
     ],
     "failed logins in the audit log": [_login_limits.MAX_RECORDED_FAILURES, _login_limits._WINDOW / 60],
