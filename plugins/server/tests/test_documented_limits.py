@@ -59,6 +59,7 @@ from det_core.interfaces.server_store import SHOWN_OF_REASONS
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
 MIB, KIB = 1 << 20, 1 << 10
+README = Path(__file__).parents[1] / "README.md"
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
 
 
@@ -180,6 +181,11 @@ def test_a_limit_is_documented(what: str) -> None:
     (most,) = re.findall(rf"^\| {what} \| (.*?) \|", GUIDE.read_text(), re.MULTILINE)
     numbers = [float(number) for number in re.findall(r"[0-9]+", most.replace("IPv6", ""))]
     assert numbers == LIMITS[what]
+
+
+def test_the_readme_has_the_limits_of_logins() -> None:
+    (sentence,) = re.findall(r"Failed logins are limited: (.*?)\.\n", README.read_text())
+    assert [int(number) for number in re.findall(r"[0-9]+", sentence)] == LIMITS["attempts to log in"]
 
 
 def test_limits_of_one_kind_are_the_same() -> None:
