@@ -268,6 +268,7 @@ def test_a_used_cookie_is_renewed(local: ServedSite, monkeypatch: pytest.MonkeyP
     assert renewed and renewed != owner.headers["Cookie"]
     assert owner.with_headers(Cookie=renewed).get("/experiments").cookie is None
     assert "max-age=0" in owner.post("/logout").headers["set-cookie"].lower(), "a logout is not undone by a renewal"
+    assert owner.get("/experiments").status == 200, "as the guide says, a logout without users ends no session"
 
 
 def test_other_signed_texts_are_no_cookies(store: TrackingStore) -> None:
