@@ -31,8 +31,9 @@ AT_ONCE = 256
 RANDOM = {"name": "random", "max_concurrent_trials": AT_ONCE}
 HALVING = {"name": "async_halving", "num_rungs": 3, "max_concurrent_trials": AT_ONCE}
 INTERRUPTIONS = (Cause.PREEMPTED, Cause.TIME_LIMIT, Cause.NODE_LOST)
-MOST_CALLS = 20
-"""Limit on the calls of the store by the runner for each launch, without those that workers make."""
+MOST_CALLS = 26
+"""Limit on the calls of the store by the runner for each launch, without those that workers make. Log lines and states
+of a launch are written as they come, so a launch of a slow machine has some more calls: 23 were seen there."""
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from det_core.errors import RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import CheckpointState, MetricsReport, State
 from det_core.interfaces.server_store import Action
-from det_core.interfaces.tracking import TrackingStore
+from det_core.interfaces.tracking import Reach, TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking.remote import Caller, RunAccess, _access, answer_call, find_method, open_remote_store
 from det_core.tracking.remote._calls import METHODS, StoreMethod
@@ -203,6 +203,12 @@ def test_ids_that_do_not_exist_are_not_collected(direct: TrackingStore, run: Run
     with pytest.raises(TrackingError):
         Caller(user="ann", run=run).check_records(direct, find_method("report_metrics"), {"reports": reports})
     assert len(hashed) < 10
+
+
+def test_a_run_without_a_source_reaches_no_checkpoint_of_others() -> None:
+    run = RunAccess(experiment_id=1, trial_id=1, run_id=1, source=None)
+    foreign = _access._Record("checkpoint None", "bob", experiment_id=2)
+    assert not _access._REACHES[Reach.SOURCE](Caller(user="ann", run=run), run, foreign)
 
 
 def test_an_entry_names_the_records_of_others_first_and_not_too_many(direct: TrackingStore) -> None:

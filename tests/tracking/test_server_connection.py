@@ -287,6 +287,57 @@ def test_a_call_in_pieces_has_one_entry_with_the_first_piece(
     assert [entry.target for entry in direct.actions()] == [f"experiment {trial.experiment_id}"]
 
 
+@pytest.mark.parametrize(
+    ("ended", "method", "refusal"),
+    [
+        ("session", "edit_model", b"log in again"),
+        ("run", "edit_model", b"the newest is run 2"),
+        ("ownership", "delete_model", b"model 2 belongs to bob"),
+    ],
+    ids=["session", "run", "ownership"],
+)
+def test_a_change_that_waited_while_the_right_to_it_ended_is_not_made(
+    direct: TrackingStore,
+    trial: TrialRecord,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    ended: str,
+    method: str,
+    refusal: bytes,
+) -> None:
+    run = direct.start_run(trial.id, allocation_id="a")
+    direct.create_model("m", owner="ann")
+    is_valid, caller = {"session"}, ANN
+    if ended == "run":
+        access = RunAccess(trial.experiment_id, trial.id, run.run_id)
+        caller = Caller(user="ann", run=access, address="192.0.2.1")
+
+    def end() -> None:
+        if ended == "session":
+            is_valid.clear()
+            return
+        with open_store(url) as other:
+            if ended == "run":
+                other.start_run(trial.id, allocation_id="b")
+            else:
+                other.delete_model("m")
+                other.create_model("m", owner="bob")
+
+    change = getattr(direct, method)
+
+    def change_late(*arguments: Any, **values: Any) -> Any:
+        thread = threading.Thread(target=end)  # without the transaction of this call
+        thread.start()
+        thread.join(60)
+        return change(*arguments, **values)
+
+    monkeypatch.setattr(direct, method, change_late)
+    body = find_method(method).dump_arguments(["m"], {"notes": "x"} if method == "edit_model" else {})
+    answer = answer_call(direct, method, body, caller=caller, call_id="lane-1", is_admitted=lambda: bool(is_valid))
+    assert refusal in answer
+    assert (direct.model("m").notes, direct.actions()) == ("", [])
+
+
 def test_an_audited_call_that_changes_nothing_has_no_entry(direct: TrackingStore) -> None:
     body = find_method("edit_experiment").dump_arguments([9], {"notes": "x"})
     assert b"RecordNotFound" in answer_call(direct, "edit_experiment", body, caller=ANN)

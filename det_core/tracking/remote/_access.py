@@ -246,7 +246,8 @@ _REACHES: Mapping[Reach, Callable[[Caller, RunAccess, _Record], bool]] = {
     Reach.RUN: lambda caller, run, record: record.trial_id == run.trial_id,
     Reach.EXPERIMENT: lambda caller, run, record: record.experiment_id == run.experiment_id,
     Reach.SOURCE: lambda caller, run, record: (
-        record.experiment_id == run.experiment_id or record.name == f"checkpoint {run.source}"
+        record.experiment_id == run.experiment_id
+        or (run.source is not None and record.name == f"checkpoint {run.source}")
     ),
     Reach.MODELS: lambda caller, run, record: caller._owns(record),
     Reach.ANYTHING: lambda caller, run, record: True,

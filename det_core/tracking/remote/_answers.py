@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def answer_call(
-    store: TrackingStore, method: str, body: bytes, *, caller: Caller | None = None, call_id: str | None = None
+    store: TrackingStore,
+    method: str,
+    body: bytes,
+    *,
+    caller: Caller | None = None,
+    call_id: str | None = None,
+    is_admitted: Callable[[], bool] = lambda: True,
 ) -> bytes:
     """Execute a call of a remote store, and return the answer. Errors are part of the answer.
 
@@ -30,6 +36,8 @@ def answer_call(
         call_id: ``LANE-NUMBER``, which makes a call that the caller repeats take effect once. Calls of one lane follow
             each other, and their numbers ascend. None stands for the id in the body. The same id of another caller is
             that of another call.
+        is_admitted: function that returns whether the caller's credentials are still valid. It is called in the
+            transaction of a change that the audit log records, which may have waited while they ended.
     """
     try:
         found = find_method(method)
@@ -39,7 +47,7 @@ def answer_call(
         given_id, plain = split_call_id(body)
         call_id = given_id if call_id is None else call_id
         arguments = found.load_arguments(plain)
-        execute = partial(_execute, store, found, arguments, caller)
+        execute = partial(_execute, store, found, arguments, caller, is_admitted)
         if isinstance(store, ServerStore):
             return store.execute(execute, call_id=call_id and _own_id(caller, call_id))
         if isinstance(store, RemoteChannel) and given_id:  # the other side of the channel knows the id
@@ -64,7 +72,12 @@ def _own_id(caller: Caller | None, call_id: str) -> str:
 
 
 def _execute(
-    store: TrackingStore, method: StoreMethod, arguments: Mapping[str, Any], caller: Caller | None, change: Change
+    store: TrackingStore,
+    method: StoreMethod,
+    arguments: Mapping[str, Any],
+    caller: Caller | None,
+    is_admitted: Callable[[], bool],
+    change: Change,
 ) -> bytes:
     if caller is not None:
         change.action = caller.check_records(store, method, arguments)
@@ -72,6 +85,11 @@ def _execute(
             arguments = {**arguments, "owner": caller.user}
     member = getattr(store, method.name)
     result = member if method.is_property else member(**arguments)
+    if caller is not None and change.action:  # again, because the transaction may have waited for others
+        if not is_admitted():
+            raise TrackingError("your session or token has ended, so nothing was changed; log in again")
+        caller.check_run(store)
+        caller.check_records(store, method, arguments)
     if change.action and not change.action.target:  # a new record
         change.action.target = f"{method.name.removeprefix('create_')} {result.id}"
     return method.dump_result(result)

@@ -22,7 +22,7 @@ Start = Callable[[str, float], Allocation]
 
 
 @pytest.fixture
-def start(cluster: FakeCluster) -> Iterator[Start]:
+def start(fake: FakeCluster) -> Iterator[Start]:
     """Return a function that starts a launch of two pods, from a key and the number of cores of each."""
     with ExitStack() as ending:
 
@@ -47,34 +47,34 @@ def wait_until(launch: Allocation, message: str) -> None:
         assert time.monotonic() < deadline, launch.status()
 
 
-def test_no_pod_works_before_all_run(start: Start, cluster: FakeCluster) -> None:
-    cluster.set_node("node-b", 0)
+def test_no_pod_works_before_all_run(start: Start, fake: FakeCluster) -> None:
+    fake.set_node("node-b", 0)
     launch = start("k-exp-1", 1)
     wait_until(launch, "Unschedulable: 0/2 nodes are available")
     assert launch.status().phase is Phase.QUEUED
-    cluster.set_node("node-b", 1)
+    fake.set_node("node-b", 1)
     assert launch.wait(_SECONDS) == Exit(code=0)
     assert sorted(launch.status().nodes) == ["node-a", "node-b"]
 
 
 def test_the_younger_of_two_launches_makes_way(
-    start: Start, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    start: Start, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pod_job, "_PARTIAL_SECONDS", 0.5)
-    cluster.set_node("node-b", 0.5)
+    fake.set_node("node-b", 0.5)
     older = start("k-exp-1", 1)
     wait_until(older, "Unschedulable")
     time.sleep(1.1)  # the times of Kubernetes are whole seconds
     younger = start("k-exp-2", 0.5)
     wait_until(younger, "goes first")
-    cluster.set_node("node-b", 1)
+    fake.set_node("node-b", 1)
     assert older.wait(_SECONDS) == Exit(code=0)
     older.close()
     assert younger.wait(_SECONDS) == Exit(code=0)
 
 
-def test_a_launch_that_waits_for_nodes_leaves_nothing(start: Start, cluster: FakeCluster) -> None:
-    cluster.set_node("node-b", 0)
+def test_a_launch_that_waits_for_nodes_leaves_nothing(start: Start, fake: FakeCluster) -> None:
+    fake.set_node("node-b", 0)
     launch = start("k-exp-1", 1)
     wait_until(launch, "Unschedulable")
     launch.preempt()

@@ -20,6 +20,7 @@ from det_core.version import __version__
 from det_server import _credentials
 from det_server._allowed_origins import AllowedHosts, is_link, is_same_origin, names_its_origin
 from det_server._client_address import client_address
+from det_server._http_server import HEADER_BYTES
 from det_server._large_answers import LargeAnswers
 from det_server._principal import Principal
 from det_server._refusal import API, RefusedError
@@ -82,6 +83,7 @@ class Admission:
         headers = Headers(scope=scope)
         send = add_headers(send, scope["path"], scope["query_string"], tls_only=self._site.owns_host)
         try:
+            check_head(scope)
             length = checked_length(scope["path"], scope["method"], headers)
             try:
                 self._check_origin(scope, headers)
@@ -110,8 +112,8 @@ class Admission:
         if scope["method"] in _READING:
             await self._app(scope, receive, send)
             return
-        with self._bodies.reserve(length, person, run):
-            state["body"] = await self._bodies.read(receive, length)
+        with self._bodies.reserve(length, person, run) as take:
+            state["body"] = await self._bodies.read(receive, length, take)
             await self._app(scope, replay_body(state["body"], receive), send)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
@@ -218,6 +220,19 @@ class Admission:
         except DetError as error:
             _log.warning("cannot check a token: %s", error)
             raise RefusedError(503, f"the tracking store cannot be used: {error}", {"retry-after": "5"}) from None
+
+
+def check_head(scope: Scope) -> None:
+    """Check the size of the path, the query and the headers of a request, which h11 limits only until all have arrived.
+
+    Raises:
+        RefusedError: they are too large.
+    """
+    fields = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
+    if len(scope["raw_path"]) + len(scope["query_string"]) + fields > HEADER_BYTES:
+        raise RefusedError(
+            431, f"the URL and the headers have more than {HEADER_BYTES >> 10} KiB", {"connection": "close"}
+        )
 
 
 def check_client_version(headers: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from det_server._certificate import load_certificate
 
 HEADER_SECONDS = 10.0
-"""Maximum time from the first byte of a request, or the start of a connection, to the end of the headers."""
+"""Maximum time from the first byte of a request, or the start of a connection, to the end of the headers. The handshake
+of TLS has as much before."""
 HEADER_BYTES = 32 << 10
 """Maximum size of the line and the headers of a request."""
 STALL_SECONDS = 60.0
@@ -100,6 +102,10 @@ class AnnouncingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to answer requests."""
+        if self._certificate:
+            loop = asyncio.get_running_loop()  # uvicorn has no option for this, and asyncio waits for a minute
+            create = partial(loop.create_server, ssl_handshake_timeout=HEADER_SECONDS)
+            loop.create_server = create  # type: ignore[method-assign]
         await super().startup(sockets)
         if self._certificate and self.config.ssl:
             self._renewal = asyncio.create_task(_follow_certificate(self._certificate, self.config.ssl))

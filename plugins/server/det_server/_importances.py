@@ -67,6 +67,7 @@ class Importances:
         self._lock = threading.Lock()
         self._results: OrderedDict[str, Importance | Pending] = OrderedDict()
         self._waiting: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
@@ -86,11 +87,12 @@ class Importances:
             if digest in self._results:
                 self._results.move_to_end(digest)
                 return self._results[digest]
-            is_waiting = any(one == person for one, _ in self._waiting.values())
+            is_waiting = digest in self._waiting or any(one == person for one, _ in self._waiting.values())
             if not (is_waiting or self._closed or len(self._waiting) >= MAX_ASKED):
                 self._waiting[digest] = (person, text)
-                if len(self._waiting) == 1:
-                    threading.Thread(target=self._compute_all, name="importance", daemon=True).start()
+            if self._waiting and not (self._thread and self._thread.is_alive()):
+                self._thread = threading.Thread(target=self._compute_all, name="importance", daemon=True)
+                self._thread.start()
             return Pending.COMPUTING
 
     def close(self) -> None:
@@ -105,6 +107,7 @@ class Importances:
             with self._lock:
                 if self._closed or not self._waiting:
                     self._waiting.clear()
+                    self._thread = None
                     return
                 digest, (_, text) = next(iter(self._waiting.items()))
             try:
@@ -114,7 +117,7 @@ class Importances:
                 result = Pending.FAILED
             with self._lock:
                 self._results[digest] = result
-                del self._waiting[digest]
+                self._waiting.pop(digest, None)
                 while len(self._results) > _KEPT:
                     self._results.popitem(last=False)
 

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
 
 from det_core.errors import DetError, RecordNotFound
 from det_core.interfaces.server_store import Action, ServerStore
@@ -29,7 +30,7 @@ class Login:
         self._store = store
         self._limits = LoginLimits()
 
-    def check(self, user: str, password: str, address: str, device: str = "") -> str:
+    def check(self, user: str, password: str, address: str, find_device: Callable[[], str]) -> str:
         """Check a user's password, and record the attempt in the audit log.
 
         An unknown user, an inactive one and a wrong password have the same answer after the same time.
@@ -38,8 +39,8 @@ class Login:
             user: name of the user.
             password: the password.
             address: network address of the client.
-            device: id of a device from which the user has logged in before, which strangers cannot lock out, or an
-                empty string.
+            find_device: function that returns the id of a device from which the user has logged in before, or an empty
+                string. It is called only if the address has had too many attempts.
 
         Returns:
             The hash of the password.
@@ -47,7 +48,7 @@ class Login:
         Raises:
             RefusedError: the user or the password is wrong, or there were too many attempts or logins.
         """
-        self._limits.count_attempt(user, address, device)
+        device = self._count_attempt(user, address, find_device)
         try:
             hashed = self._hash(user)
             right = _passwords.verify_password(hashed, password)
@@ -65,6 +66,18 @@ class Login:
             raise RefusedError(401, "the user name or the password is wrong")
         self._store.record_action(Action(known, "login", address=address))
         return hashed
+
+    def _count_attempt(self, user: str, address: str, find_device: Callable[[], str]) -> str:
+        """Count an attempt, and return the device that it counts for, or an empty string if it is the address."""
+        try:
+            self._limits.count_attempt(user, address)
+        except RefusedError:
+            device = find_device()
+            if not device:
+                raise
+            self._limits.count_attempt(user, address, device)
+            return device
+        return ""
 
     def _record_failure(self, user: str, address: str) -> None:
         more = self._limits.count_failure()
@@ -85,6 +98,8 @@ class Login:
     def known_device(self, user: str, remembered: str) -> str:
         """Return the id of a client's device, or an empty string if it is not one of this user's."""
         device, _, signature = remembered[:_LONGEST_DEVICE].partition(".")
+        if not signature:
+            return ""
         key = self._hash(user)
         is_right = hmac.compare_digest(signature.encode(errors="replace"), _sign(key, device).encode())
         return device if key and is_right else ""

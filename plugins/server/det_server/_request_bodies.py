@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
 from starlette.datastructures import Headers
@@ -28,9 +28,12 @@ _BUFFERED_BYTES = 512 << 20
 """Maximum size of all bodies over `_DEFAULT_BYTES` that are in memory at the same time. One person has at most
 `MAX_BODY_BYTES` of it."""
 _SMALL_BUFFERED_BYTES = 128 << 20
-"""Maximum size of all other bodies that are in memory at the same time."""
+"""Maximum size of all others over `_SHORT_BYTES` that are in memory at the same time."""
+_SHORT_BYTES = 64 << 10
+"""Size up to which bodies need no room among those of others, such as logins, whose number the connections limit."""
 _SMALL_BUFFERED_BYTES_PER_PERSON = 32 << 20
-"""Maximum size of those of one person, or of all who have not logged in."""
+"""Maximum size of the bodies over `_SHORT_BYTES` of one person, or of all who have not logged in, and of those up to
+this size."""
 _BUFFERED_BYTES_PER_RUN = 64 << 20
 """Maximum size of all bodies of the workers of a run, which leave the rest of what their user has to others of it. It
 is that of two calls."""
@@ -48,7 +51,7 @@ class BodyReader:
 
     Args:
         buffered: maximum size in bytes of all large bodies that are in memory at the same time.
-        small_buffered: maximum size in bytes of all others.
+        small_buffered: maximum size in bytes of all others but short ones.
         idle: maximum number of seconds between two parts of a body.
     """
 
@@ -59,43 +62,58 @@ class BodyReader:
         idle: float = _IDLE_SECONDS,
     ) -> None:
         self._buffered, self._small_buffered = buffered, small_buffered
-        self._large, self._small, self._of_runs = Shares(), Shares(), Shares()
+        self._large, self._small, self._short, self._of_runs = Shares(), Shares(), Shares(), Shares()
         self._idle = idle
 
     @contextmanager
-    def reserve(self, length: int, person: str | None, run: RunAccess | None = None) -> Iterator[None]:
-        """Reserve memory for a body during the block.
+    def reserve(self, length: int, person: str | None, run: RunAccess | None = None) -> Iterator[Callable[[int], None]]:
+        """Return a function that reserves memory for a number of bytes of a body until the end of the block.
+
+        The function raises RefusedError if too much is reserved already. It is called for what has arrived, because a
+        client can announce what it never sends.
 
         Args:
             length: length that the request announces.
             person: the person, who leaves memory to others, or None for somebody who has not logged in.
             run: the run of the person whose workers send it.
-
-        Raises:
-            RefusedError: too much is reserved already.
         """
-        if length > _DEFAULT_BYTES:
-            shares, each, total = self._large, MAX_BODY_BYTES, self._buffered
-        else:
-            shares, each, total = self._small, _SMALL_BUFFERED_BYTES_PER_PERSON, self._small_buffered
+        shares, each, total = self._shares_of(length)
         of_run = _BUFFERED_BYTES_PER_RUN if run else math.inf
         with (
-            shares.reserve(person, length, each=each, total=total, refusal=_REFUSAL),
-            self._of_runs.reserve(run, length, each=of_run, refusal=_REFUSAL),
+            shares.grow(person, each=each, total=total, refusal=_REFUSAL) as take,
+            self._of_runs.grow(run, each=of_run, refusal=_REFUSAL) as take_of_run,
         ):
-            yield
 
-    async def read(self, receive: Receive, length: int) -> bytes:
+            def take_both(size: int) -> None:
+                take(size)
+                take_of_run(size)
+
+            yield take_both
+
+    def _shares_of(self, length: int) -> tuple[Shares, float, float]:
+        """Return the shares for a body of a length, and their maximum of one person and of all."""
+        if length > _DEFAULT_BYTES:
+            return self._large, MAX_BODY_BYTES, self._buffered
+        if length > _SHORT_BYTES:
+            return self._small, _SMALL_BUFFERED_BYTES_PER_PERSON, self._small_buffered
+        return self._short, _SMALL_BUFFERED_BYTES_PER_PERSON, math.inf
+
+    async def read(self, receive: Receive, length: int, take: Callable[[int], None]) -> bytes:
         """Return the body.
 
         Args:
             receive: the function of the server.
             length: length that the request announces.
+            take: function that reserves memory for what has arrived, as `reserve` returns it.
 
         Raises:
-            RefusedError: the client is too slow, or has closed the connection.
+            RefusedError: the client is too slow, or has closed the connection, or there is no memory.
         """
-        return b"".join([part async for part in self._parts(receive, length)])
+        parts = []
+        async for part in self._parts(receive, length):
+            take(len(part))
+            parts.append(part)
+        return b"".join(parts)
 
     async def _parts(self, receive: Receive, length: int) -> AsyncIterator[bytes]:
         deadline = asyncio.get_running_loop().time() + self._idle + length / _BYTES_PER_SECOND

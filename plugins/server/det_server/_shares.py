@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 from det_server._refusal import RefusedError
@@ -57,9 +57,27 @@ class Shares:
         Raises:
             RefusedError: the limits do not permit it.
         """
-        if not self.take(caller, amount, each=each, total=total):
-            raise RefusedError(503, refusal, {"retry-after": "1"})
-        try:
+        with self.grow(caller, each=each, total=total, refusal=refusal) as take:
+            take(amount)
             yield
+
+    @contextmanager
+    def grow(
+        self, caller: Hashable, *, each: float, total: float = math.inf, refusal: str
+    ) -> Iterator[Callable[[int], None]]:
+        """Return a function that gives a caller one amount after the other until the end of the block.
+
+        The arguments are those of `reserve`, and so is the error that the function raises.
+        """
+        held = 0
+
+        def take(amount: int) -> None:
+            nonlocal held
+            if not self.take(caller, amount, each=each, total=total):
+                raise RefusedError(503, refusal, {"retry-after": "1"})
+            held += amount
+
+        try:
+            yield take
         finally:
-            self.give_back(caller, amount)
+            self.give_back(caller, held)

@@ -72,6 +72,8 @@ def test_a_logout_ends_the_session(team: ServedSite) -> None:
     assert answer.headers["clear-site-data"] == '"cache", "storage"'
     assert ann.get("/experiments").status == 303
     assert other.get("/experiments").status == 200
+    assert ann.post("/logout").status == 401
+    assert [one.action for one in team.store.actions()] == ["logout", "login", "login"], "a session ends once"
 
 
 def test_a_logout_of_a_program_ends_its_token(team: ServedSite) -> None:
@@ -110,9 +112,9 @@ def test_a_request_that_was_begun_before_its_sender_lost_rights_changes_nothing(
     root = team.log_in("root") if kind == "browser" else team.program("root")
     read, run = BodyReader.read, Threads.run
 
-    async def read_slowly(self: BodyReader, receive: Any, length: int) -> bytes:
+    async def read_slowly(self: BodyReader, *called: Any) -> bytes:
         team.store.edit_user("root", **change)
-        return await read(self, receive, length)
+        return await read(self, *called)
 
     async def run_late(self: Threads, work: Work, *called: Any, **options: Any) -> Any:
         if work is not Work.CREDENTIALS:
@@ -266,6 +268,7 @@ def test_a_used_cookie_is_renewed(local: ServedSite, monkeypatch: pytest.MonkeyP
     assert renewed and renewed != owner.headers["Cookie"]
     assert owner.with_headers(Cookie=renewed).get("/experiments").cookie is None
     assert "max-age=0" in owner.post("/logout").headers["set-cookie"].lower(), "a logout is not undone by a renewal"
+    assert owner.get("/experiments").status == 200, "as the guide says, a logout without users ends no session"
 
 
 def test_other_signed_texts_are_no_cookies(store: TrackingStore) -> None:

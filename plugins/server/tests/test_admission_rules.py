@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakSet
 
 import pytest
-from det_server._admission import check_client_version
+from det_server._admission import check_client_version, check_head
 from det_server._allowed_origins import host_in_url, is_link
 from det_server._client_address import client_address
 from det_server._credentials import bearer_token, read_cookie, url_token
+from det_server._http_server import HEADER_BYTES
 from det_server._principal import Principal
 from det_server._refusal import RefusedError
 from det_server._request_bodies import BodyReader, checked_length, replay_body
@@ -24,10 +25,25 @@ from det_core.tracking.remote import MAX_BODY_BYTES, RunAccess
 
 from .serving import ServedSite, local_access, site_without_server
 
-MIB = 1 << 20
+MIB, SHORT = 1 << 20, 64 << 10
 
 
-# Lengths of bodies
+# Lengths of heads and bodies
+
+
+@pytest.mark.parametrize("part", ["raw_path", "query_string", "headers"])
+def test_the_url_and_the_headers_have_a_length(part: str) -> None:
+    """The library for HTTP limits only heads that have not arrived completely."""
+    scope: dict[str, Any] = {"raw_path": b"/", "query_string": b"", "headers": [(b"a", b"b")] * 5000}
+    check_head(scope)
+    scope[part] = [(b"a", b"b")] * 6000 if part == "headers" else b"x" * 3000
+    with pytest.raises(RefusedError, match="more than 32 KiB") as refused:
+        check_head(scope)
+    assert (refused.value.status, refused.value.headers) == (431, {"connection": "close"})
+
+
+def test_a_request_with_a_large_head_is_refused(local: ServedSite) -> None:
+    assert local.client.get("/login", X_Large="x" * HEADER_BYTES).status == 431
 
 
 @pytest.mark.parametrize(
@@ -107,10 +123,15 @@ def part(body: bytes, more: bool = True) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
+def read_body(reader: BodyReader, receive: Callable[[], Awaitable[Any]], length: int) -> bytes:
+    with reader.reserve(length, "ann") as take:
+        return asyncio.run(reader.read(receive, length, take))
+
+
 def test_a_body_is_read_in_parts() -> None:
     reader = BodyReader()
-    assert asyncio.run(reader.read(receiver(part(b"a"), part(b"b"), part(b"c", False), part(b"d")), 3)) == b"abc"
-    assert asyncio.run(reader.read(receiver(), 0)) == b"", "nothing is awaited"
+    assert read_body(reader, receiver(part(b"a"), part(b"b"), part(b"c", False), part(b"d")), 3) == b"abc"
+    assert read_body(reader, receiver(), 0) == b"", "nothing is awaited"
 
 
 def test_the_body_of_a_refused_request_is_not_kept() -> None:
@@ -132,13 +153,13 @@ def test_the_body_of_a_refused_request_is_not_kept() -> None:
 
 def test_a_closed_connection_is_no_body() -> None:
     with pytest.raises(RefusedError, match="closed before the end") as refused:
-        asyncio.run(BodyReader().read(receiver(part(b"a"), {"type": "http.disconnect"}), 3))
+        read_body(BodyReader(), receiver(part(b"a"), {"type": "http.disconnect"}), 3)
     assert refused.value.status == 400
 
 
 def test_a_part_that_never_comes_is_given_up() -> None:
     with pytest.raises(RefusedError, match="too slowly") as refused:
-        asyncio.run(BodyReader(idle=0.05).read(receiver(part(b"a")), 1000))
+        read_body(BodyReader(idle=0.05), receiver(part(b"a")), 1000)
     assert refused.value.status == 408
 
 
@@ -152,40 +173,75 @@ def test_a_body_has_a_minimum_rate() -> None:
         return part(b"x")
 
     with pytest.raises(RefusedError, match="too slowly"):
-        asyncio.run(BodyReader(idle=0.05).read(drip, 1000))
+        read_body(BodyReader(idle=0.05), drip, 1000)
     assert sent
 
 
+@contextmanager
+def held(reader: BodyReader, length: int, person: str | None) -> Iterator[None]:
+    """Hold a whole body in memory during the block."""
+    with reader.reserve(length, person) as take:
+        take(length)
+        yield
+
+
 def test_reserved_memory_is_free_again_after_an_error() -> None:
-    reader = BodyReader(small_buffered=10)
-    with pytest.raises(KeyError), reader.reserve(10, "ann"):
+    reader = BodyReader(small_buffered=MIB)
+    with pytest.raises(KeyError), held(reader, MIB, "ann"):
         raise KeyError
-    with reader.reserve(10, "ann"), pytest.raises(RefusedError) as refused, reader.reserve(1, "bob"):
+    with held(reader, MIB, "ann"), pytest.raises(RefusedError) as refused, held(reader, SHORT + 1, "bob"):
         pass
     assert (refused.value.status, refused.value.headers) == (503, {"retry-after": "1"})
+
+
+@pytest.mark.parametrize("length", [MIB, 2 * MIB])
+def test_only_what_has_arrived_takes_memory(length: int) -> None:
+    """Otherwise a few people keep all others from sending, with lengths that they only announce."""
+    reader = BodyReader(buffered=length, small_buffered=length)
+    with reader.reserve(length, "ann") as take:
+        take(1)
+        assert len(read_body(reader, receiver(part(b"x" * (length - 1), False)), length)) == length - 1
+        with pytest.raises(RefusedError, match="try again"):
+            read_body(reader, receiver(part(b"x" * (length - 1)), part(b"x", False)), length)
+
+
+def test_short_bodies_need_no_memory_of_others() -> None:
+    """A login or a heartbeat must be possible at any time."""
+    reader = BodyReader(small_buffered=MIB)
+    with held(reader, MIB, "ann"), held(reader, SHORT, None), held(reader, SHORT, "ann"):
+        pass
 
 
 def test_large_bodies_leave_memory_for_small_ones() -> None:
     large = 2 << 20
     reader = BodyReader(buffered=large)
-    with reader.reserve(large, "ann"):
-        with pytest.raises(RefusedError, match="try again"), reader.reserve(large, "bob"):
+    with held(reader, large, "ann"):
+        with pytest.raises(RefusedError, match="try again"), held(reader, large, "bob"):
             pass
-        with reader.reserve(100, "bob"):
+        with held(reader, MIB, "bob"):
             pass
 
 
-@pytest.mark.parametrize(("length", "number"), [(MAX_BODY_BYTES, 1), (1 << 20, 32)])
+@pytest.mark.parametrize(("length", "number"), [(MAX_BODY_BYTES, 1), (MIB, 32), (SHORT, 512)])
 def test_one_person_leaves_memory_to_others(length: int, number: int) -> None:
     reader = BodyReader(buffered=3 * MAX_BODY_BYTES)
     for _ in range(2):  # the memory is free again afterwards
-        with ExitStack() as held:
+        with ExitStack() as bodies:
             for _ in range(number):
-                held.enter_context(reader.reserve(length, "ann"))
-            with pytest.raises(RefusedError, match="try again"), reader.reserve(length, "ann"):
+                bodies.enter_context(held(reader, length, "ann"))
+            with pytest.raises(RefusedError, match="try again"), held(reader, length, "ann"):
                 pass
-            with reader.reserve(length, "bob"):
+            with held(reader, length, "bob"):
                 pass
+
+
+def test_a_run_leaves_memory_to_others_of_its_user() -> None:
+    reader, run, other = BodyReader(), RunAccess(1, 1, 1), RunAccess(1, 2, 2)
+    with reader.reserve(65 * MIB, "ann", run) as take, reader.reserve(65 * MIB, "ann", other) as take_of_other:
+        take(64 * MIB)
+        with pytest.raises(RefusedError, match="try again"):
+            take(1)
+        take_of_other(1)
 
 
 def test_a_body_is_replayed_once() -> None:

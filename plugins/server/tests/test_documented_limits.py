@@ -59,20 +59,27 @@ from det_core.interfaces.server_store import SHOWN_OF_REASONS
 from det_core.launch.context_archive import MAX_CONTEXT_FILES
 
 MIB, KIB = 1 << 20, 1 << 10
+README = Path(__file__).parents[1] / "README.md"
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "server.md"
 
 
 LIMITS = {
     "connections": [_listener.MAX_CONNECTIONS, _listener.MAX_CONNECTIONS_PER_NETWORK, 64],
-    "headers of a request": [_http_server.HEADER_SECONDS, _http_server.HEADER_BYTES // KIB],
+    "headers of a request": [
+        _http_server.HEADER_SECONDS,
+        _http_server.HEADER_BYTES // KIB,
+        _http_server.HEADER_SECONDS,
+    ],
     "answer whose client does not read": [_http_server.STALL_SECONDS],
     "body of a request": [_request_bodies._IDLE_SECONDS, _request_bodies._BYTES_PER_SECOND // KIB],
     "body of a request without valid credentials": [_request_bodies._DRAIN_SECONDS],
-    "bodies in memory together": [
+    "bodies in memory together, as far as they have arrived": [
         _request_bodies._BUFFERED_BYTES // MIB,
         _request_bodies._DEFAULT_BYTES // MIB,
         _request_bodies.MAX_BODY_BYTES // MIB,
         _request_bodies._SMALL_BUFFERED_BYTES // MIB,
+        _request_bodies._SHORT_BYTES // KIB,
+        _request_bodies._SMALL_BUFFERED_BYTES_PER_PERSON // MIB,
         _request_bodies._SMALL_BUFFERED_BYTES_PER_PERSON // MIB,
         _request_bodies._BUFFERED_BYTES_PER_RUN // MIB,
     ],
@@ -159,6 +166,7 @@ LIMITS = {
         _login_limits.MAX_CHANGES,
         _login_limits._WINDOW / 60,
         _login_limits.MAX_CHANGES_IN_A_DAY,
+        1,
         _download_log.ENTRY_SECONDS / 3600,
     ],
     "failed logins in the audit log": [_login_limits.MAX_RECORDED_FAILURES, _login_limits._WINDOW / 60],
@@ -175,6 +183,11 @@ def test_a_limit_is_documented(what: str) -> None:
     (most,) = re.findall(rf"^\| {what} \| (.*?) \|", GUIDE.read_text(), re.MULTILINE)
     numbers = [float(number) for number in re.findall(r"[0-9]+", most.replace("IPv6", ""))]
     assert numbers == LIMITS[what]
+
+
+def test_the_readme_has_the_limits_of_logins() -> None:
+    (sentence,) = re.findall(r"Failed logins are limited: (.*?)\.\n", README.read_text())
+    assert [int(number) for number in re.findall(r"[0-9]+", sentence)] == LIMITS["attempts to log in"]
 
 
 def test_limits_of_one_kind_are_the_same() -> None:

@@ -40,6 +40,23 @@ def test_a_result_is_computed_once_and_kept(importances: Importances, monkeypatc
     assert importances.find("bob", *_TABLE) == Importance(explained=0.5, shares=[1.0], errors=[0.25])
 
 
+@pytest.mark.parametrize("importances", ["import time; time.sleep(600)"], indirect=True)
+def test_a_result_that_several_wait_for_is_computed_once(importances: Importances) -> None:
+    """Otherwise two people who reload its page start any number of processes."""
+    for person in ("ann", "bob", "ann", "bob"):
+        assert importances.find(person, *_TABLE) is Pending.COMPUTING
+        assert importances.find(person, [[3.0]], [1.0]) is Pending.COMPUTING
+    assert [thread.name for thread in threading.enumerate()].count("importance") == 1
+
+
+@pytest.mark.parametrize("importances", [_ECHO], indirect=True)
+def test_computations_go_on_after_a_pause(importances: Importances) -> None:
+    for number in (1.0, 2.0):
+        importances.find("ann", [[number]], [number])
+        _wait()
+        assert isinstance(importances.find("ann", [[number]], [number]), Importance)
+
+
 @pytest.mark.parametrize("importances", ["import sys; sys.exit('no memory')"], indirect=True)
 def test_a_failure_is_in_the_log_and_not_tried_again(
     importances: Importances, caplog: pytest.LogCaptureFixture

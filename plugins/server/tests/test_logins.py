@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import re
 import threading
+from pathlib import Path
 
+import det_server
 import pytest
 from det_server import _login_limits, _passwords
 from det_server._login_limits import LoginLimits
@@ -225,6 +228,23 @@ def test_a_device_with_a_login_is_not_locked_out_by_others_at_its_address(team: 
         assert known.call("/api/login", login).status == 200
     team.store.edit_user("ann", password=hash_password(PASSWORD))
     assert team.client.with_headers(Cookie=device).post("/login", login).status == 429, "until the password changes"
+
+
+def test_attempts_beyond_the_limit_take_no_work(team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise strangers could send any number of them, which keep others waiting."""
+    login = {"user": "ann", "password": "wrong password"}
+    assert [team.client.post("/login", login).status for _ in range(6)] == [401] * 5 + [429]
+    monkeypatch.setattr(team.store, "password_hash", None)
+    monkeypatch.setattr(team.store, "access_token", None)
+    assert team.client.post("/login", login).status == 429
+    assert team.client.call("/api/login", login).status == 429
+
+
+def test_cookies_are_read_in_linear_time() -> None:
+    """The parser of Python takes time that is quadratic in their length (CVE-2024-7592)."""
+    quadratic = re.compile(r"\.cookies\b|cookie_parser|SimpleCookie")
+    sources = Path(det_server.__file__).parent.rglob("*.py")
+    assert [path.name for path in sources if quadratic.search(path.read_text())] == []
 
 
 def test_the_limits_remember_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:

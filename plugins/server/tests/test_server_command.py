@@ -204,6 +204,17 @@ def test_a_renewed_certificate_is_used(
         wait_for(lambda: ssl.get_server_certificate(site.client.address) != before)
 
 
+def test_a_client_that_never_begins_tls_is_dropped(
+    store: TrackingStore, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_server._http_server.HEADER_SECONDS", 0.1)
+    with (
+        served(store, local_access, certificate) as site,
+        socket.create_connection(site.client.address, timeout=LIMIT / 2) as connection,
+    ):
+        assert connection.recv(1) == b""
+
+
 @pytest.mark.integration
 def test_tls(store: TrackingStore, certificate: tuple[Path, Path]) -> None:
     store.create_user("root", role=Role.ADMIN, password=hash_password(PASSWORD))

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from det_server._accounts import accounts_of, end_token, make_change
-from det_server._credentials import LONGEST_COOKIE, set_cookie
+from det_server._credentials import LONGEST_COOKIE, read_cookie, set_cookie
 from det_server._forms import read_form
 from det_server._refusal import RefusedError
 from det_server._rendering import render_page
@@ -62,8 +62,11 @@ def start_session(request: Request, response: Response, user: str, password: str
 def check_password(request: Request, user: str, password: str) -> str:
     """Check the password that a browser sends, and return its hash. Raises as `Login.check`."""
     login = accounts_of(request).login
-    device = login.known_device(user, request.cookies.get(_device_cookie(request), ""))
-    return login.check(user, password, request.state.address, device)
+
+    def find_device() -> str:
+        return login.known_device(user, read_cookie(request.headers, _device_cookie(request)) or "")
+
+    return login.check(user, password, request.state.address, find_device)
 
 
 def _device_cookie(request: Request) -> str:

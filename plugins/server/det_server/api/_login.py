@@ -33,12 +33,16 @@ def log_in(request: Request) -> Response:
         return JsonResponse({"token": access.command_line_token, "expires": None})
     user, password = body.get("user", str), body.get("password", str)
     accounts = accounts_of(request)
-    before = access.admit_bearer(bearer_token(request.headers) or "")
-    device = f"token {before.token_id}" if before and before.name == user and before.run is None else ""
-    hashed = accounts.login.check(user, password, request.state.address, device)
+
+    def find_device() -> str:
+        token = bearer_token(request.headers)
+        before = access.admit_bearer(token) if token else None
+        return f"token {before.token_id}" if before and before.name == user and before.run is None else ""
+
+    hashed = accounts.login.check(user, password, request.state.address, find_device)
     expires = now() + _LIFE
-    token = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires, hashed)
-    return JsonResponse({"token": token, "expires": expires.isoformat()})
+    created = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires, hashed)
+    return JsonResponse({"token": created, "expires": expires.isoformat()})
 
 
 def log_out(request: Request) -> Response:

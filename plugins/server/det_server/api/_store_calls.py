@@ -32,7 +32,14 @@ def _answer(request: Request) -> Response:
     if caller.run is None:  # workers get the error of their store
         _check_method(caller, name)
     call_id = request.headers.get(CALL_ID)
-    answer = answer_call(site_of(request).store, name, request.state.body, caller=caller, call_id=call_id)
+    answer = answer_call(
+        site_of(request).store,
+        name,
+        request.state.body,
+        caller=caller,
+        call_id=call_id,
+        is_admitted=request.state.is_admitted,
+    )
     return Response(answer, media_type="application/octet-stream")
 
 
