@@ -21,8 +21,8 @@ from det_server._certificate import load_certificate
 HEADER_SECONDS = 10.0
 """Maximum time from the first byte of a request, or the start of a connection, to the end of the headers. The handshake
 of TLS has as much before."""
-HEADER_BYTES = 32 << 10
-"""Maximum size of the line and the headers of a request."""
+HEADER_BYTES = 64 << 10
+"""Maximum size of the line and the headers of a request. The longest name of a metric has up to 47 KiB in a URL."""
 STALL_SECONDS = 60.0
 """Maximum time for which the buffers of a connection stay full, because its client does not read the answer."""
 CERTIFICATE_SECONDS = 60.0

@@ -34,10 +34,10 @@ MIB, SHORT = 1 << 20, 64 << 10
 @pytest.mark.parametrize("part", ["raw_path", "query_string", "headers"])
 def test_the_url_and_the_headers_have_a_length(part: str) -> None:
     """The library for HTTP limits only heads that have not arrived completely."""
-    scope: dict[str, Any] = {"raw_path": b"/", "query_string": b"", "headers": [(b"a", b"b")] * 5000}
+    scope: dict[str, Any] = {"raw_path": b"/", "query_string": b"", "headers": [(b"a", b"b")] * 10_000}
     check_head(scope)
-    scope[part] = [(b"a", b"b")] * 6000 if part == "headers" else b"x" * 3000
-    with pytest.raises(RefusedError, match="more than 32 KiB") as refused:
+    scope[part] = [(b"a", b"b")] * 11_000 if part == "headers" else b"x" * 6000
+    with pytest.raises(RefusedError, match="more than 64 KiB") as refused:
         check_head(scope)
     assert (refused.value.status, refused.value.headers) == (431, {"connection": "close"})
 

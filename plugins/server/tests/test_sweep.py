@@ -33,7 +33,7 @@ MOST_BYTES = 1 << 20
 """Limit on an answer in bytes. The largest page of the seeded store has 200 KB."""
 MOST_SECONDS = 2.0
 """Limit on the CPU seconds of a request."""
-STATUSES = {200, 206, 303, 304, 400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 416, 429}
+STATUSES = {200, 206, 303, 304, 400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 416, 429, 431}
 IDS = [
     "",
     "-1",
