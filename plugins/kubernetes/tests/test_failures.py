@@ -95,7 +95,7 @@ def test_a_lost_node_is_named(make: MakeExperiment, fake: FakeCluster) -> None:
 def test_an_image_that_is_not_there_pauses_the_experiment(
     make: MakeExperiment, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("det_kubernetes._pod_job._IMAGE_SECONDS", 2.0)
+    monkeypatch.setattr("det_kubernetes._pod_job._IMAGE_SECONDS", 6.0)
     experiment = make(environment={**cluster.environment, "image": cluster.missing_image})
     assert experiment.run(lambda: experiment.wait_for_placement("ErrImagePull|ImagePullBackOff")) is State.PAUSED
     assert re.search("the image cannot be pulled: (ErrImagePull|ImagePullBackOff): .+", experiment.error)
