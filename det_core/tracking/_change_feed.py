@@ -87,9 +87,8 @@ class ChangesMixin(StoreMixin):
             unseen, following = self._database.transactions(connection)
             known = {"unseen": cursor.unseen, "unseen_from": cursor.unseen[-1], "following": following}
             query = _select_tails(self._database.was_visible)
-            with self._database.limit_time(
-                connection, _TOO_SLOW
-            ):  # numbers that no call returned may leave out all rows
+            # A cursor with numbers that no call returned may leave out all rows.
+            with self._database.limit_time(connection, _TOO_SLOW):
                 rows = connection.execute(query, {**wanted, **known, "most": _ROWS}).all()
         by_table: list[list[Row[Any]]] = [[] for _ in _TABLES]
         for row in rows:
