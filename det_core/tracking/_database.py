@@ -121,6 +121,7 @@ class Database(ABC):
         self.url = engine.url.render_as_string(hide_password=False)
         self.retry = Outage(wait).retry
         self._wait = wait
+        self._is_closed = False
         self._reading = Turns(self.most_readers)
         self._reading_urgently = Turns(self.most_urgent_readers)
         self._writing = Turns(self.most_writers)
@@ -160,7 +161,8 @@ class Database(ABC):
         connection.commit()
 
     def close(self) -> None:
-        """Close all connections, those in use when their transactions end. Later transactions open new ones."""
+        """Close all connections, those in use and those of later transactions when the transactions end."""
+        self._is_closed = True
         with _fork_safety.delay_forks():
             self._readers.dispose()
 
@@ -263,7 +265,7 @@ class Database(ABC):
         """Return the error to raise instead of a driver's error, with advice for the user."""
 
     def _close_late(self, _: object, record: ConnectionPoolEntry) -> None:
-        if record.info.get("pool") is not self._readers.pool:
+        if self._is_closed or record.info.get("pool") is not self._readers.pool:
             record.invalidate()
 
     @contextmanager

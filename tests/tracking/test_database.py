@@ -471,4 +471,7 @@ def test_a_connection_in_use_is_closed_when_its_transaction_ends(tmp_path: Path)
         used.execute("SELECT 1")
     with database.read() as connection:
         assert connection.scalar(sa.text("SELECT 1")) == 1
-    database.close()
+        late = connection.connection.dbapi_connection
+    assert isinstance(late, sqlite3.Connection)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        late.execute("SELECT 1")
