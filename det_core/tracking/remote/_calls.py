@@ -65,8 +65,6 @@ RETURNED_NOTHING = b'{"returned":null}'
 """Answer of a method that returns nothing."""
 METHODS = TrackingStore.__abstractmethods__ - {"close"}
 """Names of the methods and properties that can be called."""
-
-
 _COUNTS = {"limit", "offset"}
 """Arguments that count rows. A negative number is an error of some databases, and no limit in others."""
 

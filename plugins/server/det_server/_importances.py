@@ -117,7 +117,7 @@ class Importances:
                 result = Pending.FAILED
             with self._lock:
                 self._results[digest] = result
-                self._waiting.pop(digest, None)
+                del self._waiting[digest]
                 while len(self._results) > _KEPT:
                     self._results.popitem(last=False)
 
