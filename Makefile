@@ -253,9 +253,10 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(BIN)/$(INSTALL_HERE) -e '.[dev,docs,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
 	touch $@
 
-# Compiled in some minutes, once: the wheel is kept. Without a compiler its tests skip and say so; never in CI.
+# Compiled in some minutes, once: the wheel is kept. Optimizing would take a third longer than the tests gain by it.
+# Without a compiler its tests skip and say so; never in CI.
 $(VENV)/.horovod: $(VENV)/.dev
-	$(BIN)/python -m det_horovod.build --wheels .cache/wheels && touch $@ || \
+	CXXFLAGS=-O0 $(BIN)/python -m det_horovod.build --wheels .cache/wheels && touch $@ || \
 		{ [ -z "$$CI" ] && echo "Horovod cannot be built here: its tests will skip"; }
 
 $(PACKAGING)/.installed:

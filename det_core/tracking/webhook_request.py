@@ -42,8 +42,9 @@ _ANSWER_BYTES = 1 << 20
 """Number of bytes of an answer's body after which the rest is not awaited."""
 _EMBEDDED = [ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")]
 """Networks whose addresses end with one of IPv4, which compatible, mapped and translated ones are."""
-_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
-"""Network for translations within an organization, which older releases of Python count as public."""
+_UNICAST, _DOCUMENTATION = ipaddress.IPv6Network("2000::/3"), ipaddress.IPv6Network("3fff::/20")
+"""Networks of all public addresses of IPv6, and of some in it that are not (IANA's registry of special addresses).
+Releases of Python count different ones of the others as public."""
 
 
 def create_key() -> str:
@@ -182,10 +183,10 @@ def _connect(addresses: Sequence[str], port: int, deadline: float) -> socket.soc
 def _is_public(text: str) -> bool:
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
-        if address in _LOCAL:
-            return False
         if any(address in network for network in _EMBEDDED):
             address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        elif address in _DOCUMENTATION or address not in _UNICAST:
+            return False
         else:
             address = address.sixtofour or address
     return address.is_global and not address.is_multicast

@@ -260,6 +260,10 @@ def test_a_host_without_the_secrets_leaves_the_events_to_others(
         "http://[::127.0.0.1]/",
         "http://[::ffff:0:10.0.0.1]/",
         "http://[2001:0:7f00:1::1]/",
+        "http://[fec0::1]/",
+        "http://[3fff::1]/",
+        "http://[5f00::1]/",
+        "http://[ff0e::1]/",
     ],
 )
 def test_private_addresses_are_refused_unless_allowed(receiver: Receiver, url: str) -> None:
@@ -267,6 +271,13 @@ def test_private_addresses_are_refused_unless_allowed(receiver: Receiver, url: s
     with pytest.raises(DetError, match=r"has the private address .*--private"):
         webhook_request.send_event(hook, {"event_id": "1"})
     assert receiver.requests == []
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"]
+)
+def test_public_addresses_are_allowed(address: str) -> None:
+    assert webhook_request._is_public(address)
 
 
 @pytest.mark.parametrize(

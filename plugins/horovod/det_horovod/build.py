@@ -37,6 +37,8 @@ PATCHES = (
         "assert(global_context.IsEnabled());",
         "assert(global_context.IsEnabled());\n  gloo_iface_ = global_context.gloo_iface_;",
     ),
+    # Gloo would be compiled once more for TensorFlow, with another standard, which PyTorch's headers do not need either.
+    ("horovod/tensorflow/CMakeLists.txt", "set(Tensorflow_CXX17 TRUE)", "set(Tensorflow_CXX17 FALSE)"),
 )
 """Files in Horovod's source, each with a text that occurs once in it and its replacement."""
 
@@ -46,9 +48,10 @@ _BACKEND = ("setuptools>=70.1", "packaging")
 """Packages that build the wheel. They are not installed in this environment, which may need other versions."""
 _COMPILER = """#!/bin/bash
 set -- "${@/#-std=c++14/-std=c++20}"
-exec %s "${@/#-std=gnu++14/-std=c++20}" -g0
+exec %s "${@/#-std=gnu++14/-std=c++20}" -g0 $CXXFLAGS
 """
-"""Wrapper around the compiler. It also turns off debug symbols, which would take two fifths of the time."""
+"""Wrapper around the compiler. It also turns off debug symbols, which would take two fifths of the time, and lets the
+user's flags come last."""
 _COMPILER_MEMORY = 2 << 30
 _PERCENT = re.compile(r"\[ *(\d+)%\]")
 _BUILD_TIMEOUT = 3600.0
@@ -186,14 +189,14 @@ def _tools(scratch: Path) -> dict[str, str]:
 
 
 def _settings(frameworks: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of Horovod's build. Users may add others, such as HOROVOD_GPU_OPERATIONS."""
+    """Return the settings of Horovod's build. Users may add CXXFLAGS and others, such as HOROVOD_GPU_OPERATIONS."""
     choices = {
         f"HOROVOD_WITH{'' if module in frameworks else 'OUT'}_{name}": "1" for module, name in FRAMEWORKS.items()
     }
     return {
         **_SETTINGS,
         **choices,
-        **{name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")},
+        **{name: value for name, value in os.environ.items() if name.startswith(("HOROVOD_", "CXXFLAGS"))},
     }
 
 

@@ -19,16 +19,16 @@ FRAMEWORKS = {"torch": "2.13.0+cpu", "tensorflow": "2.15.1"}
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+    for name in [name for name in os.environ if name.startswith(("HOROVOD_", "CXXFLAGS"))]:
         monkeypatch.delenv(name)
 
 
-def pack(directory: Path, *texts: str) -> None:
-    """Create a source archive of Horovod in the directory, whose patched files have these texts."""
+def pack(directory: Path, *, with_old: bool = True) -> None:
+    """Create a source archive of Horovod in the directory, whose patched files have the texts to replace, or not."""
     source = directory / "horovod-0.28.1"
-    for name, _, _ in build.PATCHES:
+    for name, old, _ in build.PATCHES:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text("\n".join(texts))
+        (source / name).write_text(f"before\n{old}\nafter" if with_old else "something else")
     with tarfile.open(f"{source}.tar.gz", "w:gz") as archive:
         archive.add(source, source.name)
     shutil.rmtree(source)
@@ -43,7 +43,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append((command[1:], options))
         for option in command:
             if option.startswith("--dest="):
-                pack(Path(option.partition("=")[2]), *(old for _, old, _ in build.PATCHES))
+                pack(Path(option.partition("=")[2]))
             if option.startswith("--wheel-dir="):
                 Path(option.partition("=")[2], "horovod-0.28.1-cp311-cp311-linux_x86_64.whl").touch()
 
@@ -79,7 +79,9 @@ def test_the_directory_of_a_wheel_depends_on_versions_and_settings(monkeypatch: 
     }
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
     keys.add(build.wheel_key(FRAMEWORKS))
-    assert len(keys) == 4
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+    keys.add(build.wheel_key(FRAMEWORKS))
+    assert len(keys) == 5
     assert all(f"horovod-0.28.1-{sys.implementation.cache_tag}-torch-2.1" in key for key in keys)
 
 
@@ -90,13 +92,14 @@ def test_the_directory_of_a_wheel_depends_on_the_patches(monkeypatch: pytest.Mon
 
 
 def test_the_source_is_patched(tmp_path: Path) -> None:
-    ((name, old, new),) = build.PATCHES
-    pack(tmp_path, "before", old, "after")
-    assert (build.unpack_source(tmp_path) / name).read_text() == f"before\n{new}\nafter"
+    pack(tmp_path)
+    source = build.unpack_source(tmp_path)
+    for name, _, new in build.PATCHES:
+        assert (source / name).read_text() == f"before\n{new}\nafter"
 
 
 def test_a_source_that_the_patches_do_not_fit_is_an_error(tmp_path: Path) -> None:
-    pack(tmp_path, "something else")
+    pack(tmp_path, with_old=False)
     with pytest.raises(build.BuildError, match=r"gloo_context\.cc of horovod-0\.28\.1\.tar\.gz has .* 0 times"):
         build.unpack_source(tmp_path)
 
@@ -117,13 +120,14 @@ def test_missing_tools_are_named(
     assert not commands
 
 
-def test_the_wrapper_makes_the_compiler_use_the_newer_standard(tmp_path: Path) -> None:
+def test_the_wrapper_selects_the_newer_standard_and_the_users_flags(tmp_path: Path) -> None:
     wrapper = tmp_path / "g++"
     wrapper.write_text(build._COMPILER % "echo")
     wrapper.chmod(0o755)
     arguments = ["-std=c++14", "-std=gnu++14", "-std=c++11", "-DNAME=a b", "x-std=c++14.cc"]
-    printed = subprocess.run([str(wrapper), *arguments], capture_output=True, text=True, check=True).stdout
-    assert printed == "-std=c++20 -std=c++20 -std=c++11 -DNAME=a b x-std=c++14.cc -g0\n"
+    flags = {**os.environ, "CXXFLAGS": "-O0 -march=native"}
+    printed = subprocess.run([str(wrapper), *arguments], capture_output=True, text=True, check=True, env=flags).stdout
+    assert printed == "-std=c++20 -std=c++20 -std=c++11 -DNAME=a b x-std=c++14.cc -g0 -O0 -march=native\n"
 
 
 def test_errors_of_commands_have_the_last_lines_and_the_path_of_the_log(

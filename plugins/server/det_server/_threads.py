@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from det_core.tracking.reading_limits import limited_reading
 from det_server._accounts import ADMISSION_SECONDS, require_admission
+from det_server._client_address import client_network
 from det_server._site import site_of
 
 T = TypeVar("T")
@@ -101,10 +102,11 @@ async def run_endpoint(work: Work, endpoint: Endpoint, request: Request) -> Resp
 
 
 def person_of(request: Request) -> str | None:
-    """Return the name of the caller, the address of one who has not logged in, or None if there is only one user."""
+    """Return the name of the caller, the network of one who has not logged in, or None if there is only one user."""
     if not site_of(request).has_users:
         return None
-    return request.state.principal.name if hasattr(request.state, "principal") else str(request.state.address)
+    state = request.state
+    return state.principal.name if hasattr(state, "principal") else client_network(state.address)
 
 
 def _answer(endpoint: Endpoint, request: Request) -> Response:
