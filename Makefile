@@ -253,7 +253,7 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(BIN)/$(INSTALL_HERE) -e '.[dev,docs,postgresql]' $(PLUGINS:%=-e 'plugins/%[dev]')
 	touch $@
 
-# Compiled in some minutes, once: the wheel is kept. Optimizing would take a third longer than the tests gain by it.
+# Compiled in some minutes, once: the wheel is kept. Optimizing it takes minutes, which the tests do not gain.
 # Without a compiler its tests skip and say so; never in CI.
 $(VENV)/.horovod: $(VENV)/.dev
 	CXXFLAGS=-O0 $(BIN)/python -m det_horovod.build --wheels .cache/wheels && touch $@ || \

@@ -122,10 +122,16 @@ SOAK = {
         *_OTHER_RANKS,
         "rank_of_its_own[1]",
         "launches_at_once",
-        "every_name_of_the_interface_works[1]",
         "two_slots[digits_estimator]",
         "two_slots[iris_keras]",
         "what_one_does[aggregated-estimator]",
+        "what_one_does[plain-keras]",
+        "every_name_of_the_interface_works",
+        "test_a_rehearsal",
+        "test_validation_is_of_all_data_once",
+        "test_two_hosts",
+        "[one model]",
+        "the_chief_alone_reports",
         "four_slots",
         "random_kills",
         "failed_and_resumed",
@@ -139,10 +145,27 @@ SOAK = {
         "rank_of_its_own",
         "workers_talk",
         "four_slots_resume_exactly[one model]",
+        "rehearsal_changes_nothing[one model]",
         "TestReplicas::test_failed_and_resumed",
+        "TestReplicas::test_four_slots_train",
+        "TestReplicas::test_two_hosts",
         "TestShards::test_four_slots",
         "TestShards::test_a_stuck_slot",
+        "TestShards::test_two_slots_train_what_one_does[one model]",
+        "TestShards::test_validation_is_of_all_data_once[one model]",
+        "TestShards::test_metrics_are_of_all_slots[one model]",
+        "TestShards::test_a_rehearsal_ends",
+        "TestShards::test_the_chief_alone",
     ),
+    "plugins/torch/": (
+        "test_campaign.py::test_a_trial_killed_at_random_equals_an_undisturbed_one[0-True]",
+        "TestExample::test_two_slots_train_what_one_does[one model]",
+        "TestExample::test_a_rehearsal_changes_nothing[one model]",
+        "TestExample::test_validation_is_of_all_data_once[one model]",
+        "TestExample::test_metrics_are_of_all_slots[one model]",
+    ),
+    "plugins/ray/": ("slots_are_gpus",),
+    "tests/runner/": ("test_256_trials",),
     "tests/packaging/": ("test_alone[tensorflow]",),
     "tests/search/": ("::test_another_process_gives_the_same_actions",),
 }
@@ -184,6 +207,27 @@ DIFFERENT = {
         "undisturbed[four times]",
         "[epochs]",
         "warm_start",
+    ),
+    "plugins/jax/tests/test_framework_suite.py::TestFunctions::": (
+        "killed_is_as_if",
+        "undisturbed[four times]",
+        "warm_start",
+        "loading_runs_no_code",
+        "slots_",
+    ),
+    "plugins/testing/tests/test_backend_docs.py::TestExample::": (
+        "plugin_is_light",
+        "fails_the_job[chief]",
+        "ends_all[asleep-last]",
+        "rank_of_its_own[3]",
+        "two_nodes_are_one_job",
+    ),
+    "plugins/testing/tests/test_launcher_docs.py::TestExample::": (
+        *_LAUNCHERS,
+        "crash_and_a_pause",
+        "different_slots",
+        "preemption_reaches_the_workers",
+        "[failure]",
     ),
     "plugins/kubernetes/tests/test_compliance.py::TestKubernetes::": (*_ENGINES, "outlive_a_lost_connection"),
     "plugins/ray/tests/test_compliance.py::TestRay::": _ENGINES,
@@ -230,7 +274,8 @@ DIFFERENT = {
     ),
 }
 """Parts of the names of a suite's tests in which this implementation may differ from one that runs all: the local
-launcher, a bucket in memory, a directory, data in arrays, and built-in search methods. The others run in the soak."""
+launcher, torchrun, a bucket in memory, a directory, data in arrays, objects, and built-in search methods. The others run in
+the soak."""
 
 PROCESSES = ("::test_another_process_", "::test_processes_do_", "::test_the_plugin_module_is_quick_to_import")
 """Tests of shared suites that start processes, by the beginnings of their names. A suite has no markers of its own."""

@@ -31,7 +31,7 @@ from .rounds import Round, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(400)]
 
-SEEDS = campaign_seeds(few=2, many=200)
+SEEDS = campaign_seeds(few=1, many=200)
 TRIALS, LENGTH, BOUNDARY = 4, 12, 2
 """Number of trials, their length in batches, and the number of batches between two checkpoints."""
 SPACE: dict[str, dict[str, Any]] = {

@@ -428,4 +428,4 @@ def test_the_state_machine_holds_for_events_in_any_order(tmp_path: Path) -> None
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_state_machine_holds_for_long_games(url: str, seed: int) -> None:
-    play(url, seed, examples=60 if is_soak() else 20)
+    play(url, seed, examples=60 if is_soak() else 10)
