@@ -274,8 +274,8 @@ DIFFERENT = {
     ),
 }
 """Parts of the names of a suite's tests in which this implementation may differ from one that runs all: the local
-launcher, torchrun, a bucket in memory, a directory, data in arrays, objects, and built-in search methods. The others run in
-the soak."""
+launcher, torchrun, a bucket in memory, a directory, data in arrays, JAX's objects, and built-in search methods. The
+others run in the soak."""
 
 PROCESSES = ("::test_another_process_", "::test_processes_do_", "::test_the_plugin_module_is_quick_to_import")
 """Tests of shared suites that start processes, by the beginnings of their names. A suite has no markers of its own."""

@@ -37,7 +37,7 @@ PATCHES = (
         "assert(global_context.IsEnabled());",
         "assert(global_context.IsEnabled());\n  gloo_iface_ = global_context.gloo_iface_;",
     ),
-    # Gloo would be compiled once more for TensorFlow, with another standard, which PyTorch's headers do not need either.
+    # Gloo would be compiled once more for TensorFlow, with another standard, which makes no difference to its callers.
     ("horovod/tensorflow/CMakeLists.txt", "set(Tensorflow_CXX17 TRUE)", "set(Tensorflow_CXX17 FALSE)"),
 )
 """Files in Horovod's source, each with a text that occurs once in it and its replacement."""

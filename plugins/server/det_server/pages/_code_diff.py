@@ -172,25 +172,22 @@ def _change(name: str, kind: str, texts: Sequence[Mapping[str, bytes]], budget: 
         return FileChange(name, kind, note=f"Only files of up to {MOST_TEXT // 1000} kB are compared.")
     if budget.is_late:
         return FileChange(name, kind, note=_TOO_LONG)
-    before, after, position = _without_common_ends(*(one.decode(errors="replace").splitlines() for one in contents))
+    before, after = (one.decode(errors="replace").splitlines() for one in contents)
     if abs(len(before) - len(after)) > budget.lines:
         return FileChange(name, kind, note=_TOO_MANY_LINES)
-    edits = find_edits(before, after, budget)
+    begin = _common(before, after)
+    end = _common(before[begin:][::-1], after[begin:][::-1])
+    edits = find_edits(before[begin : len(before) - end], after[begin : len(after) - end], budget)
     if edits is None:
         return FileChange(name, kind, note=f"More than {MOST_CHANGES} lines differ, or there are too many to compare.")
-    lines = list(_unified(edits, position))
+    position = max(0, begin - _CONTEXT)
+    around = (before[position:begin], before[len(before) - end :][:_CONTEXT])
+    above, below = ([DiffLine(" ", line) for line in lines] for lines in around)
+    lines = list(_unified([*above, *edits, *below], position + 1))
     budget.lines -= len(lines)
     if budget.lines < 0:
         return FileChange(name, kind, note=_TOO_MANY_LINES)
     return FileChange(name, kind, lines, "" if lines else "Only the ends of lines differ.")
-
-
-def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str], int]:
-    """Return the lines that differ with those around them, and the number of the first one."""
-    equal = _common(old, new)
-    begin = max(0, equal - _CONTEXT)
-    end = max(0, _common(old[equal:][::-1], new[equal:][::-1]) - _CONTEXT)
-    return old[begin : len(old) - end], new[begin : len(new) - end], begin + 1
 
 
 def find_edits(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[DiffLine] | None:
@@ -206,18 +203,14 @@ def find_edits(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[D
     """
     numbers: dict[str, int] = {}
     a, b = ([numbers.setdefault(line, len(numbers)) for line in lines] for lines in (old, new))
-    begin, end = _common(a, b), 0
-    a, b = a[begin:], b[begin:]
-    end = _common(a[::-1], b[::-1])
-    a, b = a[: len(a) - end], b[: len(b) - end]
     path = _path(a, b, budget) if a and b else _straight_path(len(a), len(b))
     if path is None:
         return None
-    edits = [DiffLine(" ", line) for line in old[:begin]]
+    edits = []
     for (x, y), (next_x, next_y) in pairwise(path):
         mark = " " if next_x > x and next_y > y else "-" if next_x > x else "+"
-        edits.append(DiffLine(mark, new[begin + y] if mark == "+" else old[begin + x]))
-    return edits + [DiffLine(" ", line) for line in old[len(old) - end :]]
+        edits.append(DiffLine(mark, new[y] if mark == "+" else old[x]))
+    return edits
 
 
 def _common(a: Sequence[object], b: Sequence[object]) -> int:
