@@ -48,6 +48,9 @@ class Change:
     action: Action | None = None
     """Entry that the audit log gets with the first write, or None for no entry. It can be set until that write is
     committed, which is after the call if it is the only one."""
+    confirm: Callable[[], None] = lambda: None
+    """Function that each transaction calls before its commit. It raises an error if the change may not be made any
+    longer, because the transaction has waited or others of the call were made before it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,7 +217,10 @@ class _CheckedHeader(tarfile.TarInfo):
         if header[_TYPE] and header[_TYPE] in _EXTENDED_TYPES:
             archive.check_extended(header[_TYPE], int(header[_SIZE].rstrip(b"\0"), 8))
         archive.fileobj.seek(begin)
-        return super().fromtarfile(archive)
+        member = super().fromtarfile(archive)
+        if member.size < 0:  # older releases of Python would go back to an earlier header (CVE-2025-8194)
+            raise tarfile.ReadError(f"{member.name:.100} has a negative size")
+        return member
 
 
 def _check_records(content: bytes) -> None:

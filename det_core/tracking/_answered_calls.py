@@ -121,6 +121,8 @@ class _WholeCall:
     def _end(self) -> None:
         connection, self._connection = self._connection, None
         new = None if self._is_in_audit_log or connection is None else self.change.action
+        if connection is not None:
+            self.change.confirm()
         if connection is not None and new is not None:
             insert_action(connection, new)
         self._open.close()

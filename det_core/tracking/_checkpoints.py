@@ -6,6 +6,7 @@ PARTIALLY_DELETED after a deletion.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select, update
@@ -193,7 +194,7 @@ def _refuse_registered(connection: Connection, uuid: str) -> None:
     found = connection.execute(query.where(model_versions.c.checkpoint_uuid == uuid)).all()
     if found:
         versions = ", ".join(f"version {row.version} of model {row.name!r}" for row in found)
-        first = f"det model delete-version {found[0].name} {found[0].version}"
+        first = f"det model delete-version {shlex.quote(found[0].name)} {found[0].version}"
         raise RecordInUse(f"checkpoint {uuid} is {versions}, so it cannot be deleted; first: {first}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, select, update
@@ -74,7 +75,7 @@ class ExperimentDeletionMixin(StoreMixin):
         ).all()
         if registered:
             versions = ", ".join(f"version {row.version} of model {row.name!r}" for row in registered)
-            first = f"det model delete-version {registered[0].name} {registered[0].version}"
+            first = f"det model delete-version {shlex.quote(registered[0].name)} {registered[0].version}"
             raise RecordInUse(
                 f"experiment {experiment_id} has checkpoints that are {versions}, so it cannot be deleted; "
                 f"first: {first}"

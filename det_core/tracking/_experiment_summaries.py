@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BindParameter, and_, case, func, not_, or_, select
+from sqlalchemy import BindParameter, Double, and_, case, cast, func, not_, or_, select
 
 from det_core.interfaces.records import (
     ENDINGS,
@@ -44,7 +44,7 @@ _checkpoints = (
     select(
         trials.c.experiment_id,
         func.count().label("checkpoints"),
-        func.sum(checkpoints.c.size).label("checkpoint_bytes"),
+        func.sum(cast(checkpoints.c.size, Double)).label("checkpoint_bytes"),  # whole numbers would overflow
     )
     .join_from(
         trials,

@@ -316,5 +316,5 @@ def _end_runs_with_lease(connection: Connection, experiment_id: int, clock: Colu
 
 
 def _require_lease_time(seconds: float) -> None:
-    if not seconds <= _LONGEST_LEASE:
+    if not abs(seconds) <= _LONGEST_LEASE:  # or the time of its end could not be read
         raise ValueError(f"the lease would last {seconds} seconds; expected at most {_LONGEST_LEASE}")

@@ -101,8 +101,7 @@ def _conditions(
     if stdtype:
         conditions.append(logs.c.stdtype == stdtype)
     if level:
-        if level not in LOG_LEVELS:
-            raise ValueError(f"unknown level {level!r:.50}; expected one of {', '.join(LOG_LEVELS)}")
+        _require_level(level)
         conditions.append(logs.c.level.in_(LOG_LEVELS[LOG_LEVELS.index(level) :]))
     if search:
         conditions.append(contains_text(logs.c.log, search))
@@ -114,11 +113,17 @@ def _conditions(
 
 
 def _line(row: Row[Any]) -> LogLine:
-    count_read(len(row.log) + len(row.stdtype) + _OVERHEAD)
+    count_read(len(row.log) + len(row.stdtype) + len(row.level) + _OVERHEAD)
     return LogLine(**row._mapping)
 
 
+def _require_level(level: str) -> None:
+    if level not in LOG_LEVELS:
+        raise ValueError(f"unknown level {level!r:.50}; expected one of {', '.join(LOG_LEVELS)}")
+
+
 def _row(line: LogLine) -> dict[str, Any]:
+    _require_level(line.level)
     texts = {name: make_writable(text[:LONGEST_LINE]) for name, text in (("log", line.log), ("stdtype", line.stdtype))}
     row = {**vars(line), **texts}
     del row["id"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ class ModelRegistryMixin(StoreMixin):
             if found.archived:
                 raise TrackingError(
                     f"model {found.name!r} is archived, so it takes no new versions; first: "
-                    f"det model unarchive {found.name}"
+                    f"det model unarchive {shlex.quote(found.name)}"
                 )
             _check_complete(connection, checkpoint_uuid)
             time = utc_now()

@@ -42,6 +42,8 @@ _ANSWER_BYTES = 1 << 20
 """Number of bytes of an answer's body after which the rest is not awaited."""
 _EMBEDDED = [ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")]
 """Networks whose addresses end with one of IPv4, which compatible, mapped and translated ones are."""
+_SPECIAL = [ipaddress.IPv4Network(text) for text in ("192.0.0.0/24", "168.63.129.16")]
+"""Networks of protocols and of a cloud's own services, some of which releases of Python count as public."""
 _UNICAST, _DOCUMENTATION = ipaddress.IPv6Network("2000::/3"), ipaddress.IPv6Network("3fff::/20")
 """Networks of all public addresses of IPv6, and of some in it that are not (IANA's registry of special addresses).
 Releases of Python count different ones of the others as public."""
@@ -189,7 +191,8 @@ def _is_public(text: str) -> bool:
             return False
         else:
             address = address.sixtofour or address
-    return address.is_global and not address.is_multicast
+    private = address.is_multicast or any(address in network for network in _SPECIAL)
+    return address.is_global and not private
 
 
 class _WholeAnswer(http.client.HTTPResponse):

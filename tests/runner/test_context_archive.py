@@ -240,6 +240,10 @@ SPARSE = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50)}
         (archive(member("evil", kind=tarfile.GNUTYPE_SPARSE)), "it has a sparse file"),
         (archive(member("evil", path="e\0vil")), "null byte"),
         (archive(member("evil", mtime="1e300")), "out of range"),
+        *(
+            (gzip.compress(member("evil", size=-1536).tobuf(kind) + bytes(1024)), "evil has a negative size")
+            for kind in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+        ),
         (archive(member("evil/" * 1500)), "evil/evil/.* is nested more than 100 levels deep"),
         (gzip.compress(member("x", kind=tarfile.XGLTYPE).tobuf() * 5000), "its headers are malformed: max"),
         (extended(b"1" * 60_000), "an extended header of 60000 bytes; expected at most 10240"),

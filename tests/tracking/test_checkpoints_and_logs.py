@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -247,6 +248,13 @@ def test_windows_that_take_too_long_become_shorter(
     slow = 5
     with pytest.raises(CallTooLarge):
         list(log_parts(store, trial.id, LogFilter(search="line"), at_once=90))
+
+
+def test_a_line_has_a_known_level(store: TrackingStore, run: Run) -> None:
+    line = LogLine(trial_id=run.trial_id, run_id=1, rank=0, stdtype="stdout", log="", time=datetime.now(timezone.utc))
+    with pytest.raises(ValueError, match="unknown level 'LOUD'; expected one of DEBUG, INFO, WARNING, ERROR, CRITICAL"):
+        store.add_logs([replace(line, level="LOUD")])
+    assert list(store.logs(run.trial_id)) == []
 
 
 def test_the_end_of_a_long_line_is_left_out(store: TrackingStore, run: Run) -> None:

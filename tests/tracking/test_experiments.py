@@ -125,7 +125,7 @@ def test_a_runner_that_lost_its_lease_cannot_write(store: TrackingStore) -> None
     assert store.experiment(number).state is State.ACTIVE
 
 
-@pytest.mark.parametrize("seconds", [math.inf, math.nan, 10.0**9])
+@pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 10.0**9, -(10.0**9)])
 def test_a_lease_lasts_a_day_at_most(store: TrackingStore, seconds: float) -> None:
     number = store.create_experiment(config={}).id
     for lease in (store.acquire_lease, store.renew_lease):

@@ -142,18 +142,18 @@ def test_only_completed_checkpoints_become_versions(store: TrackingStore, run: R
 def test_a_checkpoint_of_a_model_and_its_experiment_cannot_be_deleted(
     store: TrackingStore, run: Run, complete: Complete
 ) -> None:
-    store.create_model("m")
-    store.add_model_version("m", complete("c"))
+    store.create_model("m n")
+    store.add_model_version("m n", complete("c"))
     complete("other")
     experiment = store.trial(run.trial_id).experiment_id
     assert store.registered_checkpoints(experiment) == {"c"}
     for how in ({}, {"remaining": {"w": 1}}):
-        with pytest.raises(RecordInUse, match="is version 1 of model 'm'.*det model delete-version m 1"):
+        with pytest.raises(RecordInUse, match="is version 1 of model 'm n'.*det model delete-version 'm n' 1"):
             store.delete_checkpoint("c", **how)
-    with pytest.raises(RecordInUse, match="are version 1 of model 'm'.*det model delete-version m 1"):
+    with pytest.raises(RecordInUse, match="are version 1 of model 'm n'.*det model delete-version 'm n' 1"):
         store.delete_experiment(experiment)
     assert store.checkpoint("c").state is CheckpointState.COMPLETED
-    store.delete_model_version("m", 1)
+    store.delete_model_version("m n", 1)
     assert store.registered_checkpoints(experiment) == set()
     assert store.delete_checkpoint("c")
     assert store.delete_checkpoint("other")

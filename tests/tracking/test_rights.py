@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -72,7 +73,7 @@ def arguments_for(method: str, trial: int) -> dict[str, Any]:
     values: dict[str, Any] = {
         **run,
         "experiment_id": {FOREIGN: 2, ENDED: 3}.get(trial, 1),
-        "uuid": f"done-{trial}",
+        "uuid": str(UUID(int=trial)) if method == "begin_checkpoint" else f"done-{trial}",
         "name": f"m-{trial}",
         "storage": {},
         "lease": "holder",
@@ -230,6 +231,17 @@ def test_the_token_of_a_run_chooses_no_storage(direct: TrackingStore) -> None:
     with pytest.raises(TrackingError, match="only in the checkpoint_storage of its experiment's config"):
         check(worker(OWN), direct, method, arguments)
     assert check(replace(worker(OWN), address=None), direct, method, arguments) is None
+
+
+@pytest.mark.parametrize(
+    "uuid", ["datasets", str(UUID(int=10)).upper(), UUID(int=10).hex], ids=["word", "upper", "hex"]
+)
+@pytest.mark.parametrize("address", ["192.0.2.1", None])
+def test_a_run_claims_no_directory_that_is_no_checkpoint(direct: TrackingStore, uuid: str, address: str | None) -> None:
+    """The runner would delete it, with its own rights, as soon as there are better checkpoints."""
+    method = find_method("begin_checkpoint")
+    with pytest.raises(TrackingError, match="may not begin a checkpoint .*; expected a UUID in lower case"):
+        check(replace(worker(OWN), address=address), direct, method, arguments_for(method.name, OWN) | {"uuid": uuid})
 
 
 def test_refusals_say_what_is_needed(direct: TrackingStore) -> None:

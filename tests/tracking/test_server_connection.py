@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from functools import partial
@@ -30,7 +30,7 @@ from det_core.errors import ExperimentBusy, RecordNotFound, StoreBusy, TrackingE
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import LogLine, Machine, MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking import _answered_calls, is_server_url, open_store
+from det_core.tracking import _answered_calls, _experiment_deletion, is_server_url, open_store
 from det_core.tracking._database import Database
 from det_core.tracking._schema import answered_calls
 from det_core.tracking.access_tokens import delete_token, find_token, save_token
@@ -110,7 +110,8 @@ def example(hint: Any) -> Any:
         return {}
     if isinstance(hint, type) and is_dataclass(hint):
         hints = get_type_hints(hint)
-        return hint(**{field.name: example(hints[field.name]) for field in fields(hint)})
+        needed = (one.name for one in fields(hint) if one.default is one.default_factory is MISSING)
+        return hint(**{name: example(hints[name]) for name in needed})
     if isinstance(hint, type) and issubclass(hint, Enum):
         return next(iter(hint))
     return {int: 1, float: 0.5, str: "x", bool: False, bytes: b"x", Any: None, datetime: datetime.now()}[hint]
@@ -336,6 +337,19 @@ def test_a_change_that_waited_while_the_right_to_it_ended_is_not_made(
     answer = answer_call(direct, method, body, caller=caller, call_id="lane-1", is_admitted=lambda: bool(is_valid))
     assert refusal in answer
     assert (direct.model("m").notes, direct.actions()) == ("", [])
+
+
+def test_a_deletion_in_pieces_ends_with_the_right_to_it(
+    direct: TrackingStore, trial: TrialRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_experiment_deletion, "_PIECE", 2)
+    of_run = {"trial_id": trial.id, "run_id": 1, "rank": 0, "stdtype": "stdout", "time": datetime.now(timezone.utc)}
+    direct.add_logs([LogLine(**of_run, log=str(number)) for number in range(9)])
+    admitted = iter([True, True, True, False])
+    body = find_method("delete_experiment").dump_arguments([trial.experiment_id], {})
+    answer = answer_call(direct, "delete_experiment", body, caller=ANN, is_admitted=lambda: next(admitted))
+    assert b"log in again" in answer
+    assert len(list(direct.logs(trial.id))) == 7  # two tables were empty
 
 
 def test_an_audited_call_that_changes_nothing_has_no_entry(direct: TrackingStore) -> None:

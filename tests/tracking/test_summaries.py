@@ -197,6 +197,9 @@ def test_the_size_of_a_partly_deleted_checkpoint_does_not_count(store: TrackingS
     store.delete_checkpoint("a", remaining={"file 0": 3})
     summary = store.experiment_summaries([experiment])[experiment]
     assert (summary.checkpoints, summary.checkpoint_bytes) == (0, 0)
+    for uuid in "bcd":
+        add_checkpoint(store, run, uuid, 1 << 62)
+    assert store.experiment_summaries([experiment])[experiment].checkpoint_bytes == 3 << 62
 
 
 def test_counts_are_those_of_the_lists(store: TrackingStore) -> None:

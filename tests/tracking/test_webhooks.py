@@ -264,6 +264,8 @@ def test_a_host_without_the_secrets_leaves_the_events_to_others(
         "http://[3fff::1]/",
         "http://[5f00::1]/",
         "http://[ff0e::1]/",
+        "http://192.0.0.192/",
+        "http://168.63.129.16/",
     ],
 )
 def test_private_addresses_are_refused_unless_allowed(receiver: Receiver, url: str) -> None:

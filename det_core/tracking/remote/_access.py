@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from det_core.errors import StaleRun, TrackingError
 from det_core.interfaces.account_records import Role
@@ -102,8 +104,10 @@ class Caller:
         if self.run and rights.workers is Reach.RUN:
             if not _is_of_run(self.run, store, arguments):
                 raise refusal
-            if self.address is not None and method.takes("storage"):
-                _require_own_storage(store, self.run, arguments["storage"])
+            if method.takes("storage"):
+                _require_new_id(self.run, arguments["uuid"])
+                if self.address is not None:
+                    _require_own_storage(store, self.run, arguments["storage"])
             if is_report:
                 return None
         records = list(_records_of(store, method, arguments))
@@ -176,6 +180,17 @@ def _require_own_storage(store: TrackingStore, run: RunAccess, storage: Mapping[
     """
     if storage != (store.experiment(run.experiment_id).config.get("checkpoint_storage") or {}):
         raise TrackingError(f"{run} may store checkpoints only in the checkpoint_storage of its experiment's config")
+
+
+def _require_new_id(run: RunAccess, uuid: str) -> None:
+    """Check the id of a checkpoint to be, as which a run may not choose another directory that is in the storage.
+
+    The runner deletes the directory of a superfluous checkpoint, whatever it contains.
+    """
+    with suppress(ValueError):
+        if str(UUID(uuid)) == uuid:
+            return
+    raise TrackingError(f"{run} may not begin a checkpoint {uuid!r:.100}; expected a UUID in lower case")
 
 
 def _of_experiment(store: TrackingStore, experiment_id: int) -> _Record:

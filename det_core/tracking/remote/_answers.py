@@ -36,7 +36,7 @@ def answer_call(
         call_id: ``LANE-NUMBER``, which makes a call that the caller repeats take effect once. Calls of one lane follow
             each other, and their numbers ascend. None stands for the id in the body. The same id of another caller is
             that of another call.
-        is_admitted: function that returns whether the caller's credentials are still valid. It is called in the
+        is_admitted: function that returns whether the caller's credentials are still valid. It is called in each
             transaction of a change that the audit log records, which may have waited while they ended.
     """
     try:
@@ -81,15 +81,25 @@ def _execute(
 ) -> bytes:
     if caller is not None:
         change.action = caller.check_records(store, method, arguments)
+        if change.action:
+            change.confirm = partial(_require_rights, store, method, arguments, caller, is_admitted)
         if method.takes("owner") and not caller.owns_all:
             arguments = {**arguments, "owner": caller.user}
     member = getattr(store, method.name)
     result = member if method.is_property else member(**arguments)
-    if caller is not None and change.action:  # again, because the transaction may have waited for others
-        if not is_admitted():
-            raise TrackingError("your session or token has ended, so nothing was changed; log in again")
-        caller.check_run(store)
-        caller.check_records(store, method, arguments)
     if change.action and not change.action.target:  # a new record
         change.action.target = f"{method.name.removeprefix('create_')} {result.id}"
     return method.dump_result(result)
+
+
+def _require_rights(
+    store: TrackingStore,
+    method: StoreMethod,
+    arguments: Mapping[str, Any],
+    caller: Caller,
+    is_admitted: Callable[[], bool],
+) -> None:
+    if not is_admitted():
+        raise TrackingError("your session or token has ended; log in again")
+    caller.check_run(store)
+    caller.check_records(store, method, arguments)

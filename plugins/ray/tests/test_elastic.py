@@ -49,7 +49,7 @@ def test_an_elastic_trial_continues_without_a_lost_node(
     monkeypatch.setattr(_launcher, "_LOOK_EVERY", 3.0)
     changes = [
         "searcher.max_length={epochs: 10000}",
-        "resources={slots_per_trial: 2, min_slots_per_trial: 1, elastic_timeout: 3}",
+        "resources={slots_per_trial: 2, min_slots_per_trial: 1, elastic_timeout: 15}",
         "launcher={type: ray, slots_per_node: 1, resources: {spot: 1}}",
         "distributed.backend=torch_distributed",
     ]

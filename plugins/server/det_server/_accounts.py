@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
 
 from det_core.errors import RecordNotFound, TrackingError
-from det_core.interfaces.server_store import Action
+from det_core.interfaces.server_store import Action, Change
 from det_core.tracking.remote import Caller
 from det_server._access import AccountAccess
 from det_server._refusal import RefusedError
@@ -131,14 +132,15 @@ def make_change(request: Request, name: str, target: str | Callable[[T], str], c
 
     action = _action(request, name, target if isinstance(target, str) else "")
 
-    def make() -> T:
+    def make(recorded: Change) -> T:
+        recorded.action = action
+        recorded.confirm = partial(require_admission, request)
         result = change()
-        require_admission(request)  # in the transaction, which may have waited for one that ended all sessions
         if not isinstance(target, str):
             action.target = target(result)
         return result
 
-    return site_of(request).store.record_change(action, make)
+    return site_of(request).store.execute(make)
 
 
 def _action(request: Request, name: str, target: str) -> Action:

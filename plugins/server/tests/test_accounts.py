@@ -134,13 +134,13 @@ def test_a_request_that_was_begun_before_its_sender_lost_rights_changes_nothing(
 def test_a_token_whose_creation_waited_for_a_new_password_does_not_exist(
     team: ServedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ann, change = team.log_in("ann"), team.site.store.record_change
+    ann, change = team.log_in("ann"), team.site.store.execute
 
     def wait(*args: Any) -> Any:
         team.store.edit_user("ann", password="")
         return change(*args)
 
-    monkeypatch.setattr(team.store, "record_change", wait)
+    monkeypatch.setattr(team.store, "execute", wait)
     assert ann.post("/account/tokens", {"label": "kept", "scope": "write"}).status == 401
     assert team.store.access_tokens() == []
     assert "create token" not in [action.action for action in team.store.actions()]

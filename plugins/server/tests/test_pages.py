@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import html
 import io
 import json
 import math
@@ -380,6 +381,8 @@ def test_lists_are_filtered_and_links_keep_the_filters(seeded: tuple[Seeded, Cli
     sorting = [one["href"] for one in page.all("a") if "order=progress" in (one.get("href") or "")]
     assert sorting == ["?state=ERROR&label=vision&order=progress"]
     assert "det experiment list --state ERROR --label vision" in page.text
+    odd = html.unescape(client.get("/experiments?name=a%1b[&label=;+echo+%23").text)
+    assert "det experiment list --name 'a[' --label '; echo #'" in odd
     export = next(csv.reader(io.StringIO(client.get("/experiments.csv?label=vision").text.splitlines()[1])))
     assert export[1] == "resnet fine-tuning"
 

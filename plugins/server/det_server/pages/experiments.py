@@ -22,7 +22,7 @@ from det_core.interfaces.records import (
 from det_core.interfaces.server_store import ExperimentGroup
 from det_server._csv_export import csv_response, read_in_parts
 from det_server._live_rows import experiment_values
-from det_server._rendering import format_number, render_page, state_word
+from det_server._rendering import clean_text, format_number, render_page, state_word
 from det_server._site import site_of
 from det_server.pages._actions import BULK_ACTIONS
 from det_server.pages._group_scores import describe_groups
@@ -226,9 +226,10 @@ def _best_trials(
 def _command(view: ListView) -> str:
     """Return the command that lists the same experiments."""
     options = [(f"--{name}", view.get(name)) for name in ("where", "state", "name", "label")]
-    words = [f"{option} {shlex.quote(value)}" for option, value in options if value]
+    # What the page would leave out might be a quote.
+    words = [f"{option} {shlex.quote(clean_text(value))}" for option, value in options if value]
     words += ["--all"] if view.get("archived") else []
-    words += [f"--sort-by {shlex.quote(view.order)}"] if view.order != "id" else []
+    words += [f"--sort-by {shlex.quote(clean_text(view.order))}"] if view.order != "id" else []
     words += ["--reverse"] if view.reverse else []
     return " ".join(["det experiment list", *words])
 
