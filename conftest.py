@@ -126,6 +126,8 @@ SOAK = {
         "two_slots[iris_keras]",
         "what_one_does[aggregated-estimator]",
         "what_one_does[plain-keras]",
+        "killed_and_resumed_is_as_if_undisturbed[keras]",
+        "trains_on_two_slots[linear_estimator]",
         "every_name_of_the_interface_works",
         "test_a_rehearsal",
         "test_validation_is_of_all_data_once",
