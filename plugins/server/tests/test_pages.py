@@ -9,6 +9,7 @@ import json
 import math
 import re
 import tarfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -19,7 +20,7 @@ from urllib.parse import quote
 
 import pytest
 from det_server import _threads, pages
-from det_server._ansi_text import colored_segments
+from det_server._ansi_text import _changed_style, colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
 from det_server.pages import _axes, code
 from det_server.pages._group_scores import describe_values
@@ -799,10 +800,17 @@ def test_values_of_metrics_line_up(value: float, shown: str) -> None:
         ("\x1b[99999999999999999999m<b>", [("", "<b>")]),
         ("a\u202eb\x1b[1mc", [("", "ab"), ("b", "c")]),
         ("\x1b[1;4;1m" * 1000 + "x", [("u b", "x")]),
+        ("\x1b[38;5;1;3mx\x1b[0;48;2;1;1;1;4my\x1b[1;38mz", [("i", "x"), ("u", "y"), ("u b", "z")]),
     ],
 )
 def test_colours_of_logs_become_classes_and_nothing_else_survives(line: str, segments: list[tuple[str, str]]) -> None:
     assert colored_segments(line) == segments
+
+
+def test_many_codes_in_one_sequence_take_linear_time() -> None:
+    begin = time.process_time()
+    assert _changed_style(["b"], ";" * 500_000 + "3") == ["i"]
+    assert time.process_time() - begin < 5  # half a minute if the others moved up with each code
 
 
 def test_text_of_unknown_origin_is_short_and_printable() -> None:
