@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -46,10 +47,14 @@ def send_importance(request: Request) -> Response:
 
 def _positions(column: Sequence[float | str | None]) -> list[float | None]:
     """Return the positions of values in their order, on which forests depend alone, so that no number is too large."""
-    names = sorted({one for one in column if isinstance(one, str)})
-    numbers = sorted({one for one in column if isinstance(one, int | float)})
-    positions = {one: position for kind in (names, numbers) for position, one in enumerate(kind)}
-    return [positions.get(one) for one in column]
+    positions: list[float | None] = [None] * len(column)
+    for kind in (str, (int, float)):
+        known = sorted((row for row, one in enumerate(column) if isinstance(one, kind)), key=column.__getitem__)
+        # Nothing is looked up by its hash, which any number of large integers may share.
+        for position, (_, rows) in enumerate(groupby(known, key=column.__getitem__)):
+            for row in rows:
+                positions[row] = position
+    return positions
 
 
 ROUTES = [Route("/data/experiments/{id:int}/importance", send_importance)]
