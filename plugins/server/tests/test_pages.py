@@ -10,7 +10,7 @@ import math
 import re
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from html import unescape
@@ -22,7 +22,7 @@ import pytest
 from det_server import _threads, pages
 from det_server._ansi_text import _changed_style, colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
-from det_server.pages import _axes, code
+from det_server.pages import _axes, code, utilization
 from det_server.pages._group_scores import describe_values
 from det_server.pages._series import MAX_CHARACTERS, MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
@@ -253,8 +253,47 @@ def test_utilization_keeps_extremes_and_continues(local: ServedSite) -> None:
     store.report_system_metrics([sample(5000 + second, 3.0) for second in range(3)])
     newer = client.get(f"{path}&after={answer['last']}").json
     assert newer["series"][0]["y"] == [3.0] * 3
-    assert client.get(f"{path}&after={newer['last']}").json == {"series": [], "last": newer["last"]}
+    assert client.get(f"{path}&after={newer['last']}").json == {"series": [], "last": newer["last"], "more": False}
     assert client.get(f"/trials/{trial}").status == 200
+
+
+def test_samples_of_thousands_of_values_are_read_in_parts(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token of a run reports any number of them, and with few values in each any number of samples."""
+    looked_at = []
+
+    def note(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda value: looked_at.append(value) or function(value)
+
+    for name, function in {"clean_text": clean_text, "_is_finite": utilization._is_finite}.items():
+        monkeypatch.setattr(utilization, name, note(function))
+    store, start = local.store, datetime(2026, 1, 1, tzinfo=timezone.utc)
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    store.start_run(trial, allocation_id="a")
+    many: dict[str, Any] = {f"value{number}": 1 for number in range(3000)}
+    values = many | {"a.b": 2.0, "gpu\u202e": {"gpu_util": 3.0}}
+    samples = [
+        SystemMetrics(
+            trial_id=trial, run_id=1, group="gpu", metrics={"node.1": values, "node-2": 4}, time=start + timedelta(n)
+        )
+        for n in range(24)
+    ]
+    store.report_system_metrics(samples)
+    charts = utilization.utilization_charts(store, trial)["GPU"]
+    assert [len(charts), len(looked_at) < 20_000] == [100, True]
+    looked_at.clear()
+    monkeypatch.setattr(utilization, "_MOST_SECONDS", -1)
+    monkeypatch.setattr(utilization, "_SAMPLES_AT_ONCE", 10)
+    for name, label, value in (("gpu_util", "node.1.gpu", 3.0), ("a.b", "node.1", 2.0), ("value", "node-2", 4.0)):
+        answer: dict[str, Any] = {"last": 0, "more": True}
+        times = []
+        while answer["more"]:
+            answer = local.owner.get(f"/data/trials/{trial}/usage?group=gpu&name={name}&after={answer['last']}").json
+            for one in answer["series"]:
+                assert (one["label"], set(one["y"])) == (label, {value})
+                times += one["x"]
+        assert times[-14:] == [sample.time.timestamp() for sample in samples[10:]]
+        assert times[0] == start.timestamp() and times == sorted(times)
+    assert len(looked_at) < 24 * 3 * 4
 
 
 def test_the_metrics_of_trials_are_listed(seeded: tuple[Seeded, Client]) -> None:
