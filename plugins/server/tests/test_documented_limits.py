@@ -98,7 +98,8 @@ LIMITS = {
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
     "steps of metrics, lines of logs, samples, or events of a search that a call reports": [MAX_ROWS],
-    "checkpoints, logs, points of curves, samples and events that a call or a page reads": [
+    "checkpoints, logs, points of curves, samples and events that a call or a page reads, "
+    "and experiments, trials, runs and models that a call reads whole": [
         _threads.MAX_READ_CHARACTERS / MIB
     ],
     "metrics that a page shows": [_series.MAX_METRICS, _series.MAX_CHARACTERS / KIB],
