@@ -183,12 +183,12 @@ def _sampled(values: _Values) -> Select[Any]:
     return select(walk.c.trial_id, walk.c.steps_completed, walk.c.value, walk.c.name).order_by(walk.c.steps_completed)
 
 
-def _stride(first: Any) -> ColumnElement[Any]:
+def _stride(first: Any) -> Any:
     """Return the length of intervals from a step to the last one, rounded up. PostgreSQL refuses greater sums."""
     return (_last_step - first - 1) // _points + 1
 
 
-def _later_step(step: Any, distance: Any) -> ColumnElement[Any]:
+def _later_step(step: Any, distance: Any) -> Any:
     """Return a step at a distance, at most the greatest one, because PostgreSQL refuses a greater sum."""
     return case((step <= MAX_STEPS - distance, step + distance), else_=MAX_STEPS)
 

@@ -122,7 +122,7 @@ def _samples(
 def _values(sample: SystemMetrics, name: str) -> Iterator[tuple[str, float]]:
     """Yield the places with a finite number of this name, and the numbers."""
     for place, values in _places(sample):
-        value = values.get(name)
+        value: Any = values.get(name)
         if _is_finite(value):
             yield place, float(value)
 
