@@ -232,12 +232,20 @@ def format_value(value: object) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return _local_time(value).strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, timedelta):
         return str(timedelta(seconds=round(value.total_seconds())))
     if isinstance(value, float):
         return f"{value:.4g}"
     return printable_text(str(value))
+
+
+def _local_time(moment: datetime) -> datetime:
+    """Return a time in the local zone, or unchanged at the ends of the years 1 to 9999, which scripts can report."""
+    try:
+        return moment.astimezone()
+    except OverflowError:
+        return moment
 
 
 def format_scalars(metrics: Mapping[str, Any], limit: int | None = None) -> str:

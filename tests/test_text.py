@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from itertools import product
 from typing import Any
 
-from det_core.text import varying_names
+import pytest
+
+from det_core.text import format_value, varying_names
 
 _ABSENT = object()
 
@@ -44,3 +48,26 @@ def test_many_mappings_with_names_of_their_own_are_compared_once() -> None:
     looked_up.clear()
     assert len(varying_names(each)) == 100
     assert len(looked_up) < 1000
+
+
+@pytest.fixture
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize(
+    ("zone", "moment", "shown"),
+    [
+        ("UTC-9", datetime(2026, 1, 1, 20, tzinfo=timezone.utc), "2026-01-02 05:00:00"),
+        ("UTC-9", datetime.max.replace(tzinfo=timezone.utc), "9999-12-31 23:59:59"),
+        ("UTC+5", datetime.min.replace(tzinfo=timezone.utc), "1-01-01 00:00:00"),
+    ],
+    indirect=["zone"],
+)
+def test_times_are_shown_in_the_local_zone_if_it_has_them(moment: datetime, shown: str) -> None:
+    assert format_value(moment).lstrip("0") == shown  # some systems fill years with zeros
