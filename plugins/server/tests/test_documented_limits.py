@@ -109,6 +109,7 @@ LIMITS = {
         logs.MOST_CHARACTERS / MIB,
         logs._MOST_SECONDS,
     ],
+    "samples of a chart of utilization that a page gets at once": [utilization._MOST_SECONDS],
     "what a page reads of the TensorBoard files of a trial": [
         media._MOST_FILES,
         _event_files.MOST_BYTES / MIB,
