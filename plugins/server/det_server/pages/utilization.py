@@ -128,10 +128,7 @@ def _values(sample: SystemMetrics, name: str) -> Iterator[tuple[str, float]]:
 
 
 def _places(sample: SystemMetrics) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the hosts in a sample, and their GPUs and file systems, each with its values by name.
-
-    Nothing is done with each of the other values, of which a sample may have thousands.
-    """
+    """Yield the hosts in a sample, and their GPUs and file systems, each with its values by name."""
     for host, values in sample.metrics.items():
         if isinstance(values, dict):
             yield host, values
