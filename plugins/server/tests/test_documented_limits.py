@@ -99,9 +99,7 @@ LIMITS = {
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
     "steps of metrics, lines of logs, samples, or events of a search that a call reports": [MAX_ROWS],
     "checkpoints, logs, points of curves, samples and events that a call or a page reads, "
-    "and experiments, trials, runs and models that a call reads whole": [
-        _threads.MAX_READ_CHARACTERS / MIB
-    ],
+    "and experiments, trials, runs and models that a call reads whole": [_threads.MAX_READ_CHARACTERS / MIB],
     "metrics that a page shows": [_series.MAX_METRICS, _series.MAX_CHARACTERS / KIB],
     "lines of logs that a page gets at once": [
         logs.MOST_LINES,
