@@ -87,8 +87,17 @@ def flatten_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def varying_names(each: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of the values that differ between mappings, or all names if none differs."""
-    names = list(dict.fromkeys(name for values in each for name in values))
-    return [name for name in names if len({repr(values.get(name)) for values in each}) > 1] or names
+    first: dict[str, str] = {}
+    varying, counts = set[str](), Counter[str]()
+    for values in each:
+        counts.update(values.keys())
+        for name, value in values.items():
+            shown = repr(value)
+            if first.setdefault(name, shown) != shown:
+                varying.add(name)
+    none = repr(None)  # a value that is missing is None
+    varying |= {name for name, count in counts.items() if count < len(each) and first[name] != none}
+    return [name for name in first if name in varying] or list(first)
 
 
 def to_json_compatible(value: Any) -> Any:
@@ -223,12 +232,20 @@ def format_value(value: object) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return _local_time(value).strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, timedelta):
         return str(timedelta(seconds=round(value.total_seconds())))
     if isinstance(value, float):
         return f"{value:.4g}"
     return printable_text(str(value))
+
+
+def _local_time(moment: datetime) -> datetime:
+    """Return a time in the local zone, or unchanged at the ends of the years 1 to 9999, which scripts can report."""
+    try:
+        return moment.astimezone()
+    except OverflowError:
+        return moment
 
 
 def format_scalars(metrics: Mapping[str, Any], limit: int | None = None) -> str:

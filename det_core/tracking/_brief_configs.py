@@ -8,7 +8,7 @@ from sqlalchemy import Text, case, func, type_coerce
 
 from det_core.interfaces.records import LONGEST_BRIEF, Shortened
 from det_core.json_values import dump_json_value
-from det_core.tracking._deferred_json import DeferredJson, load_json_value
+from det_core.tracking._deferred_json import BriefJson, load_json_value
 from det_core.tracking._schema import experiments
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def brief_config(text: str) -> Mapping[str, Any]:
         text: the config as JSON, or the array of these values.
     """
     if not text.startswith("[") and len(text) <= LONGEST_BRIEF:
-        return DeferredJson(text)
+        return BriefJson(text)
     found = load_json_value(text)
     values = found if isinstance(found, list) else [_value_at(found, path) for path in _KEPT]
     brief = Shortened()

@@ -118,8 +118,6 @@ class Json(TypeDecorator[Any]):
     _load = staticmethod(load_json_value)
     _most: int | None = None
     """Maximum number of characters. More raise CallTooLarge, as do nested names that are too long to be shown."""
-    _counts = True
-    """Whether it counts for `limited_reading`."""
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         text = None if value is None else _require_small(self._dump(value), self._most)
@@ -130,30 +128,42 @@ class Json(TypeDecorator[Any]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         if value is None:
             return None
-        if self._counts:
-            count_read(len(value))
+        count_read(len(value))
         return self._load(value)
 
 
-class ListedText(PlainText):
-    """Text that lists read. One that is too large raises CallTooLarge."""
+class _SmallText(PlainText):
+    """Text that raises CallTooLarge if it is too large."""
 
     cache_ok = True
-    _most = LARGEST_VALUE
+    _most: int
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return _require_small(super().process_bind_param(value, dialect), self._most)
 
 
-class NameText(ListedText):
-    """Name of which there are many. One that is too large raises CallTooLarge."""
+class NameText(_SmallText):
+    """Name of which there are many."""
 
     cache_ok = True
     _most = LONGEST_NAME
 
 
+class ListedText(_SmallText):
+    """Text of records that lists read the beginnings of. It counts for `limited_reading`."""
+
+    cache_ok = True
+    _most = LARGEST_VALUE
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        return _counted(value)
+
+
 class MessageText(PlainText):
-    """Text about what happened, which lists read. The end of one that is too large is left out, not the event."""
+    """Text about what happened, which lists read the beginnings of. It counts for `limited_reading`.
+
+    The end of one that is too large is left out, not the event.
+    """
 
     cache_ok = True
 
@@ -161,16 +171,21 @@ class MessageText(PlainText):
         text = super().process_bind_param(value, dialect)
         return text and text[:LARGEST_VALUE]
 
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        return _counted(value)
+
 
 class ListedJson(Json):
-    """JSON value that lists read. One that is too large raises CallTooLarge.
-
-    It does not count for `limited_reading`, or whoever writes many would keep others from reading a list.
-    """
+    """JSON value that lists leave out. One that is too large raises CallTooLarge."""
 
     cache_ok = True
     _most = LARGEST_VALUE
-    _counts = False
+
+
+def _counted(text: str | None) -> str | None:
+    if text is not None:
+        count_read(len(text))
+    return text
 
 
 def _require_small(text: str | None, most: int | None) -> str | None:

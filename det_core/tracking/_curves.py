@@ -14,6 +14,7 @@ from sqlalchemy import (
     ColumnElement,
     ScalarSelect,
     bindparam,
+    case,
     false,
     null,
     or_,
@@ -143,17 +144,15 @@ def _every(values: _Values) -> Select[Any]:
 
 def _extremes(values: _Values) -> Select[Any]:
     """Select the first row with a value, and of each interval the least, the greatest and the first non-finite one."""
-    stride = (_last_step - _first_step + _points - 1) // _points
+    stride = _stride(_first_step)
     spans = select(trials.c.id, _first_step.label("first"), _last_step.label("last"), stride.label("stride"))
     interval = spans.where(trials.c.id.in_(_trials)).cte("interval", recursive=True)
-    end = interval.c.first + interval.c.stride
-    interval = interval.union_all(
-        select(interval.c.id, end, interval.c.last, interval.c.stride).where(end <= interval.c.last)
-    )
+    following = select(interval.c.id, interval.c.first + interval.c.stride, interval.c.last, interval.c.stride)
+    interval = interval.union_all(following.where(interval.c.first <= interval.c.last - interval.c.stride))
     within = (
         _candidate.c.trial_id == interval.c.id,
         _step >= interval.c.first,
-        _step < interval.c.first + interval.c.stride,
+        _step <= _later_step(interval.c.first, interval.c.stride - 1),
         *_wanted(_candidate),
     )
     number = values.number(_candidate)
@@ -174,14 +173,24 @@ def _sampled(values: _Values) -> Select[Any]:
 
     The cost of walking along the index is proportional to the size of the sample. Extremes require a scan of all rows.
     """
-    stride = (_last_step - _point.c.steps_completed + _points - 1) // _points
+    stride = _stride(_point.c.steps_completed)
     first = _of_trials(values, _step, stride.label("stride"))
     walk = first.cte("walk", recursive=True)
     here = walk.c.steps_completed
-    later = (_step > here, _step >= here + walk.c.stride)  # the stride is 0 if only the last row has a value
+    later = (_step > here, _step >= _later_step(here, walk.c.stride))
     following = _nearest(values, walk, _step, _candidate.c.trial_id == walk.c.trial_id, *later)
     walk = walk.union_all(select(*values.columns(), walk.c.stride).join_from(walk, _point, _point.c.id == following))
     return select(walk.c.trial_id, walk.c.steps_completed, walk.c.value, walk.c.name).order_by(walk.c.steps_completed)
+
+
+def _stride(first: Any) -> Any:
+    """Return the length of intervals from a step to the last one, rounded up. PostgreSQL refuses greater sums."""
+    return (_last_step - first - 1) // _points + 1
+
+
+def _later_step(step: Any, distance: Any) -> Any:
+    """Return a step at a distance, at most the greatest one, because PostgreSQL refuses a greater sum."""
+    return case((step <= MAX_STEPS - distance, step + distance), else_=MAX_STEPS)
 
 
 def _last(values: _Values) -> Select[Any]:

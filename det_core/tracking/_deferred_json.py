@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from det_core.errors import StoreCorrupt
+from det_core.tracking.reading_limits import count_read
 
 
 def load_json_value(text: str) -> Any:
@@ -25,9 +26,10 @@ def load_json_value(text: str) -> Any:
 
 
 class DeferredJson(Mapping[str, Any]):
-    """JSON object that is decoded on first access."""
+    """JSON object that is decoded on first access. It counts for `limited_reading`."""
 
     def __init__(self, text: str) -> None:
+        count_read(len(text))
         self.text = text
         """The object as `dump_json_value` has encoded it."""
 
@@ -49,7 +51,14 @@ class DeferredJson(Mapping[str, Any]):
         return values
 
 
-class ManyJson(DeferredJson):
+class BriefJson(DeferredJson):
+    """JSON object of a list. It does not count, or whoever writes many would keep others from reading the list."""
+
+    def __init__(self, text: str) -> None:  # without that of the base class, which counts
+        self.text = text
+
+
+class ManyJson(BriefJson):
     """JSON object of which a list has many, which is decoded anew on each access, so that few are in memory."""
 
     def items(self) -> ItemsView[str, Any]:

@@ -78,7 +78,8 @@ class Postgresql(Database):
 
     def __init__(self, url: sa.URL, wait: float) -> None:
         limits = {name: value for name, value in _LIMITS.items() if name not in url.query}
-        options = f"{url.query.get('options', '')} -c lock_timeout={int(wait * 1000)} -c jit=off"
+        # In other zones, the driver cannot read times at the ends of the years 1 to 9999, which scripts can report.
+        options = f"{url.query.get('options', '')} -c lock_timeout={int(wait * 1000)} -c jit=off -c timezone=UTC"
         try:
             engine = sa.create_engine(
                 url.set(drivername="postgresql+psycopg"),

@@ -37,6 +37,7 @@ from det_core.interfaces.records import (
 from det_core.tracking._column_types import ListedJson, ListedText, MessageText, RecordJson, utc_now
 from det_core.tracking._deferred_json import ManyJson
 from det_core.tracking._schema import experiments, runs, trials
+from det_core.tracking.reading_limits import uncounted_reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,11 +91,14 @@ def record_columns(table: Table, record: type[Any]) -> list[Column[Any]]:
 
 
 def brief_column(column: Column[Any]) -> ColumnElement[Any]:
-    """Return a column for lists: without JSON objects, and only with the beginnings of texts."""
+    """Return a column for lists: without JSON objects, and only with the beginnings of texts.
+
+    Texts do not count for `limited_reading`, or whoever writes many would keep others from reading a list.
+    """
     if isinstance(column.type, ListedJson | RecordJson):
         return literal_column("'{}'", column.type).label(column.name)
     if isinstance(column.type, ListedText | MessageText):
-        return func.substr(column, 1, SEARCHED, type_=column.type).label(column.name)
+        return func.substr(column, 1, SEARCHED, type_=Text).label(column.name)
     return column
 
 
@@ -113,8 +117,13 @@ def brief_trial(**values: Any) -> TrialRecord:
 
 
 def fetch_records(connection: Connection, record: Callable[..., R], query: Select[Any]) -> list[R]:
-    """Return the rows of a query as records."""
-    return [record(**row._mapping) for row in connection.execute(query)]
+    """Return the rows of a query as records.
+
+    Raises:
+        CallTooLarge: they are more than `limited_reading` permits.
+    """
+    with connection.execute(query.execution_options(yield_per=LARGE_ROWS)) as rows:
+        return [record(**row._mapping) for row in rows]
 
 
 def fetch_record(connection: Connection, record: type[R], table: Table, *where: ColumnElement[bool], what: str) -> R:
@@ -153,7 +162,7 @@ def get_trial(connection: Connection, trial_id: int) -> TrialRecord:
 
 
 def fetch_only_row(connection: Connection, query: Select[Any], what: str, **parameters: object) -> Row[Any]:
-    """Return the single row of a query.
+    """Return the single row of a query, which does not count for `limited_reading`.
 
     Args:
         connection: connection with an open transaction.
@@ -164,7 +173,8 @@ def fetch_only_row(connection: Connection, query: Select[Any], what: str, **para
     Raises:
         RecordNotFound: the query has no row.
     """
-    row = connection.execute(query, parameters).one_or_none()
+    with uncounted_reading():
+        row = connection.execute(query, parameters).one_or_none()
     if row is None:
         raise RecordNotFound(f"there is no {what} in {connection.engine.url!r}")
     return row

@@ -19,6 +19,7 @@ from det_core.interfaces.records import (
 )
 from det_core.tracking._filters import TrialValues, limited
 from det_core.tracking._rows import (
+    LARGE_ROWS,
     StoreMixin,
     brief_column,
     brief_trial,
@@ -85,8 +86,9 @@ class ScoresMixin(StoreMixin):
                 .where(*conditions)
                 .order_by(*by)
             )
-            rows = connection.execute(query.limit(limit).offset(offset)).mappings()
-            return [_result(brief_trial if brief else TrialRecord, dict(row)) for row in rows]
+            page = query.limit(limit).offset(offset).execution_options(yield_per=LARGE_ROWS)
+            with connection.execute(page) as rows:
+                return [_result(brief_trial if brief else TrialRecord, dict(row)) for row in rows.mappings()]
 
     def count_trials(self, experiment_id: int, *, where: str = "") -> int:
         wanted = TrialValues(self._database).matches(where) if where else true()
@@ -133,7 +135,8 @@ class ScoresMixin(StoreMixin):
                 .where(*wanted)
                 .order_by(value.is_(None), _by_value(smaller_is_better, _validated), c.id)
             )
-            return [_scored(dict(row)) for row in connection.execute(query.limit(limit)).mappings()]
+            with connection.execute(query.limit(limit).execution_options(yield_per=LARGE_ROWS)) as rows:
+                return [_scored(dict(row)) for row in rows.mappings()]
 
 
 def best_of_trials(wanted: ColumnElement[bool], *, smaller_is_better: bool) -> Select[Any]:

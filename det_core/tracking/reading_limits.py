@@ -15,15 +15,25 @@ _left: ContextVar[list[int] | None] = ContextVar("characters left to read", defa
 
 @contextmanager
 def limited_reading(characters: int) -> Iterator[None]:
-    """Limit the JSON and the lines of logs that this thread reads together during the block.
+    """Limit the JSON, the texts and the lines of logs that this thread reads together during the block.
 
-    Reading more raises CallTooLarge. Reports of metrics do not count, because they are read a few at a time. Neither do
-    values that are small, such as configs and the metadata of models.
+    Reading more raises CallTooLarge. Reports of metrics do not count, because they are read a few at a time. Neither
+    does a single record, or the little that lists read of each record, such as with ``brief=True``.
 
     Args:
         characters: maximum number of characters.
     """
     before = _left.set([characters])
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
+@contextmanager
+def uncounted_reading() -> Iterator[None]:
+    """Count nothing during the block, for values whose own limits are enough."""
+    before = _left.set(None)
     try:
         yield
     finally:
@@ -41,4 +51,6 @@ def count_read(characters: int) -> None:
         return
     left[0] -= characters
     if left[0] < 0:
-        raise CallTooLarge("there is too much to read it at once; ask for less, for example with limit or after")
+        raise CallTooLarge(
+            "there is too much to read it at once; ask for less, for example with limit, after, states or brief=True"
+        )

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from operator import itemgetter
 from typing import Any
 
@@ -221,6 +222,19 @@ def test_only_steps_in_a_range_are_read(store: TrackingStore, experiment: int, p
         )
         reduced = extremes(within, 5) if kept else thinned(within, 20)
         assert found == {trial: within if points == 100 else reduced, other: []}
+
+
+def test_steps_may_be_as_large_as_any(store: TrackingStore, experiment: int) -> None:
+    """Nobody keeps others from reading a list of experiments by such a step."""
+    chance = random.Random(1)
+    steps = [*range(12), 2**62, *range(MAX_STEPS - 12, MAX_STEPS + 1)]
+    every = [(step, chance.random()) for step in steps]
+    trial = trial_with(store, experiment, losses(dict(every)))
+    for kept, points, after in product((False, True), (1, 10), (-1, 2**62)):
+        curve = [point for point in every if point[0] > after]
+        found = store.curves([trial], "loss", group="training", points=points, extremes=kept, after=after)
+        stride = -(-(curve[-1][0] - curve[0][0]) // points)
+        assert found == {trial: extremes(curve, points) if kept else thinned(curve, stride)}
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["sampled", "extremes"])

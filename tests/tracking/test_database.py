@@ -12,8 +12,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -23,7 +24,7 @@ from det_testing.small_disk import fill_disk, remount_read_only, small_disk
 from det_core.cli import main
 from det_core.errors import StoreBusy, StoreCorrupt, StoreUnsuitable, TrackingError
 from det_core.home import home_directory
-from det_core.interfaces.records import MetricsReport
+from det_core.interfaces.records import MetricsReport, SystemMetrics
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _schema, _sqlite, open_store
 from det_core.tracking._open import file_url
@@ -394,6 +395,17 @@ def test_a_locked_row_in_postgresql_raises_an_error(server: PostgreSQL) -> None:
         other.execute("SELECT * FROM experiments FOR UPDATE")
         with pytest.raises(StoreBusy, match=r"another session held a lock for 0.2 s"):
             store.set_experiment_progress(number, 0.5)
+
+
+@pytest.mark.integration
+def test_postgresql_returns_times_at_the_ends_of_what_python_has(server: PostgreSQL) -> None:
+    with open_store(f"{server.create_database()}&options=-c%20timezone%3DAsia/Tokyo") as store:
+        trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=0)
+        run = store.start_run(trial.id, allocation_id="a")
+        times = [datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc)]
+        which: dict[str, Any] = {"trial_id": run.trial_id, "run_id": run.run_id, "group": "cpu", "metrics": {}}
+        store.report_system_metrics([SystemMetrics(**which, time=time) for time in times])
+        assert [sample.time for sample in store.system_metrics(run.trial_id)] == times
 
 
 class Refusal(Exception):

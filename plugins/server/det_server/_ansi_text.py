@@ -35,13 +35,13 @@ def colored_segments(line: str) -> list[Segment]:
 
 def _changed_style(classes: list[str], codes: str) -> list[str]:
     """Return the style classes after a sequence of colour codes."""
-    numbers = [int(code) if code.isdigit() and len(code) < 4 else 0 for code in re.split("[;:]", codes)]
-    while numbers:
-        code = numbers.pop(0)
+    numbers = iter([int(code) if code.isdigit() and len(code) < 4 else 0 for code in re.split("[;:]", codes)])
+    for code in numbers:
         if code == 0:
             classes = []
         elif code in (38, 48):  # colours of a larger palette are shown without colour
-            del numbers[: 2 if numbers[:1] == [5] else 4]
+            for _ in range(1 if next(numbers, None) == 5 else 3):
+                next(numbers, None)
         elif code in _STYLES:
             classes = [*(name for name in classes if name != _STYLES[code]), _STYLES[code]]
         elif code == 22:

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from det_core.interfaces.records import STATE_WORDS, CheckpointState
 from det_core.json_values import name_non_finite
-from det_core.text import format_count, format_size, mask_references
+from det_core.text import format_count, format_size, format_value, mask_references
 from det_core.tracking.printable import printable_text
 from det_server._ansi_text import colored_segments
 
@@ -150,7 +150,7 @@ def clean_text(value: object) -> str:
 
 def format_day(moment: datetime) -> str:
     """Format a time in the zone of the server, to the minute."""
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+    return format_value(moment).rpartition(":")[0]
 
 
 def format_moment(moment: datetime) -> str:

@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -360,6 +361,17 @@ def test_a_report_has_the_comparison_and_loads_nothing(local: ServedSite) -> Non
     assert "from the records of\ntrials 1, 2 of\nexperiments 1" in answer.text
     assert answer.text.count('<g class="line') == 2
     assert local.owner.get("/compare/report.html?trials=999").status == 404
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_a_report_may_have_times_of_any_year(local: ServedSite, year: int) -> None:
+    """The token of a run reports them, and a comparison has trials of several people."""
+    trial = add_trial(local.store, add_experiment(local.store, "odd"), {})
+    which = {"trial_id": trial, "run_id": 1, "group": "validation", "metrics": {"accuracy": 0.75}}
+    odd = datetime(year, 1, 1, tzinfo=timezone.utc)
+    local.store.report_metrics([MetricsReport(**which, steps_completed=200, time=odd)])  # type: ignore[arg-type]
+    for axis in ("clock", "time"):
+        assert local.owner.get(f"/compare/report.html?trials={trial}&axis={axis}").status == 200, axis
 
 
 def test_the_command_writes_the_same_report(

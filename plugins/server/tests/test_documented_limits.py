@@ -98,9 +98,8 @@ LIMITS = {
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
     "steps of metrics, lines of logs, samples, or events of a search that a call reports": [MAX_ROWS],
-    "checkpoints, logs, points of curves, samples and events that a call or a page reads": [
-        _threads.MAX_READ_CHARACTERS / MIB
-    ],
+    "checkpoints, logs, points of curves, samples and events that a call or a page reads, "
+    "and experiments, trials, runs and models that a call reads whole": [_threads.MAX_READ_CHARACTERS / MIB],
     "metrics that a page shows": [_series.MAX_METRICS, _series.MAX_CHARACTERS / KIB],
     "lines of logs that a page gets at once": [
         logs.MOST_LINES,
@@ -108,6 +107,7 @@ LIMITS = {
         logs.MOST_CHARACTERS / MIB,
         logs._MOST_SECONDS,
     ],
+    "samples of a chart of utilization that a page gets at once": [utilization._MOST_SECONDS],
     "what a page reads of the TensorBoard files of a trial": [
         media._MOST_FILES,
         _event_files.MOST_BYTES / MIB,

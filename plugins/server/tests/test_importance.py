@@ -146,3 +146,19 @@ def test_only_the_order_of_values_is_computed_with() -> None:
     """Forests depend on nothing else, and no number is too large for them."""
     assert importance._positions([10**400, None, 1e300, -5, 10**400]) == [2, None, 1, 0, 2]
     assert importance._positions(["sgd", "adam", None, "sgd", 3]) == [1, 0, None, 1, 0]
+
+
+def test_numbers_of_equal_hashes_are_compared_as_few_times_as_others() -> None:
+    """Hyperparameters may be any integers, such as multiples of the modulus of hashes."""
+    compared = []
+
+    class Number(int):
+        def __hash__(self) -> int:
+            return 0
+
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return super().__eq__(other)
+
+    assert importance._positions([Number(one) for one in range(500)]) == list(range(500))
+    assert len(compared) < 5000

@@ -10,7 +10,8 @@ import json
 import math
 import re
 import tarfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from html import unescape
@@ -20,9 +21,9 @@ from urllib.parse import quote
 
 import pytest
 from det_server import _threads, pages
-from det_server._ansi_text import colored_segments
+from det_server._ansi_text import _changed_style, colored_segments
 from det_server._rendering import clean_text, format_metric, format_number
-from det_server.pages import _axes, code
+from det_server.pages import _axes, code, utilization
 from det_server.pages._group_scores import describe_values
 from det_server.pages._series import MAX_CHARACTERS, MAX_METRICS, sorted_groups
 from det_server.pages.experiment import _rungs
@@ -148,12 +149,12 @@ def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pyte
         shown, more = list[int](), True
         while more:
             answer = local.owner.get(f"/data/logs/{trial}?{name}={shown[edge] if shown else 0}")
-            assert len(answer.body) < 4 << 20
+            assert len(answer.body) < 1 << 20
             found, more = [one["id"] for one in answer.json["lines"]], answer.json["more"]
             shown = shown + found if name == "after" else found + shown
         assert shown == ids
     assert max(encoded) < 100_000
-    assert len(local.owner.get(f"/trials/{trial}").body) < 16 << 20
+    assert len(local.owner.get(f"/trials/{trial}").body) < 2 << 20
 
 
 def test_pages_of_models_do_not_read_what_they_do_not_show(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,8 +254,47 @@ def test_utilization_keeps_extremes_and_continues(local: ServedSite) -> None:
     store.report_system_metrics([sample(5000 + second, 3.0) for second in range(3)])
     newer = client.get(f"{path}&after={answer['last']}").json
     assert newer["series"][0]["y"] == [3.0] * 3
-    assert client.get(f"{path}&after={newer['last']}").json == {"series": [], "last": newer["last"]}
+    assert client.get(f"{path}&after={newer['last']}").json == {"series": [], "last": newer["last"], "more": False}
     assert client.get(f"/trials/{trial}").status == 200
+
+
+def test_samples_of_thousands_of_values_are_read_in_parts(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token of a run reports any number of them, and with few values in each any number of samples."""
+    looked_at = []
+
+    def note(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda value: looked_at.append(value) or function(value)
+
+    for name, function in {"clean_text": clean_text, "_is_finite": utilization._is_finite}.items():
+        monkeypatch.setattr(utilization, name, note(function))
+    store, start = local.store, datetime(2026, 1, 1, tzinfo=timezone.utc)
+    trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
+    store.start_run(trial, allocation_id="a")
+    many: dict[str, Any] = {f"value{number}": 1 for number in range(3000)}
+    values = many | {"a.b": 2.0, "gpu\u202e": {"gpu_util": 3.0}}
+    samples = [
+        SystemMetrics(
+            trial_id=trial, run_id=1, group="gpu", metrics={"node.1": values, "node-2": 4}, time=start + timedelta(n)
+        )
+        for n in range(24)
+    ]
+    store.report_system_metrics(samples)
+    charts = utilization.utilization_charts(store, trial)["GPU"]
+    assert [len(charts), len(looked_at) < 20_000] == [100, True]
+    looked_at.clear()
+    monkeypatch.setattr(utilization, "_MOST_SECONDS", -1)
+    monkeypatch.setattr(utilization, "_SAMPLES_AT_ONCE", 10)
+    for name, label, value in (("gpu_util", "node.1.gpu", 3.0), ("a.b", "node.1", 2.0), ("value", "node-2", 4.0)):
+        answer: dict[str, Any] = {"last": 0, "more": True}
+        times = []
+        while answer["more"]:
+            answer = local.owner.get(f"/data/trials/{trial}/usage?group=gpu&name={name}&after={answer['last']}").json
+            for one in answer["series"]:
+                assert (one["label"], set(one["y"])) == (label, {value})
+                times += one["x"]
+        assert times[-14:] == [sample.time.timestamp() for sample in samples[10:]]
+        assert times[0] == start.timestamp() and times == sorted(times)
+    assert len(looked_at) < 24 * 3 * 4
 
 
 def test_the_metrics_of_trials_are_listed(seeded: tuple[Seeded, Client]) -> None:
@@ -802,10 +842,17 @@ def test_values_of_metrics_line_up(value: float, shown: str) -> None:
         ("\x1b[99999999999999999999m<b>", [("", "<b>")]),
         ("a\u202eb\x1b[1mc", [("", "ab"), ("b", "c")]),
         ("\x1b[1;4;1m" * 1000 + "x", [("u b", "x")]),
+        ("\x1b[38;5;1;3mx\x1b[0;48;2;1;1;1;4my\x1b[1;38mz", [("i", "x"), ("u", "y"), ("u b", "z")]),
     ],
 )
 def test_colours_of_logs_become_classes_and_nothing_else_survives(line: str, segments: list[tuple[str, str]]) -> None:
     assert colored_segments(line) == segments
+
+
+def test_many_codes_in_one_sequence_take_linear_time() -> None:
+    begin = time.process_time()
+    assert _changed_style(["b"], ";" * 500_000 + "3") == ["i"]
+    assert time.process_time() - begin < 5  # half a minute if the others moved up with each code
 
 
 def test_text_of_unknown_origin_is_short_and_printable() -> None:

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from det_server import _threads, actions, api, pages
@@ -304,10 +305,28 @@ def test_what_a_request_reads_at_once_is_bounded(local: ServedSite, monkeypatch:
         store.report_system_metrics([SystemMetrics(**names, group="cpu", metrics=resources, time=time)])
         store.add_logs([LogLine(**names, rank=0, stdtype="stdout", log="x" * 12_000, time=time)])
         store.create_model(f"model {number}", metadata=resources)
-    for method in ("checkpoints", "system_metrics", "logs"):
-        answer = local.commands.call(f"/api/store/{method}", {"trial_id": run.trial_id})
+        store.create_model(f"noted {number}", notes="x" * 12_000)
+        store.add_model_version("model 0", "c0", metadata=resources)
+        store.create_trial(experiment.id, hparams=resources, seed=number)
+        store.create_experiment(config=resources)
+        store.create_experiment(config={}, original_config="x" * 12_000)
+        ended = store.start_run(2, allocation_id="a" * 12_000)
+        store.end_run(2, ended.run_id, reason="x" * 12_000)
+    of_experiment, of_trial = {"experiment_id": experiment.id}, {"trial_id": run.trial_id}
+    calls: dict[str, dict[str, Any]] = {
+        **dict.fromkeys(("checkpoints", "system_metrics", "logs"), of_trial),
+        **dict.fromkeys(("trials", "trial_results", "scored_checkpoints"), of_experiment),
+        "trials_by_id": {"trial_ids": list(range(1, 12))},
+        "runs": {"trial_id": 2},
+        "experiments": {"limit": 10},
+        "models": {"limit": 10},
+        "model_versions": {"name": "model 0"},
+    }
+    for method, arguments in calls.items():
+        answer = local.commands.call(f"/api/store/{method}", arguments)
         assert answer.json["raised"][0] == "CallTooLarge", method
     assert local.owner.get(f"/trials/{run.trial_id}").status == 409
-    for path in ("/experiments", "/models"):  # nobody keeps others from reading a list
-        assert local.owner.get(path).status == 200
+    # Nobody keeps others from reading a list, and pages read little of each run.
+    for path in ("/experiments", "/models", "/models/1", f"/experiments/{experiment.id}", "/trials/2"):
+        assert local.owner.get(path).status == 200, path
     assert len(store.logs(run.trial_id)) == len(store.checkpoints(trial_id=run.trial_id)) == 10

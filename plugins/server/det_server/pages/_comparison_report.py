@@ -76,5 +76,13 @@ def make_report(
 def _position(value: float, axis: str) -> str:
     """Return the text of a position on the horizontal axis."""
     if axis == "clock":
-        return datetime.fromtimestamp(value, timezone.utc).strftime("%m-%d %H:%M")
+        return _clock(value)
     return format_number(value / 3600 if axis == "time" else value)
+
+
+def _clock(seconds: float) -> str:
+    """Return the text of a time, or "" outside of the years 1 to 9999, to which the axis goes on from odd times."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%m-%d %H:%M")
+    except (OverflowError, ValueError):
+        return ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -46,10 +48,15 @@ def send_importance(request: Request) -> Response:
 
 def _positions(column: Sequence[float | str | None]) -> list[float | None]:
     """Return the positions of values in their order, on which forests depend alone, so that no number is too large."""
-    names = sorted({one for one in column if isinstance(one, str)})
-    numbers = sorted({one for one in column if isinstance(one, int | float)})
-    positions = {one: position for kind in (names, numbers) for position, one in enumerate(kind)}
-    return [positions.get(one) for one in column]
+    positions: list[float | None] = [None] * len(column)
+    value_of: Callable[[int], Any] = column.__getitem__
+    for kind in (str, (int, float)):
+        known = sorted((row for row, one in enumerate(column) if isinstance(one, kind)), key=value_of)
+        # Nothing is looked up by its hash, which any number of large integers may share.
+        for position, (_, rows) in enumerate(groupby(known, key=value_of)):
+            for row in rows:
+                positions[row] = position
+    return positions
 
 
 ROUTES = [Route("/data/experiments/{id:int}/importance", send_importance)]

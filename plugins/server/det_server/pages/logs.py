@@ -30,6 +30,8 @@ MOST_LINES = 2000
 """Maximum number of log lines in a response."""
 MOST_CHARACTERS = 1 << 20
 """Number of characters of shown lines after which a response has no more of them."""
+_COLOR_CHARACTERS = 30
+"""Number of characters that an escape sequence counts as in addition, because a page has an element for each colour."""
 _MOST_SECONDS = 1.0
 """Seconds after which a response has no more lines, and says up to which line it has looked."""
 _LINES_AT_ONCE = 200
@@ -127,8 +129,9 @@ def read_lines(
     deadline = time.monotonic() + _MOST_SECONDS
     for line, edge in _each_line(store, trial_id, chosen, after, end, newest=newest):  # noqa: B007
         if line:
-            lines.append(replace(line, log=line.log[:LONGEST_SHOWN_LINE]))
-            characters += len(lines[-1].log)
+            text = line.log[:LONGEST_SHOWN_LINE]
+            lines.append(replace(line, log=text))
+            characters += len(text) + _COLOR_CHARACTERS * text.count("\x1b")
         more = len(lines) == limit or characters > MOST_CHARACTERS or time.monotonic() > deadline
         if more:
             break

@@ -154,6 +154,7 @@ export class Chart {
     if (!answer.ok) throw new Error(found.error ?? answer.statusText);
     if (source !== this.source || axis !== this.axis) return;
     const isPart = "after" in some;
+    if (isPart && this.isOverTime && Number(some.after) !== this.last) return; // another request was faster
     const [after, until] = this.isOverTime ? [Infinity, Infinity] : [Number(some.after), Number(some.until ?? Infinity)];
     const known = new Map(isPart || "trials" in some ? this.series.map((one) => [one.id, one]) : []);
     for (const one of found.series) {
@@ -167,6 +168,7 @@ export class Chart {
     this.last = found.last;
     this.show();
     if (!isPart) this.refineSoon();
+    if (found.more) await this.load({ after: String(found.last) });
   }
 
   show() {
