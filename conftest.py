@@ -146,12 +146,10 @@ SOAK = {
         *_OTHER_RANKS,
         "rank_of_its_own",
         "workers_talk",
-        "four_slots_resume_exactly[one model]",
+        "four_slots",
         "rehearsal_changes_nothing[one model]",
         "TestReplicas::test_failed_and_resumed",
-        "TestReplicas::test_four_slots_train",
         "TestReplicas::test_two_hosts",
-        "TestShards::test_four_slots",
         "TestShards::test_a_stuck_slot",
         "TestShards::test_two_slots_train_what_one_does[one model]",
         "TestShards::test_validation_is_of_all_data_once[one model]",
@@ -168,7 +166,7 @@ SOAK = {
     ),
     "plugins/ray/": ("slots_are_gpus",),
     "tests/runner/": ("test_256_trials",),
-    "tests/packaging/": ("test_alone[tensorflow]",),
+    "tests/packaging/": ("test_alone[tensorflow]", "test_each_python"),
     "tests/search/": ("::test_another_process_gives_the_same_actions",),
 }
 """Tests for the soak, by parts of their names. They repeat a rule of another test with another rank, trial or backend;
