@@ -166,7 +166,7 @@ SOAK = {
     ),
     "plugins/ray/": ("slots_are_gpus",),
     "tests/runner/": ("test_256_trials",),
-    "tests/packaging/": ("test_alone[tensorflow]", "test_each_python"),
+    "tests/packaging/": ("test_alone[tensorflow]",),
     "tests/search/": ("::test_another_process_gives_the_same_actions",),
 }
 """Tests for the soak, by parts of their names. They repeat a rule of another test with another rank, trial or backend;

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
-from det_testing import is_soak
 
 from .conftest import ROOT, Environment
 
@@ -19,17 +17,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240
 
 DIRECTORIES = [ROOT, *sorted(project.parent for project in ROOT.glob("plugins/*/pyproject.toml"))]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
-SOAK = is_soak()
-SCRIPT = """
-from det_core import core
-
-with core.init() as context:
-    for batch in range(1, 4):
-        context.train.report_training_metrics(steps_completed=batch, metrics={"loss": 1 / batch})
-        with context.checkpoint.store_path({"steps_completed": batch}) as (path, _):
-            (path / "state").write_text(str(batch))
-    context.train.report_validation_metrics(steps_completed=batch, metrics={"error": 0.5})
-"""
 BUILD = """
 import os, sys
 from hatchling.build import build_sdist, build_wheel
@@ -40,7 +27,6 @@ for directory in directories:
     build_sdist(target)
     build_wheel(target)
 """
-CONFIG = "entrypoint: python3 train.py\nsearcher: {name: single, metric: error}\n"
 
 
 def test_archives_are_reproducible_and_contain_the_packages_only(
@@ -71,21 +57,16 @@ def names(sdist: Path) -> list[str]:
         return archive.getnames()
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("version", PYTHONS if SOAK else PYTHONS[-1:])
+@pytest.mark.soak
+@pytest.mark.parametrize("version", PYTHONS)
 def test_each_python_installs_by_name_and_trains(
-    version: str, new_environment: Callable[..., Environment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, new_environment: Callable[..., Environment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In ``make soak``, with torch, which is a download of gigabytes except for the Python whose wheel is at hand."""
-    if not SOAK and sys.version.startswith(f"{version}."):
-        pytest.skip("test_alone trains with this Python")
-    if SOAK:
-        monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")  # or it would keep the gigabytes
+    """torch is a download of gigabytes except for the Python whose wheel is at hand."""
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")  # or it would keep the gigabytes
     environment = new_environment(find_python(version))
-    environment.install("det-core", *(["det-torch", "scikit-learn>=1.3", "torch==2.13.0"] if SOAK else []))
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "const.yaml").write_text(CONFIG)
-    config = ROOT / "examples" / "digits_pytorch" / "const.yaml" if SOAK else tmp_path / "const.yaml"
+    environment.install("det-core", "det-torch", "scikit-learn>=1.3", "torch==2.13.0")
+    config = ROOT / "examples" / "digits_pytorch" / "const.yaml"
     assert "best" in environment.run(environment.programs / "det", "run", config)
     assert f"Python {version}." in environment.run(environment.programs / "python", "--version")
     environment.run(environment.programs / "det", "plugins", "check")
