@@ -114,7 +114,7 @@ SOAK = {
         "failed_and_resumed",
         "a_stuck_slot",
         "four_slots",
-        "rehearsal_changes_nothing[one model]",
+        "test_a_rehearsal",
         "test_launches.py",
     ),
     "plugins/estimator/": _TENSORFLOW,
