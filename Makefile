@@ -31,8 +31,8 @@ SOURCES := conftest.py det_core $(PLUGINS:%=plugins/%) tests benchmarks examples
 PARTS := cli comm runner tracking packaging
 # One pytest process per distribution or part: test-core, more-core, unit-core, test-cli, test-torch, ...
 SUITES := $(filter core $(PARTS) $(PLUGINS),\
-	ray horovod core jax cli runner testing tracking comm torch_distributed torch cluster server storage_gcs slurm kubernetes deepspeed \
-	keras estimator storage_s3 storage_fsspec storage_azure transformers mlflow trackio wandb optuna compat tensorflow)
+	ray horovod core jax cli runner testing tracking comm torch_distributed torch compat cluster server keras deepspeed transformers \
+	estimator storage_gcs slurm kubernetes storage_s3 storage_fsspec storage_azure mlflow trackio wandb optuna tensorflow)
 tests_of = $(if $(filter core,$(1)),tests,$(if $(filter $(PARTS),$(1)),tests/$(1),plugins/$(1)/tests))
 tests_in = $(call tests_of,$(1)) $(if $(filter core,$(1)),$(PARTS:%=--ignore=tests/%))
 
