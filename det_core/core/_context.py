@@ -111,19 +111,16 @@ class Context:
 
     def __enter__(self) -> Self:
         self._owner.require()
-        with ExitStack() as undo:
-            undo.callback(self.preempt._signals.restore)
-            undo.callback(self.preempt._close)
+        with ExitStack() as ending:
+            ending.push(self)
             self.preempt._start()
             self.train._start()
-            undo.callback(self._stream.close)
             if self._output:
-                undo.callback(self._output.close)
                 self._output.start()
             if self.distributed.rank == 0:
                 self._announce_start()
             self._machine.start()
-            undo.pop_all()
+            ending.pop_all()
         return self
 
     def __exit__(

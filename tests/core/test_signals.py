@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -241,22 +243,27 @@ def test_a_handler_that_python_did_not_install_is_no_error(
         assert context.preempt.should_preempt()
 
 
-def test_handlers_are_restored_if_the_block_cannot_be_entered(
-    det_home: Path, outside: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("part", ["preempt._start", "train._start", "_machine.start"])
+def test_a_block_that_cannot_be_entered_ends_as_after_an_error(
+    det_home: Path, outside: list[int], monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
+    before = threading.enumerate()
     context = core.init()
-    start = context.train._start
+    start = attrgetter(part)(context)
 
     def fail() -> None:
-        start()
+        if part == "train._start":
+            start()
         raise OSError("no more threads")
 
-    monkeypatch.setattr(context.train, "_start", fail)
+    monkeypatch.setattr(start.__self__, start.__name__, fail)
     with pytest.raises(OSError, match="no more threads"), context:
         pass
     send(signal.SIGTERM)
     assert outside == [signal.SIGTERM]
-    context.train._close()
+    assert not [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith("det-")]
+    with open_store() as store:
+        assert store.trial(context.trial.trial_id).state is State.ERROR
 
 
 @pytest.mark.parametrize("asks", [False, True])

@@ -12,7 +12,6 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, cast
 
-from det_core.package_commands import package_command
 from determined import _old_names
 from determined._old_names import OLD_MODULES, PREPARATIONS, explain_missing
 
@@ -96,6 +95,8 @@ def _import(place: str, wanted: str) -> ModuleType:
         package = error.name
         if package not in _DISTRIBUTIONS:
             raise
+        from det_core.package_commands import package_command
+
         command = package_command("install", package.replace("_", "-"))
         raise ImportError(f"{wanted} is in {package}, which is not installed; type: {command}", name=wanted) from error
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from det_core.core import TrainContext
 from det_core.errors import InvalidTrial
 from det_core.owner_process import OwnerProcess
-from det_core.package_commands import package_command
 from det_core.trial import tensorboard_upload
 
 if TYPE_CHECKING:
@@ -91,6 +90,8 @@ def _writer_class() -> type[SummaryWriter]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
+        from det_core.package_commands import package_command
+
         raise InvalidTrial(
             f"the TensorBoard writer needs the package tensorboard ({error}); install it: "
             f"{package_command('install', 'tensorboard')}"

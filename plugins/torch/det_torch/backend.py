@@ -12,7 +12,6 @@ import torch
 
 from det_core.core import DistributedContext
 from det_core.launch import backends
-from det_core.package_commands import package_command
 from det_core.plugins import plugin_registry
 from det_core.trial import TrialContext
 
@@ -156,18 +155,24 @@ def join_script_workers(distributed: DistributedContext | None) -> DistributedCo
     """
     if distributed is None and backends.BACKEND_VARIABLE in os.environ and backends.CHIEF_VARIABLE in os.environ:
         return backends.connect_workers()
-    known = ", ".join(plugin_registry().names("backend"))
-    installed = known or f"none; to install one: {package_command('install', 'det-torch-distributed')}"
-    remedy = f"start it with: python -m det_core.launch BACKEND --slots 2 -- train.py (installed backends: {installed})"
     if distributed is None and os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, so this script has other workers, but init() was "
             "called without distributed=; pass core.DistributedContext.from_torch_distributed() and set DET_BACKEND to "
-            f"a backend's name, or {remedy}"
+            f"a backend's name, or {_how_to_start()}"
         )
     if distributed is not None and distributed.size > 1 and backends.BACKEND_VARIABLE not in os.environ:
         raise ValueError(
             f"distributed has {distributed.size} workers, but without a distributed backend det_torch trains on one "
-            f"slot; set DET_BACKEND to a backend's name, or {remedy}"
+            f"slot; set DET_BACKEND to a backend's name, or {_how_to_start()}"
         )
     return distributed
+
+
+def _how_to_start() -> str:
+    """Return the instruction to start a script with several workers."""
+    from det_core.package_commands import package_command  # a process without errors needs nothing of it
+
+    known = ", ".join(plugin_registry().names("backend"))
+    installed = known or f"none; to install one: {package_command('install', 'det-torch-distributed')}"
+    return f"start it with: python -m det_core.launch BACKEND --slots 2 -- train.py (installed backends: {installed})"

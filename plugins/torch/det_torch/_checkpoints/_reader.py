@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from det_core.errors import CheckpointCorrupt, CheckpointNotFound, StorageError
-from det_core.package_commands import package_command
 from det_torch._checkpoints._file_names import SHARD_DIRECTORY, STATE_FILE
 from det_torch._checkpoints._old_layouts import convert_old_layout
 from det_torch._checkpoints._packing import unpack_state
@@ -110,6 +109,8 @@ def _safetensors(path: Path) -> list[dict[str, Any]]:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ImportError as error:
+        from det_core.package_commands import package_command
+
         command = package_command("install", "safetensors")
         raise StorageError(f"{files[0]} needs a package that is not installed: {command}") from error
     try:

@@ -18,7 +18,6 @@ from torch.serialization import (
 )
 
 from det_core.errors import InvalidTrial
-from det_core.package_commands import package_command
 from det_torch._checkpoints._file_names import STATE_FILE
 from det_torch._checkpoints._old_layouts import check_count
 from det_torch._checkpoints._staging import wraps_tensors
@@ -303,6 +302,8 @@ def _write_safetensors(weights: Mapping[str, Any], file: Path) -> None:
     try:
         save_safetensors(tensors, file, remedy)
     except ModuleNotFoundError as error:
+        from det_core.package_commands import package_command
+
         raise InvalidTrial(
             f"`safetensors = True` needs a package that is not installed: {package_command('install', 'safetensors')}"
         ) from error
