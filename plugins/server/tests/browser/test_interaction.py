@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
+from det_server.pages import utilization
 
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import LogLine, MetricsReport, Run, State, SystemMetrics
@@ -86,8 +87,10 @@ def test_the_curve_and_the_list_follow(windows: Windows, served_seed: tuple[Serv
 
 
 def test_charts_of_new_metrics_and_utilization_appear_and_follow(
-    windows: Windows, served_seed: tuple[ServedSite, Seeded]
+    windows: Windows, served_seed: tuple[ServedSite, Seeded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(utilization, "_MOST_SECONDS", -1)  # the page gets two samples at once, and asks for more
+    monkeypatch.setattr(utilization, "_SAMPLES_AT_ONCE", 2)
     site, seeded = served_seed
     trial = site.store.create_trial(seeded.running, hparams={"lr": 0.2}, seed=1).id
     run = site.store.start_run(trial, allocation_id="new").run_id
@@ -112,12 +115,14 @@ def test_charts_of_new_metrics_and_utilization_appear_and_follow(
         report("validation", "accuracy", 0.75, 0.875)
         accuracy = page.locator("figure[data-state=drawn]", has_text="accuracy")
         accuracy.wait_for()
-        use(12.5, 13.5)
+        use(12.5, 13.5, 11.5, 15.5, 16.5)
         cpu = page.locator("#utilization figure")
         cpu.scroll_into_view_if_needed()
         page.locator("#utilization figure[data-state=drawn]").wait_for()
         for figure in (accuracy, cpu):
             figure.locator(".values summary").click()
+        for value in ("12.5", "11.5", "16.5"):
+            cpu.locator("td", has_text=value).first.wait_for()
         report("validation", "accuracy", 0.75, 0.875, 0.9375)
         accuracy.locator("td", has_text="0.9375").first.wait_for()
         use(14.25)
