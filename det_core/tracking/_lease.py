@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import uuid
 from contextlib import suppress
@@ -18,6 +19,8 @@ _SECONDS = 30.0
 """Seconds after which a lease expires unless it is renewed."""
 _RENEW_EVERY = 5.0
 """Seconds between two renewals."""
+_HOLDER = re.compile(r"(.+):([0-9]{1,9}):([0-9]*):[0-9a-f]+")
+"""Place, process id, start and mark of a holder that is a `Lease`. Users may record any other text."""
 
 
 class Lease:
@@ -115,7 +118,7 @@ def release_dead_holder(store: TrackingStore, experiment_id: int) -> str | None:
 def is_dead(holder: str) -> bool:
     """Return whether the holder of a lease is certainly gone.
 
-    A process that is not visible from here counts as alive.
+    A process that is not visible from here counts as alive, and so does a holder that is no `Lease`.
     """
-    place, *process = holder.rsplit(":", 3)
-    return place == pid_namespace_name() and process_has_ended(int(process[0]), process[1])
+    match = _HOLDER.fullmatch(holder)
+    return match is not None and match[1] == pid_namespace_name() and process_has_ended(int(match[2]), match[3])

@@ -11,7 +11,7 @@ import pytest
 
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
-from det_core.processes import process_start_time
+from det_core.processes import pid_namespace_name, process_start_time
 from det_core.tracking._lease import Lease, is_dead
 
 
@@ -35,6 +35,14 @@ def test_a_runner_that_ended_or_whose_process_id_is_reusedis_dead(holder: str) -
     child.wait()
     assert is_dead(with_pid(holder, child.pid, start))
     assert is_dead(with_pid(holder, os.getpid(), "1"))
+
+
+@pytest.mark.parametrize(
+    "process", ["", ":", ":x:1:a", f":{10**30}:1:a", ":-1:1:a", ":1:1:a\n", ":\u0664:1:a", ":" + "9" * 5000 + ":1:a"]
+)
+def test_a_holder_that_is_no_lease_is_not_dead(process: str) -> None:
+    """Users of a server may record any text, and lists of experiments show it to all."""
+    assert not is_dead(pid_namespace_name() + process)
 
 
 def test_a_runner_without_a_thread_for_its_lease_leaves_the_experiment_as_it_is(
