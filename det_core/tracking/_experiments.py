@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnElement, Connection, Text, func, literal, or_, select, true, type_coerce, update
 
 from det_core.errors import ExperimentBusy, RecordExists
-from det_core.interfaces.records import ENDINGS, CodeVersion, ExperimentRecord, State, stronger_request
+from det_core.interfaces.records import (
+    ENDINGS,
+    LONGEST_NAME,
+    CodeVersion,
+    ExperimentRecord,
+    State,
+    stronger_request,
+)
 from det_core.tracking._brief_configs import brief_config, brief_config_column
 from det_core.tracking._column_types import make_writable, time_of, utc_now
 from det_core.tracking._deferred_json import DeferredJson
@@ -242,6 +249,8 @@ class ExperimentsMixin(StoreMixin):
 
     def acquire_lease(self, experiment_id: int, holder: str, *, seconds: float, state: State | None = None) -> None:
         _require_lease_time(seconds)
+        if len(holder) > LONGEST_NAME:  # lists of experiments read the holders of all
+            raise ValueError(f"the holder has {len(holder)} characters; expected at most {LONGEST_NAME}")
         clock = self._database.clock
         free = or_(_c.lease_holder.is_(None), _c.lease_holder == holder, _c.lease_expires <= clock)
         take = update(experiments).where(_c.id == experiment_id, free)

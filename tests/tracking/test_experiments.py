@@ -134,6 +134,15 @@ def test_a_lease_lasts_a_day_at_most(store: TrackingStore, seconds: float) -> No
     assert store.lease_holder(number) is None
 
 
+def test_a_lease_holder_is_as_short_as_a_name(store: TrackingStore) -> None:
+    """Lists of experiments read the holders of all of them."""
+    number = store.create_experiment(config={}).id
+    with pytest.raises(ValueError, match="the holder has 4001 characters; expected at most 4000"):
+        store.acquire_lease(number, "h" * 4001, seconds=60)
+    store.acquire_lease(number, "h" * 4000, seconds=60)
+    assert store.lease_holders([number]) == {number: "h" * 4000}
+
+
 @pytest.mark.parametrize("progress", [math.nan, math.inf, -0.1, 1.1])
 def test_progress_is_a_share(store: TrackingStore, progress: float) -> None:
     number = store.create_experiment(config={}).id

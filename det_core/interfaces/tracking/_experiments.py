@@ -248,7 +248,7 @@ class ExperimentStore(ABC):
 
         Raises:
             ExperimentBusy: the lease of another holder has not expired. The message names the holder.
-            ValueError: the lease would last longer than a day.
+            ValueError: the lease would last longer than a day, or the holder is longer than `LONGEST_NAME`.
         """
 
     @writes(is_report=True)

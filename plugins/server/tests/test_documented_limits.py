@@ -93,6 +93,7 @@ LIMITS = {
         LARGEST_VALUE / MIB
     ],
     "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
+    "holder of the lease of an experiment": [LONGEST_NAME],
     "metrics of a report": [MAX_METRICS, LARGEST_RECORD / MIB, LONGEST_NAME],
     "storage, list of files or metadata of a checkpoint": [LARGEST_RECORD / MIB],
     "line of a log": [LONGEST_LINE / KIB],
