@@ -66,13 +66,13 @@ class RunnerKeeper:
         """
         from det_core.runner import ExperimentRunner, start_detached  # takes half a second
 
-        self.keep(experiment_id)
         ExperimentRunner(self._store, experiment_id)  # raises an error if no runner can run it
+        self.keep(experiment_id)
         start_detached(self._store, experiment_id, from_beginning=from_beginning)
         self._failures.pop(experiment_id, None)
 
     def check(self) -> None:
-        """Start the runners that are missing, and forget experiments that have ended."""
+        """Start the runners that are missing, and forget experiments that have ended. An error ends no other check."""
         for experiment_id in self._noted():
             if self._stopped.is_set():
                 return
@@ -80,6 +80,9 @@ class RunnerKeeper:
                 self._check_experiment(experiment_id)
             except DetError as error:
                 _log.warning("experiment %d was not started: %s", experiment_id, error)
+                self._postpone(experiment_id)
+            except Exception:  # noqa: BLE001  (it concerns one experiment, and others come after it)
+                _log.exception("the check of experiment %d failed", experiment_id)
                 self._postpone(experiment_id)
 
     def _check_experiment(self, experiment_id: int) -> None:

@@ -13,7 +13,7 @@ from det_server._runner_keeper import RunnerKeeper
 
 from det_core import runner
 from det_core.config import parse_config
-from det_core.errors import LaunchError
+from det_core.errors import DetError, LaunchError
 from det_core.interfaces.records import State
 from det_core.interfaces.tracking import TrackingStore
 
@@ -85,6 +85,33 @@ def test_a_runner_that_fails_is_tried_less_and_less_often(
     gaps = [after - before for before, after in itertools.pairwise(tried)]
     assert gaps[:3] == [30, 60, 120] and gaps[-1] == 30 * 60
     assert "no room" in caplog.text
+
+
+def test_an_experiment_whose_check_fails_keeps_no_other_from_its_runner(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started: list[int] = []
+
+    def start(store: TrackingStore, identity: int, **_: object) -> None:
+        if identity == broken:
+            raise KeyError("a defect")
+        started.append(identity)
+
+    monkeypatch.setattr(runner, "start_detached", start)
+    broken, other = (store.create_experiment(config={"name": "x"}).id for _ in range(2))
+    keeper = RunnerKeeper(store)
+    for identity in (broken, other):
+        keeper.keep(identity)
+    keeper.check()
+    assert started == [other]
+    assert f"the check of experiment {broken} failed" in caplog.text and "a defect" in caplog.text
+
+
+def test_an_experiment_that_no_runner_can_run_is_not_noted(store: TrackingStore, det_home: Path) -> None:
+    script = store.create_experiment(config={"name": "x"}, unmanaged=True).id
+    with pytest.raises(DetError, match="script"):
+        RunnerKeeper(store).start_runner(script)
+    assert not list((det_home / "server").glob("*"))
 
 
 def test_a_check_that_fails_is_logged_and_repeated(
