@@ -17,6 +17,7 @@ from det_core.interfaces.server_store import ServerStore
 from det_core.tracking.remote import RunAccess, require_current
 from det_server._login import Login
 from det_server._principal import Principal
+from det_server._session_renewals import SessionRenewals
 from det_server._signatures import Signer
 
 IDLE = timedelta(hours=12)
@@ -172,6 +173,7 @@ class AccountAccess(Access):
         )
         self.login = Login(store)
         """Check of user names and passwords."""
+        self._renewals = SessionRenewals(store)
 
     def admit_bearer(self, secret: str) -> Principal | None:
         """Return the user or run of a token. That of a browser's session is for its cookie only."""
@@ -228,7 +230,7 @@ class AccountAccess(Access):
         assert token.expires is not None
         expires = min(now() + IDLE, token.creation_time + LONGEST_SESSION)
         if expires - token.expires > _RENEW_AFTER:
-            self._store.extend_access_token(token.id, expires=expires)
+            self._renewals.request(token.id, expires)
 
 
 def role_of_scope(scope: TokenScope, role: Role) -> Role | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import threading
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -17,14 +18,14 @@ from det_server._request_bodies import BodyReader
 from det_server._signatures import Signer, load_signing_key
 from det_server._threads import Threads, Work
 
-from det_core.errors import RecordNotFound
+from det_core.errors import RecordNotFound, StoreBusy
 from det_core.home import user_name
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking.remote import RunAccess
 
-from .serving import PASSWORD, ServedSite, account_access, site_without_server
+from .serving import PASSWORD, ServedSite, account_access, site_without_server, wait_for
 
 # Sessions
 
@@ -176,11 +177,35 @@ def test_a_session_ends_after_twelve_hours_without_a_request_and_after_seven_day
     assert store.access_tokens("ann")[0].expires == record.expires, "it is not renewed with every request"
     monkeypatch.setattr(_access, "now", lambda: begin + timedelta(hours=11))
     assert access.admit_cookie(token)
-    renewed = store.access_tokens("ann")[0].expires
+    renewed = wait_for(lambda: {store.access_tokens("ann")[0].expires} - {record.expires}).pop()
     assert renewed and abs(renewed - begin - timedelta(hours=23)) < timedelta(minutes=1)
     monkeypatch.setattr(_access, "now", lambda: begin + timedelta(days=6, hours=20))
     assert access.admit_cookie(token)
-    assert store.access_tokens("ann")[0].expires == record.creation_time + timedelta(days=7)
+    wait_for(lambda: store.access_tokens("ann")[0].expires == record.creation_time + timedelta(days=7))
+
+
+def test_requests_do_not_wait_for_the_renewal_of_their_session(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A write waits for those of others, and the threads that check credentials serve everybody."""
+    store.create_user("ann", role=Role.USER, password="")
+    access, free, written = AccountAccess(store), threading.Event(), list[bool]()
+    token, begin = access.create_session("ann", ""), _access.now()
+
+    def extend(token_id: int, *, expires: datetime) -> None:
+        written.append(free.wait(1))
+        raise StoreBusy("the database is locked")
+
+    monkeypatch.setattr(_access, "now", lambda: begin + timedelta(minutes=11))
+    monkeypatch.setattr(store, "extend_access_token", extend)
+    assert all(access.admit_cookie(token) for _ in range(16))
+    free.set()
+    wait_for(lambda: "a session was not renewed: the database is locked" in caplog.text)
+    assert written[0] and len(written) <= 2
+    monkeypatch.undo()
+    monkeypatch.setattr(_access, "now", lambda: begin + timedelta(minutes=11))
+    assert access.admit_cookie(token)
+    wait_for(lambda: (expires := store.access_tokens("ann")[0].expires) and expires > begin + timedelta(hours=12.1))
 
 
 def test_the_cookie_of_a_local_server_survives_a_restart(store: TrackingStore) -> None:
