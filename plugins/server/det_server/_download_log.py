@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
@@ -25,6 +26,8 @@ class DownloadLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._writing = WeakValueDictionary[tuple[str, str], threading.Lock]()
+        """Locks of those whose entry is being written."""
         self._recorded: dict[tuple[str, str], float] = {}
         """Times of the entries by person and checkpoint, oldest first."""
 
@@ -35,10 +38,17 @@ class DownloadLog:
             request: the download, whose principal is the person.
             uuid: id of the checkpoint.
         """
-        key, now = (principal_of(request).name, uuid), self._clock()
-        with self._lock:  # also while the entry is written, because programs ask for several files at once
-            while self._recorded and next(iter(self._recorded.values())) <= now - ENTRY_SECONDS:
-                del self._recorded[next(iter(self._recorded))]
-            if key not in self._recorded:
+        key = (principal_of(request).name, uuid)
+        with self._lock:
+            writing = self._writing.setdefault(key, threading.Lock())
+        with writing:  # programs ask for several files at once, and none is sent before the entry is written
+            if not self._has_recent(key):
                 record_action(request, "download", f"checkpoint {uuid}")
-                self._recorded[key] = now
+                with self._lock:
+                    self._recorded[key] = self._clock()
+
+    def _has_recent(self, key: tuple[str, str]) -> bool:
+        with self._lock:
+            while self._recorded and next(iter(self._recorded.values())) <= self._clock() - ENTRY_SECONDS:
+                del self._recorded[next(iter(self._recorded))]
+            return key in self._recorded

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection, IncompleteRead
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from det_server import _admitted_sending, _download_log
@@ -313,6 +315,32 @@ def test_repeated_downloads_of_a_person_are_one_entry_an_hour(
     monkeypatch.setattr(_download_log, "ENTRY_SECONDS", 0)
     assert ask(vic, 0)[0] == 200
     assert sorted(entries())[1:] == [("vic", f"checkpoint {UUID}")] * 2
+
+
+def test_a_download_waits_for_its_own_entry_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry is a write, which waits for those of others."""
+    log, begun, free, written = _download_log.DownloadLog(), threading.Event(), threading.Event(), list[str]()
+
+    def write(request: Any, action: str, target: str) -> None:
+        if request.state.principal.name == "vic":
+            begun.set()
+            assert free.wait(10)
+        written.append(request.state.principal.name)
+
+    def download(name: str) -> None:
+        log.record(cast("Any", SimpleNamespace(state=SimpleNamespace(principal=SimpleNamespace(name=name)))), UUID)
+
+    monkeypatch.setattr(_download_log, "record_action", write)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(download, "vic") for _ in range(2)]
+        assert begun.wait(LIMIT)
+        download("ann")
+        download("ann")
+        assert not any(one.done() for one in waiting)
+        free.set()
+        for one in waiting:
+            one.result(LIMIT)
+    assert written == ["ann", "vic"]
 
 
 @pytest.mark.parametrize("replaced", ["model.pth", "sub"])
