@@ -157,7 +157,7 @@ class Context:
         if isinstance(error, InvalidHP):
             sys.exit(0)
 
-    def _remove_superfluous_checkpoints(self) -> None:
+    def _remove_superfluous_checkpoints(self, lease: str) -> None:
         """Remove the checkpoints that a script's numbers do not keep, unless it has none, or a stop is requested."""
         has_any = self._limits_checkpoints and self._store.checkpoints(trial_id=self.trial.trial_id)
         if has_any and (policy := self.config.checkpoint_storage):
@@ -168,6 +168,7 @@ class Context:
                 self.trial.experiment_id,
                 policy,
                 lambda: self.preempt._reason is None,
+                lease=lease,
                 on_deleted=self._stream.checkpoint_deleted,
             )
 
@@ -193,7 +194,7 @@ class Context:
             self._stream.trial_finished(self._store, self._store.trial(self.trial.trial_id), reason)
         self._stream.experiment_finished(self._store, state, reason)
         if state is State.COMPLETED:
-            self._remove_superfluous_checkpoints()
+            self._remove_superfluous_checkpoints(self._lease.holder)
         if self._output:
             self._output.finish(self._store, state, self.checkpoint._locate)
 

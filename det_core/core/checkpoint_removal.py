@@ -41,6 +41,7 @@ def remove_checkpoint(
     checkpoint: CheckpointRecord,
     globs: Sequence[str] = (),
     *,
+    lease: str = "",
     chosen: bool = False,
     is_shared: bool = False,
     on_deleted: Callable[[CheckpointRecord], None],
@@ -55,6 +56,8 @@ def remove_checkpoint(
         store: the tracking store.
         checkpoint: the checkpoint.
         globs: patterns as in `det_core.storage.delete_stored_files`. Empty = all files.
+        lease: holder of the lease of its experiment, if that is the caller. A server then refuses only what other
+            experiments need.
         chosen: whether a person named this checkpoint, as in `open_checkpoint_storage`.
         is_shared: whether other machines record in the store, so that files may be in their directories. A checkpoint
             that has no files here is then an error.
@@ -78,7 +81,7 @@ def remove_checkpoint(
         if not can_ask:
             raise
         path = f"/api/checkpoints/{checkpoint.uuid}/delete"
-        left = dict(_ask_server(store, path, {"globs": list(globs)}, reason))
+        left = dict(_ask_server(store, path, {"globs": list(globs), "lease": lease}, reason))
     else:
         left = _remove_files(store, manager, checkpoint, globs)
     if not left:

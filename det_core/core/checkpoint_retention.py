@@ -27,6 +27,7 @@ def remove_superfluous(
     policy: CheckpointStorageConfig,
     proceed: Callable[[], bool],
     *,
+    lease: str,
     on_deleted: Callable[[CheckpointRecord], None],
 ) -> None:
     """Remove the `find_superfluous` checkpoints of an experiment.
@@ -39,6 +40,7 @@ def remove_superfluous(
         experiment_id: the experiment, which has completed.
         policy: the numbers of checkpoints to keep.
         proceed: function called before each removal. The clean-up stops when it returns False.
+        lease: holder of the lease of the experiment, which is the caller.
         on_deleted: function called after each removal.
     """
     try:
@@ -46,7 +48,7 @@ def remove_superfluous(
             if not proceed():
                 _warn_of_rest(experiment_id, "a stop was requested")
                 return
-            _try_to_remove(store, checkpoint, on_deleted)
+            _try_to_remove(store, checkpoint, lease, on_deleted)
     except TrackingError as error:
         _warn_of_rest(experiment_id, error)
 
@@ -61,10 +63,10 @@ def _warn_of_rest(experiment_id: int, reason: object) -> None:
 
 
 def _try_to_remove(
-    store: TrackingStore, checkpoint: CheckpointRecord, on_deleted: Callable[[CheckpointRecord], None]
+    store: TrackingStore, checkpoint: CheckpointRecord, lease: str, on_deleted: Callable[[CheckpointRecord], None]
 ) -> None:
     try:
-        remove_checkpoint(store, checkpoint, on_deleted=on_deleted)
+        remove_checkpoint(store, checkpoint, lease=lease, on_deleted=on_deleted)
     except DetError as error:
         _log.warning(
             "checkpoint %s is no longer needed, but could not be removed: %s; to try again: det checkpoint rm %s",

@@ -14,15 +14,23 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking._lease import Lease
 
 
-def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
+def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord, *, lease: str = "") -> None:
     """Check that nothing needs a checkpoint.
+
+    Args:
+        store: the tracking store.
+        checkpoint: the checkpoint.
+        lease: holder of the lease of its experiment, if that deletes it. What this experiment itself needs does not
+            matter then.
 
     Raises:
         DetError: it is being written, is a version of a model, is the one from which a running trial continues, or is
             one from which an experiment starts that has not completed.
     """
     trial = store.trial(checkpoint.trial_id)
-    if checkpoint.state is CheckpointState.ACTIVE:
+    runner = store.lease_holder(trial.experiment_id)
+    is_held = runner is not None and runner == lease
+    if checkpoint.state is CheckpointState.ACTIVE and not is_held:
         raise DetError(
             f"checkpoint {checkpoint.uuid} is being written; "
             "if its run is dead, remove it with: det checkpoint gc --orphans"
@@ -32,13 +40,17 @@ def check_deletable(store: TrackingStore, checkpoint: CheckpointRecord) -> None:
             f"checkpoint {checkpoint.uuid} is a version of a model (det model list, det model describe NAME); "
             "delete the version first: det model delete-version NAME VERSION"
         )
-    needed = [identity for identity, uuids in find_warm_start_sources(store).items() if checkpoint.uuid in uuids]
+    needed = [
+        identity
+        for identity, uuids in find_warm_start_sources(store).items()
+        if checkpoint.uuid in uuids and not (is_held and identity == trial.experiment_id)
+    ]
     if needed:
         raise DetError(
             f"checkpoint {checkpoint.uuid} is needed by experiment {', '.join(map(str, needed))}, which starts from it "
             f"and has not completed; let it complete, or delete it first: det experiment delete {needed[0]}"
         )
-    if is_latest_checkpoint(store, checkpoint) and store.lease_holder(trial.experiment_id):
+    if runner and not is_held and is_latest_checkpoint(store, checkpoint):
         raise DetError(
             f"checkpoint {checkpoint.uuid} is the latest of trial {trial.id}, which is running and may have to "
             f"continue from it; pause the experiment first: det experiment pause {trial.experiment_id}"
@@ -73,14 +85,16 @@ def delete_checkpoints(
     experiments = {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}
     left = {}
     with ClientEvents(store) as client, ExitStack() as held:
-        leases = [held.enter_context(Lease(store, experiment_id)) for experiment_id in experiments]
+        leases = {one: held.enter_context(Lease(store, one)) for one in experiments}
         for checkpoint in checkpoints:
-            for lease in leases:
+            for lease in leases.values():
                 lease.check()
+            own = leases.get(store.trial(checkpoint.trial_id).experiment_id)
             left[checkpoint.uuid] = remove_checkpoint(
                 store,
                 checkpoint,
                 globs,
+                lease=own.holder if own else "",
                 chosen=not by_server,
                 is_shared=by_server,
                 on_deleted=client.checkpoint_deleted,

@@ -161,6 +161,7 @@ class ExperimentRunner:
                 self._experiment.id,
                 self._config.checkpoint_storage,
                 proceed,
+                lease=lease.holder,
                 on_deleted=self._events.checkpoint_deleted,
             )
 

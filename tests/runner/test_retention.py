@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from sqlalchemy import update
 
 from det_core.cli import main
 from det_core.config import parse_config
+from det_core.core import checkpoint_removal
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.core.checkpoint_retention import remove_superfluous, select_kept
 from det_core.errors import ExperimentBusy, StaleRun
@@ -134,7 +135,7 @@ def test_an_experiment_that_starts_from_a_deleted_trial_does_not_prevent_clean_u
     saved(State.PAUSED, source_trial_id=12345)
     policy = parse_config(experiment.config).checkpoint_storage
     assert policy
-    remove_superfluous(store, experiment.id, policy, lambda: True, on_deleted=lambda _: None)
+    remove_superfluous(store, experiment.id, policy, lambda: True, lease="", on_deleted=lambda _: None)
     assert left(store, experiment) == ["1-3"]
 
 
@@ -156,7 +157,7 @@ def test_odd_configs_of_others_do_not_prevent_clean_up(
     store.create_experiment(config={"searcher": searcher}, owner="another user, with a program of their own")
     policy = parse_config(experiment.config).checkpoint_storage
     assert policy
-    remove_superfluous(store, experiment.id, policy, lambda: True, on_deleted=lambda _: None)
+    remove_superfluous(store, experiment.id, policy, lambda: True, lease="", on_deleted=lambda _: None)
     assert left(store, experiment) == ["1-3"]
     assert main(["experiment", "delete", str(experiment.id), "--yes"]) == 0
 
@@ -171,8 +172,32 @@ def test_an_experiment_that_is_submitted_during_a_clean_up_keeps_its_source(
     def submit(_: object) -> None:
         saved(State.QUEUED, source_checkpoint_uuid="1-2")
 
-    remove_superfluous(store, experiment.id, policy, lambda: True, on_deleted=submit)
+    remove_superfluous(store, experiment.id, policy, lambda: True, lease="", on_deleted=submit)
     assert left(store, experiment) == ["1-2", "1-3"]
+
+
+def test_a_server_that_has_the_files_knows_who_removes_them(
+    saved: Callable[..., ExperimentRecord], store: TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server refuses the latest checkpoint of a running trial, unless the holder of its lease removes it."""
+    asked: list[tuple[str, str]] = []
+
+    def ask(store: TrackingStore, path: str, document: Mapping[str, str], reason: object) -> Mapping[str, Any]:
+        asked.append((document["lease"], store.lease_holder(experiment.id) or ""))
+        return {}
+
+    experiment = saved(State.COMPLETED)
+    policy = parse_config(experiment.config).checkpoint_storage
+    assert policy
+    (tmp_path / "checkpoints").rename(tmp_path / "on-the-server")
+    monkeypatch.setattr(checkpoint_removal, "is_server_url", lambda url: True)
+    monkeypatch.setattr(checkpoint_removal, "_ask_server", ask)
+    store.acquire_lease(experiment.id, "runner", seconds=60)
+    remove_superfluous(store, experiment.id, policy, lambda: True, lease="runner", on_deleted=lambda _: None)
+    store.release_lease(experiment.id, "runner")
+    for command in (["gc", str(experiment.id)], ["rm", f"{experiment.id}-3", f"{experiment.id}-2", "--yes"]):
+        assert main(["checkpoint", *command]) == 0
+    assert [given == holder != "" for given, holder in asked] == [True] * 6
 
 
 def test_an_error_of_the_store_during_clean_up_ends_only_the_clean_up(
@@ -186,7 +211,7 @@ def test_an_error_of_the_store_during_clean_up_ends_only_the_clean_up(
         raise StaleRun("another runner")
 
     def clean_up() -> None:
-        remove_superfluous(store, experiment.id, policy, lose_lease, on_deleted=lambda _: None)
+        remove_superfluous(store, experiment.id, policy, lose_lease, lease="", on_deleted=lambda _: None)
 
     clean_up()
     moved = (det_home / "det.db").rename(det_home / "elsewhere")

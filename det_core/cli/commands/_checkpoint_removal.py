@@ -96,7 +96,7 @@ def apply_retention(args: argparse.Namespace) -> int:
                 lease.check()
                 try:
                     if not args.dry_run:
-                        remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
+                        remove_checkpoint(store, checkpoint, lease=lease.holder, on_deleted=client.checkpoint_deleted)
                     removed.append(checkpoint)
                 except DetError as error:
                     problems.append(f"checkpoint {checkpoint.uuid}: {error}")

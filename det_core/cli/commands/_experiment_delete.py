@@ -52,7 +52,7 @@ def _delete(store: TrackingStore, experiment: ExperimentRecord) -> list[Checkpoi
         checkpoints = _checkpoints(store, experiment)
         for checkpoint in checkpoints:
             lease.check()
-            remove_checkpoint(store, checkpoint, on_deleted=client.checkpoint_deleted)
+            remove_checkpoint(store, checkpoint, lease=lease.holder, on_deleted=client.checkpoint_deleted)
         remove_tensorboard_files(store, experiment)
         store.delete_experiment(experiment.id, lease=lease.holder)
     return checkpoints

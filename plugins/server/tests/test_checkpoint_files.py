@@ -28,7 +28,7 @@ from det_core.core import open_storage_block
 from det_core.core.checkpoint_removal import remove_checkpoint
 from det_core.errors import StorageError
 from det_core.home import private_directory
-from det_core.interfaces.records import CheckpointRecord, CheckpointState
+from det_core.interfaces.records import CheckpointRecord, CheckpointState, State
 from det_core.interfaces.secrets import REFERENCE_PREFIX
 from det_core.interfaces.tracking import TrackingStore
 from det_core.storage.directory import DirectoryStorage
@@ -177,11 +177,31 @@ def test_a_deletion_needs_its_owner_and_no_version_of_a_model(team: ServedSite, 
     assert team.program("ann").call("/api/checkpoints/c1/delete").status == 403
     assert team.program("ann").call(f"/api/experiments/{owned.id}/tensorboard/delete").status == 403
     store.add_model_version(store.create_model("m").id, UUID)
-    assert team.program("ann").call(f"/api/checkpoints/{UUID}/delete").status == 409
+    assert team.program("ann").call(f"/api/checkpoints/{UUID}/delete").status == 400
     assert (stored / UUID / "model.pth").exists()
     assert team.program("ann").call("/api/checkpoints/unknown/delete").status == 404
     for name, status in (("ann", 400), ("vic", 403)):  # before the body is parsed
         assert team.program(name).call(f"/api/checkpoints/{UUID}/delete", {"globs": "all"}).status == status
+
+
+def test_a_program_deletes_no_checkpoint_that_is_needed(team: ServedSite, stored: Path) -> None:
+    store, program = team.store, team.program("ann")
+
+    def refusal(lease: str = "") -> str:
+        answer = program.call(f"/api/checkpoints/{UUID}/delete", {"lease": lease})
+        return str(answer.json["error"]) if answer.status == 400 else f"{answer.status}"
+
+    store.acquire_lease(1, "runner", seconds=60)
+    assert "is the latest of trial 1, which is running" in refusal()
+    assert "is the latest of trial 1, which is running" in refusal("another")
+    searcher = {"source_checkpoint_uuid": UUID}
+    other = store.create_experiment(config={"name": "y", "searcher": searcher}, owner="root").id
+    assert f"is needed by experiment {other}, which starts from it" in refusal("runner")
+    assert store.checkpoint(UUID).state is CheckpointState.COMPLETED and (stored / UUID / "model.pth").exists()
+    assert "delete" not in [entry.action for entry in store.actions()]
+    store.set_experiment_state(other, State.COMPLETED)
+    assert refusal("runner") == "200"
+    assert not (stored / UUID).exists()
 
 
 @pytest.mark.parametrize("path", [f"/api/checkpoints/{UUID}/delete", "/api/experiments/1/tensorboard/delete"])

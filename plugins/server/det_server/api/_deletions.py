@@ -14,6 +14,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
+from det_core.interfaces.records import CheckpointState
 from det_server._accounts import record_action, require_admission, require_ownership, require_writer
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
@@ -83,18 +84,20 @@ async def delete_checkpoint(request: Request) -> Response:
     store = site_of(request).store
 
     def delete() -> Mapping[str, int]:
-        from det_core.runner import remove_checkpoint
+        from det_core.runner import check_deletable, remove_checkpoint
 
-        globs = _read_globs(request)  # in the thread, because a body takes up to a second
+        body = JsonBody(request)  # in the thread, because one takes up to a second
+        globs, checkpoint = _read_globs(body), store.checkpoint(uuid)
+        if checkpoint.state is not CheckpointState.DELETED:  # else a request is repeated until no files are left
+            check_deletable(store, checkpoint, lease=body.get("lease", str, None) or "")
         record_action(request, "delete", f"checkpoint {uuid}")
-        checkpoint = store.checkpoint(uuid)
         return remove_checkpoint(store, checkpoint, globs, is_shared=True, on_deleted=lambda _: None)
 
     return await _answer(request, delete, uuid=uuid)
 
 
-def _read_globs(request: Request) -> list[str]:
-    globs = JsonBody(request).get("globs", list, None) or []
+def _read_globs(body: JsonBody) -> list[str]:
+    globs = body.get("globs", list, None) or []
     if not all(isinstance(glob, str) for glob in globs):
         raise RefusedError(400, "globs: expected a list of texts such as optimizer/")
     return globs
