@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from html.parser import HTMLParser
 from pathlib import Path
@@ -141,6 +141,27 @@ def test_the_best_trials_of_experiments_are_compared(local: ServedSite) -> None:
     assert source
     labels = [one["label"] for one in client.get(source[1].replace("&amp;", "&")).json["series"]]
     assert labels == ["trial 1, one", "trial 2, one", f"trial 3, {HOSTILE}"]
+
+
+@pytest.mark.parametrize("path", ["/compare?", "/data/curves?experiments=1&", "/data/curves?axis=epoch&"])
+def test_an_experiment_may_be_deleted_while_its_trials_are_compared(
+    local: ServedSite, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    store = local.store
+    kept, deleted = add_experiment(store), add_experiment(store, "y")
+    trials = [add_trial(store, one, {1: {"accuracy": 0.5}}) for one in (kept, deleted)]
+    read = store.experiments_by_id
+
+    def read_late(experiment_ids: Collection[int], **options: Any) -> Any:
+        if deleted in experiment_ids:
+            store.delete_experiment(deleted)
+        return read(experiment_ids, **options)
+
+    monkeypatch.setattr(store, "experiments_by_id", read_late)
+    answer = local.owner.get(f"{path}trials={trials[0]},{trials[1]}&group=validation&metric=accuracy")
+    assert answer.status == 200 and read([deleted]) == []
+    if path.startswith("/compare"):
+        assert f"There is no trial {trials[1]}." in answer.text
 
 
 def test_ids_are_separated_by_commas_or_spaces(local: ServedSite) -> None:

@@ -48,7 +48,8 @@ def _epochs(store: ServerStore, trials: Sequence[TrialRecord], which: Mapping[st
     of = {trial.experiment_id for trial in trials}
     experiments = {one.id: one for one in store.experiments_by_id(of, brief=True)}
     for trial in trials:
-        if trial.id not in found and (batches := _epoch_length(trial, experiments[trial.experiment_id])):
+        experiment = experiments.get(trial.experiment_id)  # None if it was deleted since the trial was read
+        if trial.id not in found and experiment and (batches := _epoch_length(trial, experiment)):
             found[trial.id] = [(0, 0.0), (batches, 1.0)]
     return found
 

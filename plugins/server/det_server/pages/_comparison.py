@@ -142,10 +142,8 @@ def read_comparison(store: TrackingStore, choice: Choice, latest_runs: Callable[
         choice: trials and values to show.
         latest_runs: function that returns the newest run of a trial, given its id.
     """
-    trials, messages = _chosen_trials(store, choice)
+    trials, experiments, messages = _chosen_trials(store, choice)
     ids = [trial.id for trial in trials]
-    by_id = {one.id: one for one in store.experiments_by_id({one.experiment_id for one in trials}, brief=True)}
-    experiments = {trial.experiment_id: by_id[trial.experiment_id] for trial in trials}
     drawn = find_series(store, ids, choice.series, metric_of(experiments[trials[0].experiment_id]) if trials else "")
     metrics, more = _metric_rows(store, trials, experiments, drawn, choice)
     config, same_config = _config_rows(list(experiments.values()))
@@ -166,8 +164,10 @@ def read_comparison(store: TrackingStore, choice: Choice, latest_runs: Callable[
     )
 
 
-def _chosen_trials(store: TrackingStore, choice: Choice) -> tuple[list[TrialRecord], list[str]]:
-    """Return the trials that are compared, and what is missing."""
+def _chosen_trials(
+    store: TrackingStore, choice: Choice
+) -> tuple[list[TrialRecord], dict[int, ExperimentRecord], list[str]]:
+    """Return the trials that are compared, their experiments by id in their order, and what is missing."""
     known = [one.id for one in store.experiments_by_id(choice.experiments[:MOST_TRIALS], brief=True)]
     messages = _missing("experiment", choice.experiments[:MOST_TRIALS], known)
     if len(choice.experiments) > MOST_TRIALS:
@@ -180,11 +180,13 @@ def _chosen_trials(store: TrackingStore, choice: Choice) -> tuple[list[TrialReco
             named += [result.trial.id for result in best]
     named = list(dict.fromkeys(named))
     wanted = named[:MOST_TRIALS]
-    trials = store.trials_by_id(wanted, brief=True)
+    found = store.trials_by_id(wanted, brief=True)
+    by_id = {one.id: one for one in store.experiments_by_id({one.experiment_id for one in found}, brief=True)}
+    trials = [one for one in found if one.experiment_id in by_id]  # others were deleted since they were read
     messages += _missing("trial", wanted, [trial.id for trial in trials])
     if left_out := len(named) - len(wanted):
         messages.append(f"Only the first {MOST_TRIALS} trials are shown, and {left_out} are left out.")
-    return trials, messages
+    return trials, {trial.experiment_id: by_id[trial.experiment_id] for trial in trials}, messages
 
 
 def _missing(noun: str, wanted: Iterable[int], known: Collection[int]) -> list[str]:

@@ -67,9 +67,9 @@ def _names_of_experiments(store: TrackingStore, trial_ids: Sequence[int]) -> dic
     wanted = {trial.experiment_id for trial in trials}
     names = {one.id: one.name for one in store.experiments_by_id(wanted, brief=True)}
     return {
-        trial.id: f", {shorten(clean_text(names[trial.experiment_id]), _LONGEST_LABEL, placeholder='…')}"
+        trial.id: f", {shorten(clean_text(name), _LONGEST_LABEL, placeholder='…')}"
         for trial in trials
-        if names[trial.experiment_id]
+        if (name := names.get(trial.experiment_id))
     }
 
 
