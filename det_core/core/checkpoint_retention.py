@@ -91,7 +91,7 @@ def find_superfluous(
     for one in complete:
         if one.uuid in keep:
             continue
-        if (latest := store.experiments(limit=1)[0].id) != newest:
+        if (latest := store.experiments(limit=1, brief=True)[0].id) != newest:
             newest, needed = latest, find_needed(store, experiment_id)
         if one.uuid not in needed:
             yield one
@@ -134,7 +134,7 @@ def find_warm_start_sources(store: TrackingStore) -> dict[int, list[str]]:
 
     What a recorded config has in place of ids names none, or one user's config would keep others from deleting theirs.
     """
-    return {one.id: list(_sources(store, one.config)) for one in store.experiments(states=_UNFINISHED)}
+    return {one.id: list(_sources(store, one.config)) for one in store.experiments(states=_UNFINISHED, brief=True)}
 
 
 def _sources(store: TrackingStore, config: Mapping[str, Any]) -> Iterator[str]:

@@ -102,7 +102,7 @@ class Determined(StoredObject):
         Raises:
             FilterError: the filter is malformed. The message names the position.
         """
-        found = self._store.experiments(where=where, sort_by=sort_by, reverse=reverse, limit=limit)
+        found = self._store.experiments(where=where, sort_by=sort_by, reverse=reverse, limit=limit, brief=True)
         return [ExperimentReference(one.id, self._master) for one in found]
 
     def get_trial(self, trial_id: int) -> TrialReference:

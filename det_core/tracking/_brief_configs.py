@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 _KEPT = (
     *(("searcher", name) for name in ("metric", "smaller_is_better", "max_length", "length_per_round", "num_rounds")),
     *(("resources", name) for name in ("slots_per_trial", "min_slots_per_trial")),
+    *(("searcher", name) for name in ("source_checkpoint_uuid", "source_trial_id")),
+    ("checkpoint_storage",),
     ("project",),
     ("workspace",),
 )
-"""Paths of the values of a large config that lists use."""
+"""Paths of the values of a large config that lists of experiments of several people use."""
 
 
 def brief_config_column(database: Database) -> ColumnElement[Any]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 ReportKey = tuple[int, str, int]
 """Key (trial id, group, step) of one row of metrics."""
 _MOST_GROUPS = 100
-"""Maximum number of groups of the reports of a call. For each, the reports of older runs are looked for while others
-wait to write."""
+"""Maximum number of groups of the reports of a call, counted for each trial. For each, the reports of older runs are
+looked for while others wait to write."""
 
 
 def report_key(report: MetricsReport) -> ReportKey:
@@ -42,7 +42,7 @@ def merge_reports(reports: Iterable[MetricsReport]) -> dict[ReportKey, MetricsRe
     for report in reports:
         check_report(report)
         by_key[report_key(report)].append(report)
-    groups = {group for _, group, _ in by_key}
+    groups = {(trial_id, group) for trial_id, group, _ in by_key}
     if len(groups) > _MOST_GROUPS:
         raise CallTooLarge(f"one call reports metrics of {len(groups)} groups; expected at most {_MOST_GROUPS}")
     require_few_rows(len(by_key), "steps")

@@ -337,6 +337,16 @@ def _code_versions_and_machines(connection: Connection) -> None:
         connection.execute(text(statement))
 
 
+def _indexes_of_keys_and_of_times(connection: Connection) -> None:
+    for name, columns in {
+        "metrics_of_trial": "metrics (trial_id)",
+        "trial_sources_of_trial": "trial_sources (trial_id)",
+        "experiments_of_source": "experiments (forked_from)",
+        "answered_calls_by_time": "answered_calls (time)",
+    }.items():
+        connection.execute(text(f"CREATE INDEX {name} ON {columns}"))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
@@ -350,6 +360,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _webhooks_and_counts,
     _ends_and_costs_of_runs,
     _code_versions_and_machines,
+    _indexes_of_keys_and_of_times,
 ]
 """Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
 

@@ -413,6 +413,10 @@ actions = sa.Table(
     sqlite_autoincrement=True,
 )
 
+# A database reads the whole table for each deleted record that a key without an index of all rows may refer to.
+sa.Index("metrics_of_trial", metrics.c.trial_id)
+sa.Index("trial_sources_of_trial", trial_sources.c.trial_id)
+sa.Index("experiments_of_source", experiments.c.forked_from)
 sa.Index("model_versions_of_checkpoint", model_versions.c.checkpoint_uuid)
 sa.Index("experiments_by_state", experiments.c.state)
 sa.Index("trials_by_state", trials.c.state)
@@ -421,6 +425,7 @@ sa.Index("checkpoints_of_trial", checkpoints.c.trial_id, checkpoints.c.state, ch
 sa.Index("access_tokens_of_user", access_tokens.c.user_id)
 sa.Index("access_tokens_by_expiry", access_tokens.c.expires)
 sa.Index("deliveries_of_webhook", deliveries.c.webhook_id, deliveries.c.id)
+sa.Index("answered_calls_by_time", answered_calls.c.time)
 sa.Index("logs_of_trial", logs.c.trial_id, logs.c.id)
 sa.Index("system_metrics_of_trial", system_metrics.c.trial_id, system_metrics.c.id)
 

@@ -233,7 +233,7 @@ def _check_replaceable(url: str, overwrite: bool) -> None:
                 f"experiment {number} is being run by {running[number]}; "
                 f"to stop it first: det experiment pause {number}"
             )
-        experiments, models = len(store.experiments()), len(store.models())
+        experiments, models = len(store.experiments(brief=True)), len(store.models(brief=True))
     if (experiments or models) and not overwrite:
         raise DetError(
             f"the tracking store is not empty ({experiments} experiments, {models} models), and restoring replaces "

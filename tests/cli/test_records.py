@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from det_core.interfaces.records import LogLine, State, SystemMetrics
+from det_core.tracking.reading_limits import limited_reading
 
 from .conftest import CONFIG, Det, Record
 
@@ -27,6 +28,26 @@ def test_a_corrupt_database_is_named(det: Det, det_home: Path) -> None:
     result = det("experiment", "list")
     assert (result.code, result.out) == (1, "")
     assert str(det_home / "det.db") in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    {
+        "experiment list": "digits",
+        "model list": "m2",
+        "checkpoint gc --orphans --dry-run": "0 orphans",
+        "checkpoint rm best-one --yes": "needed by experiment 4",
+    }.items(),
+)
+def test_commands_work_beside_large_records_of_others(det: Det, trained: Record, command: str, expected: str) -> None:
+    large = {"x": "y" * 100_000}
+    for number in range(3):
+        config = {**CONFIG, "data": large, "searcher": {**CONFIG["searcher"], "source_checkpoint_uuid": "best-one"}}
+        trained.store.create_experiment(config=config)
+        trained.store.create_model(f"m{number}", metadata=large)
+    with limited_reading(250_000):
+        found = det(*command.split())
+    assert expected in found.out + found.err
 
 
 def test_experiments_are_listed_newest_first(det: Det, trained: Record) -> None:

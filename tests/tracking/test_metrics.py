@@ -94,6 +94,8 @@ def test_a_call_has_a_maximum_number_of_groups(store: TrackingStore, report: Rep
         store.report_metrics(reports)
     store.report_metrics(reports[1:])
     assert len(list(store.metrics(reports[0].trial_id))) == 100
+    with pytest.raises(CallTooLarge, match="101 groups"):
+        merge_reports([replace(report(5, x=1), trial_id=number) for number in range(101)])
 
 
 def test_a_call_has_a_maximum_number_of_steps(report: Report) -> None:

@@ -124,3 +124,11 @@ def test_the_best_values_of_an_upgraded_database_are_read_from_their_index(old: 
         query = best.compile(connection, compile_kwargs={"literal_binds": True})
         plan = [row[-1] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {query}"))]
         assert any("INDEX metrics_scored_by_value" in step for step in plan), plan
+
+
+@pytest.mark.parametrize("table", [table for table in _schema.tables.sorted_tables if table.foreign_keys], ids=str)
+def test_foreign_keys_have_an_index_of_all_rows(table: sa.Table) -> None:
+    """Without one, the database reads the whole table for each record that is deleted."""
+    full = [index for index in table.indexes if index.dialect_options["sqlite"]["where"] is None]
+    first = {next(iter(index.columns)) for index in (table.primary_key, *full)}
+    assert {key.parent for key in table.foreign_keys} <= first

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from det_core.errors import RecordNotFound, StaleRun, TrackingError
+from det_core.errors import CallTooLarge, RecordNotFound, StaleRun, TrackingError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import CheckpointState, MetricsReport, State
 from det_core.interfaces.server_store import Action
@@ -204,6 +204,18 @@ def test_ids_that_do_not_exist_are_not_collected(direct: TrackingStore, run: Run
     with pytest.raises(TrackingError):
         Caller(user="ann", run=run).check_records(direct, find_method("report_metrics"), {"reports": reports})
     assert len(hashed) < 10
+
+
+def test_the_trials_of_a_call_are_looked_up_together(direct: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait to write in the meantime."""
+    monkeypatch.setattr(direct, "trial", None)
+    monkeypatch.setattr(direct, "experiment", None)
+    method = find_method("add_logs")
+    lines = [line for trial in (OWN, FOREIGN) for line in arguments_for("add_logs", trial)["lines"]]
+    action = check(person(Role.USER), direct, method, {"lines": lines})
+    assert action and action.target == f"trial {FOREIGN}, trial {OWN}"
+    with pytest.raises(CallTooLarge, match="10001 records"):
+        check(person(Role.USER), direct, method, {"lines": [*lines * 5000, lines[0]]})
 
 
 def test_a_run_without_a_source_reaches_no_checkpoint_of_others() -> None:

@@ -150,6 +150,6 @@ def _belongs_to_others(files: Mapping[str, int]) -> bool:
 def _blocks(store: TrackingStore) -> list[dict[str, Any]]:
     """Return the config blocks of all storages that experiments use, without duplicates."""
     configured = (
-        experiment.config.get("checkpoint_storage") or default_storage() for experiment in store.experiments()
+        experiment.config.get("checkpoint_storage") or default_storage() for experiment in store.experiments(brief=True)
     )
     return list({json.dumps(block, sort_keys=True): block for block in map(without_numbers, configured)}.values())

@@ -90,7 +90,7 @@ class _ValueCompleter(BaseCompleter):
 
 
 def _experiments(store: TrackingStore) -> list[int]:
-    return [experiment.id for experiment in store.experiments(limit=_RECENT)]
+    return [experiment.id for experiment in store.experiments(limit=_RECENT, brief=True)]
 
 
 def _trials(store: TrackingStore) -> Iterable[int]:

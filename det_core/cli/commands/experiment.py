@@ -66,6 +66,7 @@ def _list(args: argparse.Namespace) -> int:
             **sort_options(args.sort_by, EXPERIMENT_ORDERS),
             reverse=args.reverse,
             limit=args.limit,
+            brief=True,
         )
         ids = [one.id for one in shown]
         holders, seconds = store.lease_holders(ids), store.running_seconds(ids)

@@ -42,6 +42,7 @@ def _list(args: argparse.Namespace) -> int:
             description=args.description,
             archived=None if args.all else False,
             limit=args.limit,
+            brief=not args.json,
         )
     if args.json:
         print_json(found)

@@ -83,8 +83,8 @@ class ExperimentStore(ABC):
             limit: maximum number of experiments.
             offset: number of experiments to skip.
             brief: leave out the original config, the ends of texts that are longer than `SEARCHED`, and all of a config
-                of more than `LONGEST_BRIEF` characters but the searcher's metric and length, the project and the
-                workspace.
+                of more than `LONGEST_BRIEF` characters but the searcher's metric, length and source, the storage of
+                checkpoints, the project and the workspace.
 
         Raises:
             ValueError: ``order`` is unknown.

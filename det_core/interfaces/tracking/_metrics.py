@@ -25,7 +25,7 @@ class MetricsStore(ABC):
 
         Raises:
             MetricsConflict: a key has another value, or batch metrics were reported twice. The message names the key.
-            CallTooLarge: the reports have more than 100 groups or 10,000 steps.
+            CallTooLarge: the reports have more than 10,000 steps, or more than 100 groups, counted for each trial.
             ValueError: the group is empty or contains ``.``, or ``epoch`` or ``epochs`` is not a number.
             StaleRun: a newer run of the trial exists.
         """

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from det_core.errors import StaleRun, TrackingError
+from det_core.errors import CallTooLarge, StaleRun, TrackingError
 from det_core.interfaces.account_records import Role
+from det_core.interfaces.records import MAX_ROWS
 from det_core.interfaces.server_store import Action
 from det_core.interfaces.tracking import Reach, TrackingStore
 from det_core.tracking.remote._calls import StoreMethod
 
+_BITS = 64
+"""Number of bits of an id."""
 _MOST_NAMES = 5
 """Maximum number of records that an entry of the audit log names, those of others first."""
 
@@ -202,6 +206,27 @@ def _of_trial(store: TrackingStore, trial_id: int) -> _Record:
     return experiment._replace(name=f"trial {trial_id}", trial_id=trial_id)
 
 
+def _of_trials(store: TrackingStore, trial_ids: Sequence[int]) -> Iterator[_Record]:
+    """Yield the records of trials, with few reads, because others may wait to write.
+
+    Raises:
+        CallTooLarge: there are more than `MAX_ROWS`.
+        RecordNotFound: there is no such trial.
+    """
+    if len(trial_ids) > MAX_ROWS:
+        raise CallTooLarge(f"one call has {len(trial_ids)} records; expected at most {MAX_ROWS}")
+    wanted = [trial_id for trial_id, _ in groupby(sorted(trial_ids))]  # hashes of any number of ids can be the same
+    found = store.trials_by_id([trial_id for trial_id in wanted if trial_id.bit_length() < _BITS], brief=True)
+    experiment_of = {trial.id: trial.experiment_id for trial in found}
+    owner_of = {one.id: one.owner for one in store.experiments_by_id({*experiment_of.values()}, brief=True)}
+    for trial_id in wanted:
+        experiment_id = experiment_of.get(trial_id)
+        if experiment_id in owner_of:
+            yield _Record(f"trial {trial_id}", owner_of[experiment_id], experiment_id, trial_id)
+        else:
+            yield _of_trial(store, trial_id)
+
+
 def _of_checkpoint(store: TrackingStore, uuid: str) -> _Record:
     return _of_trial(store, store.checkpoint(uuid).trial_id)._replace(name=f"checkpoint {uuid}")
 
@@ -240,11 +265,7 @@ def _records_of(store: TrackingStore, method: StoreMethod, arguments: Mapping[st
     if named is None:
         raise TrackingError(f"{method.name} names no record, so nobody may call it; rename its arguments")
     if named in _LISTS:
-        seen = set[int]()  # of ids that exist, because the hashes of any number of others can be the same
-        for item in arguments[named]:
-            if item.trial_id not in seen:
-                yield _of_trial(store, item.trial_id)
-                seen.add(item.trial_id)
+        yield from _of_trials(store, [item.trial_id for item in arguments[named]])
     else:
         yield _FINDERS[named](store, arguments[named])
     if named == "name" and "checkpoint_uuid" in arguments:
