@@ -19,7 +19,7 @@ _SECONDS = 30.0
 """Seconds after which a lease expires unless it is renewed."""
 _RENEW_EVERY = 5.0
 """Seconds between two renewals."""
-_HOLDER = re.compile(r"(.+):([0-9]{1,9}):([0-9]*):[0-9a-f]+")
+_HOLDER = re.compile(r"(.+):([0-9]{1,9}):([0-9]*):[^:\s]+")
 """Place, process id, start and mark of a holder that is a `Lease`. Users may record any other text."""
 
 
