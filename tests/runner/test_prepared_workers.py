@@ -70,7 +70,7 @@ def test_a_launch_with_a_backend_finds_what_was_prepared_for_it(
     monkeypatch: pytest.MonkeyPatch,
     slots: int,
 ) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     install_plugin(plugin_site, RING, monkeypatch)
     keys = {"resources": {"slots_per_trial": slots}, "launcher": {"type": "local", "slots": slots}}
     experiment = new_experiment(REPORT, **keys, distributed={"backend": "ring"})
