@@ -81,15 +81,15 @@ def delete_checkpoints(
     Raises:
         DetError: a checkpoint is needed, or its storage failed.
     """
-    latest = [checkpoint for checkpoint in checkpoints if is_latest_checkpoint(store, checkpoint)]
-    experiments = {store.trial(checkpoint.trial_id).experiment_id for checkpoint in latest}
+    experiment_of = {trial: store.trial(trial).experiment_id for trial in {one.trial_id for one in checkpoints}}
+    experiments = {experiment_of[one.trial_id] for one in checkpoints if is_latest_checkpoint(store, one)}
     left = {}
     with ClientEvents(store) as client, ExitStack() as held:
         leases = {one: held.enter_context(Lease(store, one)) for one in experiments}
         for checkpoint in checkpoints:
             for lease in leases.values():
                 lease.check()
-            own = leases.get(store.trial(checkpoint.trial_id).experiment_id)
+            own = leases.get(experiment_of[checkpoint.trial_id])
             left[checkpoint.uuid] = remove_checkpoint(
                 store,
                 checkpoint,

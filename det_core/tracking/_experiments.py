@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, ColumnElement, Connection, Text, func, literal, or_, select, true, type_coerce, update
 
 from det_core.errors import ExperimentBusy, RecordExists
-from det_core.interfaces.records import (
-    ENDINGS,
-    LONGEST_NAME,
-    CodeVersion,
-    ExperimentRecord,
-    State,
-    stronger_request,
-)
+from det_core.interfaces.records import ENDINGS, LONGEST_NAME, CodeVersion, ExperimentRecord, State, stronger_request
 from det_core.tracking._brief_configs import brief_config, brief_config_column
 from det_core.tracking._column_types import make_writable, time_of, utc_now
 from det_core.tracking._deferred_json import DeferredJson
