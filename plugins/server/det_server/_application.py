@@ -99,7 +99,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 def _explain_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     hints = {
-        404: "It may have been deleted. All experiments are at /experiments.",
+        404: "It may have been deleted.",
         405: "Use the buttons of det's pages.",
     }
     message = f"There is no page {request.url.path[:200]}." if error.status_code == 404 else str(error.detail)

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from det_core.interfaces.records import STATE_WORDS, CheckpointState
 from det_core.json_values import name_non_finite
-from det_core.text import format_count, format_size, format_value, mask_references
+from det_core.text import format_count, format_size, format_slot_hours, format_value, mask_references
 from det_core.tracking.printable import printable_text
 from det_server._ansi_text import colored_segments
 
@@ -27,6 +27,8 @@ STATIC_DIRECTORY = Path(__file__).parent / "static"
 _LONGEST_TEXT = 10_000
 """Maximum number of characters of one value on a page."""
 _LONGEST_EXCERPT = 120
+_MOST_IN_VIEW = 8
+"""Number of chosen columns up to which a table fits in a window. Wider ones are scrolled."""
 _PLACES = (("/experiments", "Experiments"), ("/compare", "Compare"), ("/models", "Models"), ("/plugins", "Plugins"))
 _ADMIN_PLACES = (("/users", "Users"), ("/audit", "Audit"))
 
@@ -182,6 +184,7 @@ def _environment() -> Environment:
         metric=format_metric,
         percent=format_percent,
         size=format_size,
+        slot_hours=format_slot_hours,
         word=state_word,
         clean=clean_text,
         day=format_day,
@@ -189,6 +192,6 @@ def _environment() -> Environment:
         segments=colored_segments,
         literal=repr,
     )
-    environment.globals.update(asset=asset_url, query=query_string, count=format_count)
+    environment.globals.update(asset=asset_url, query=query_string, count=format_count, most_in_view=_MOST_IN_VIEW)
     environment.globals["ui"] = environment.get_template("macros.html").module
     return environment

@@ -83,6 +83,8 @@ def test_actions_on_several_experiments_change_each_as_the_caller_may(team: Serv
     both = {"experiments": f"{running},{queued}"}
     page = team.log_in("ann").get(f"/experiments/confirm?action=pause&experiments={running}&experiments={queued}")
     assert "Pause 1 experiment?" in page.text and f"Not possible in their present state: {queued} (" in page.text
+    page = team.log_in("ann").get(f"/experiments/confirm?action=move&experiments={running},{queued}")
+    assert f"for id in {running} {queued}; do det experiment set project $id NAME; done" in page.text
 
     answer = team.log_in("ann").post("/experiments/pause", both)
     assert answer.status == 409 and "1 of 2 experiments were changed" in answer.text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
@@ -54,7 +54,7 @@ EXPERIMENT_ACTIONS: Mapping[str, Action] = {
     ),
     "cancel": Action(
         "Cancel",
-        "Running trials save a checkpoint, and the experiment ends.",
+        "Running trials save a checkpoint and stop. No more trials are started.",
         "det experiment cancel {}",
         destroys=True,
     ),
@@ -65,9 +65,11 @@ EXPERIMENT_ACTIONS: Mapping[str, Action] = {
         destroys=True,
     ),
     "archive": Action(
-        "Archive", "The experiment no longer appears in the list. Nothing is deleted.", "det experiment archive {}"
+        "Archive", "Archived experiments are not in the list. Nothing is deleted.", "det experiment archive {}"
     ),
-    "unarchive": Action("Unarchive", "The experiment appears in the list again.", "det experiment unarchive {}"),
+    "unarchive": Action(
+        "Unarchive", "Experiments that are not archived are in the list.", "det experiment unarchive {}"
+    ),
 }
 BULK_ACTIONS: Mapping[str, Action] = {
     **{name: EXPERIMENT_ACTIONS[name] for name in ("pause", "cancel", "kill", "archive", "unarchive")},
@@ -143,8 +145,15 @@ def confirm_bulk_action(request: Request) -> Response:
         ids=",".join(map(str, ids)),
         left_out=[one for one in chosen if one.id not in ids],
         back=list_path(query.get("back", "")),
-        command=action.command.format(ids[0] if ids else "EXPERIMENT_ID"),
+        command=_bulk_command(action, ids),
     )
+
+
+def _bulk_command(action: Action, ids: Sequence[int]) -> str:
+    """Return the command, in a loop of the shell if there are several experiments."""
+    if len(ids) < 2:
+        return action.command.format(ids[0] if ids else "EXPERIMENT_ID")
+    return f"for id in {' '.join(map(str, ids))}; do {action.command.format('$id')}; done"
 
 
 def list_path(query: str) -> str:

@@ -29,7 +29,7 @@ const NEAR_PX = 48;
  * @type {Record<string, {label: string, lack?: string, format: (x: number, span: number) => string, steps?: number[]}>}
  */
 const AXES = {
-  batch: { label: "batches", format: (x) => format(x) },
+  batch: { label: "batches", format: (x) => format(x), steps: Array.from({ length: 36 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)) },
   epoch: { label: "epochs", lack: "reported epochs, and no length in epochs", format: (x) => format(x) },
   time: {
     label: "running time",
@@ -230,6 +230,7 @@ export class Chart {
     this.u?.destroy();
     this.log = log;
     this.builtFor = this.axis;
+    this.tip.hidden = true;
     const { label, format: formatX, steps } = AXES[this.axis];
     const look = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1, size: 4 }, font: "12px system-ui, sans-serif" };
     const labels = (/** @type {any} */ _, /** @type {(number | null)[]} */ values) => values.map((value) => (value === null ? "" : format(value)));
@@ -323,8 +324,8 @@ export class Chart {
     this.tip.hidden = at === null;
     if (at !== null && this.u) {
       const { min, max } = this.u.scales.x;
-      const { label, format: formatX } = AXES[this.axis];
-      const where = (/** @type {number} */ x) => `${formatX(x, max - min)}${this.axis === "batch" || this.axis === "epoch" ? ` ${label}` : ""}`;
+      const { label, format: formatX } = AXES[this.builtFor];
+      const where = (/** @type {number} */ x) => `${formatX(x, max - min)}${this.builtFor === "batch" || this.builtFor === "epoch" ? ` ${label}` : ""}`;
       const one = this.drawn[series];
       const then = one?.note && index === one.x.length - 1 ? `, ${one.note}` : "";
       this.now.textContent = one ? `${one.label}: ${format(one.y[index])} at ${where(one.x[index])}${then}` : where(at);

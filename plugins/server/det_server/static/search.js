@@ -27,6 +27,8 @@ import { changeUrl } from "./view_state.js";
 /** @typedef {import("./axes.js").Axis} Axis */
 
 const TABLE_ROWS = 200;
+/** Number of columns up to which the table fits in a window. */
+const MOST_IN_VIEW = 14;
 /** Least width of a picture, in pixels. */
 const LEAST_WIDTH = 320;
 /** Milliseconds after a change until the trials are drawn again. */
@@ -238,7 +240,12 @@ class Search {
 
   addTableHead() {
     const row = document.createElement("tr");
-    for (const { name, isNumber } of this.columns()) {
+    const columns = this.columns();
+    if (columns.length > MOST_IN_VIEW) {
+      const around = this.root.querySelector("#chosen")?.parentElement;
+      Object.assign(around ?? {}, { className: "scroll sideways", tabIndex: 0, role: "region", ariaLabel: "Table of trials" });
+    }
+    for (const { name, isNumber } of columns) {
       const cell = document.createElement("th");
       cell.scope = "col";
       cell.textContent = name;

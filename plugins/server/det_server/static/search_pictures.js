@@ -124,7 +124,7 @@ export function drawTimeline(picture, width, trials, now) {
   for (const { span, lane } of lanes) {
     const [from, to, py] = [x(span.start), x(span.end), lanesTop + lane * laneHeight];
     const bar = svg("g", { class: span.word === "failed" ? "run bad" : "run", "data-trial": span.trial.id });
-    bar.append(svg("rect", { x: from.toFixed(1), y: py + 1, width: Math.max(to - from - 1, 1).toFixed(1), height: laneHeight - 2, class: span.word === "running" ? "open" : "" }));
+    bar.append(svg("rect", { x: from.toFixed(1), y: py + 1, width: Math.max(to - from - 1, 1).toFixed(1), height: laneHeight - 2, class: to - from < 4 ? "thin" : span.word === "running" ? "open" : "" }));
     bar.append(svg("title", {}, `trial ${span.trial.id}, ${span.word}: ran ${formatDuration(span.end - span.start)}, waited ${formatDuration(Math.max((span.trial.runs[0]?.[0] ?? now) - span.trial.created, 0))}`));
     if (laneHeight >= 8 && to - from >= 14) bar.append(mark(span.word, to - 8, py + laneHeight / 2, { size: 0.8 }));
     picture.append(bar);

@@ -60,6 +60,22 @@ def test_every_page_is_right(
             _check(visit, path, find_violations)
 
 
+def test_lists_of_many_columns_scroll_beside_their_names(windows: Windows, seeded: Seeded) -> None:
+    names = (
+        "lr,width,dropout,optimizer.name,accuracy,training.loss,training.grad_norm,val_loss,metric,curve,trials,started"
+    )
+    with windows.visit() as visit:
+        for path in ("/experiments?columns=", f"/experiments/{seeded.search}?columns="):
+            page = visit.open(f"{path}{names}")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            table = page.get_by_role("region", name="Table of")
+            table.evaluate("(one) => one.scrollTo(1000, 0)")
+            assert table.evaluate("(one) => one.scrollLeft") > 0
+            for name in (table.locator("thead .stick"), table.locator("tbody th").first):
+                place = name.bounding_box()
+                assert place and place["x"] == 24
+
+
 def test_tables_are_cards_on_narrow_screens(windows: Windows) -> None:
     with windows.visit(390) as visit:
         page = visit.open("/experiments")

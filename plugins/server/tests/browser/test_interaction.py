@@ -707,6 +707,7 @@ def test_people_log_in_see_what_their_role_permits_and_log_out(browser: Browser,
         assert page.get_by_role("link", name="Audit").count() == 0
         page.get_by_role("link", name="vic").click()
         page.get_by_role("cell", name="browser session").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.get_by_role("button", name="Log out").click()
         page.get_by_label("Password").wait_for()
         page.context.close()
