@@ -95,7 +95,7 @@ TOO_LARGE = "ids and counts in the tracking store are integers of at most 64 bit
 
 
 def shown_url(engine: Engine) -> str:
-    """Return the URL of a database without its password and options, of which ``sslpassword`` is one."""
+    """Return the URL of a database without its password and its options, of which one may be another password."""
     return repr(engine.url.set(query={}))
 
 
