@@ -167,6 +167,8 @@ SOAK = {
     ),
     "plugins/compat/": ("loads[digits_012_steps]", "loads[digits_038_trainer]", "loads[iris_012_create]"),
     "plugins/ray/": ("slots_are_gpus",),
+    "plugins/storage_azure/": ("resumes_from_its_checkpoints[20]",),
+    "plugins/storage_fsspec/": ("resumes_from_its_checkpoints[20]",),
     "plugins/server/": ("test_people_log_in_see_what_their_role_permits_and_log_out[postgresql]",),
     "tests/runner/": ("test_256_trials", "test_a_search_of_thousands_of_trials"),
     "tests/packaging/": ("test_alone[tensorflow]",),

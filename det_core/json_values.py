@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from det_core.errors import CallTooLarge
@@ -43,12 +43,12 @@ def copy_as_json(value: Any) -> Any:
     return json.loads(dump_json_value(value))
 
 
-def to_json_types(value: Any, where: str = "") -> Any:
+def to_json_types(value: Any, *where: str | int) -> Any:
     """Return a copy in which all mappings are dicts and all sequences are lists.
 
     Args:
         value: the value to copy.
-        where: place of the value, for the error message.
+        where: keys and indices that lead to the value, for the error message.
 
     Raises:
         TypeError: a value or a key is not JSON-compatible. The error names its place.
@@ -56,14 +56,13 @@ def to_json_types(value: Any, where: str = "") -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return {
-            _key(key, where): to_json_types(item, f"{where}.{key}" if where else key) for key, item in value.items()
-        }
+        return {_key(key, where): to_json_types(item, *where, key) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json_types(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [to_json_types(item, *where, index) for index, item in enumerate(value)]
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise TypeError(
-        f"{where or 'the value'!r} is a {kind}; expected numbers, strings, booleans, None, or lists and dicts of them"
+        f"{_place(where) or 'the value'!r} is a {kind}; "
+        "expected numbers, strings, booleans, None, or lists and dicts of them"
     )
 
 
@@ -99,10 +98,14 @@ def name_non_finite(number: float) -> float | str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _key(key: object, where: str) -> str:
+def _key(key: object, where: Sequence[str | int]) -> str:
     if isinstance(key, str):
         return key
-    raise TypeError(f"{where or 'the top level'!r} has the key {key!r}; only strings can be keys")
+    raise TypeError(f"{_place(where) or 'the top level'!r} has the key {key!r}; only strings can be keys")
+
+
+def _place(where: Sequence[str | int]) -> str:
+    return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in where).removeprefix(".")
 
 
 def iter_leaves(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from det_core.config._block import Block, Count, Flag, Number, Whole, prepare_block_input
 from det_core.config._length import Length, Unit
 from det_core.errors import PluginError
+from det_core.interfaces.records import LONGEST_NAME
 from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
 from det_core.plugins import plugin_registry
 
@@ -144,7 +145,7 @@ class SearcherConfig(PluginBlock):
 
     name: str
     """Name of the search method, such as ``single``, ``random``, ``grid`` or ``adaptive_asha``."""
-    metric: str = Field(examples=["validation_loss"])
+    metric: str = Field(max_length=LONGEST_NAME, examples=["validation_loss"])
     """Validation metric that the search optimizes, and by which checkpoints are best."""
     smaller_is_better: Flag = True
     """Whether the search minimizes the metric. Otherwise it maximizes it."""

@@ -106,9 +106,15 @@ def require_writable(text: str) -> None:
     Raises:
         UnwritableText: the text contains one of them.
     """
-    if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        is_writable = False
+    else:
+        is_writable = "\0" not in text
+    if not is_writable:
         raise UnwritableText(
-            f"{text!r:.100} has a NUL or half of a surrogate pair, which no database can store; remove it"
+            f"{text[:100]!r:.100} has a NUL or half of a surrogate pair, which no database can store; remove it"
         )
 
 
@@ -628,13 +634,15 @@ def native_command(internal: Mapping[str, Any] | None) -> tuple[str, ...]:
 def searcher_metric(config: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the searcher's metric from an experiment's config, and whether smaller values are better.
 
-    The metric is ``""`` if the config names none.
+    The metric is ``""`` if the config names none, or one with more than `LONGEST_NAME` characters.
     """
     searcher = config.get("searcher")
     if not isinstance(searcher, Mapping):
         return "", True
     metric = searcher.get("metric")
-    return metric if isinstance(metric, str) else "", bool(searcher.get("smaller_is_better", True))
+    if not isinstance(metric, str) or len(metric) > LONGEST_NAME:
+        metric = ""
+    return metric, bool(searcher.get("smaller_is_better", True))
 
 
 def configured_slots(config: Mapping[str, Any]) -> int | None:

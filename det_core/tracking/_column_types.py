@@ -98,10 +98,15 @@ class PlainText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        if value is not None:
-            _require_text(value)
-            require_writable(value)
-        return value
+        if value is None:
+            return None
+        _require_text(value)
+        text = self._shortened(value)  # first, because reading all of a long text takes time
+        require_writable(text)
+        return text
+
+    def _shortened(self, text: str) -> str:
+        return text
 
 
 def _require_text(value: object) -> None:
@@ -138,8 +143,8 @@ class _SmallText(PlainText):
     cache_ok = True
     _most: int
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return _require_small(super().process_bind_param(value, dialect), self._most)
+    def _shortened(self, text: str) -> str:
+        return _require_small(text, self._most)
 
 
 class NameText(_SmallText):
@@ -167,9 +172,8 @@ class MessageText(PlainText):
 
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        text = super().process_bind_param(value, dialect)
-        return text and text[:LARGEST_VALUE]
+    def _shortened(self, text: str) -> str:
+        return text[:LARGEST_VALUE]
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         return _counted(value)
@@ -188,8 +192,8 @@ def _counted(text: str | None) -> str | None:
     return text
 
 
-def _require_small(text: str | None, most: int | None) -> str | None:
-    if text is not None and most is not None and len(text) > most:
+def _require_small(text: str, most: int | None) -> str:
+    if most is not None and len(text) > most:
         raise CallTooLarge(f"{text[:40]!r}… has {len(text)} characters; expected at most {most}: put data into files")
     return text
 

@@ -22,7 +22,8 @@ from sqlalchemy import (
     union,
 )
 
-from det_core.interfaces.records import MAX_STEPS, require_writable
+from det_core.errors import CallTooLarge
+from det_core.interfaces.records import LONGEST_NAME, MAX_STEPS, require_writable
 from det_core.tracking._rows import StoreMixin, get_trial
 from det_core.tracking._schema import metrics, trials
 from det_core.tracking.reading_limits import count_read
@@ -95,6 +96,10 @@ class CurvesMixin(StoreMixin):
         non_finite: bool = False,
     ) -> dict[int, list[tuple[int, float]]]:
         require_writable(metric)
+        if len(metric) > LONGEST_NAME:
+            raise CallTooLarge(
+                f"the metric {metric[:40]!r}… has {len(metric)} characters; at most {LONGEST_NAME} have curves"
+            )
         number, name = (partial(one, metric=metric) for one in (self._database.number, self._database.non_finite))
         values = _Values(number, name if non_finite else None)
         of_long = _extremes(values) if extremes else _sampled(values)

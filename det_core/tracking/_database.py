@@ -94,6 +94,11 @@ TOO_LARGE = "ids and counts in the tracking store are integers of at most 64 bit
 """Message about a number that is none of a record."""
 
 
+def shown_url(engine: Engine) -> str:
+    """Return the URL of a database without its password and its options, of which one may be another password."""
+    return repr(engine.url.set(query={}))
+
+
 class Database(ABC):
     """Engine with short transactions. Each subclass contains everything that is specific to one kind of database."""
 
@@ -285,8 +290,8 @@ class Database(ABC):
                 turn.enter_context(turns.take(self._wait))
             except TimeoutError:
                 raise Unavailable(
-                    f"{self._readers.url!r} was busy for {self._wait:g} s: earlier transactions of this process have "
-                    "not ended. Look for another process that locks the database, or for an overloaded disk."
+                    f"{shown_url(self._readers)} was busy for {self._wait:g} s: earlier transactions of this process "
+                    "have not ended. Look for another process that locks the database, or for an overloaded disk."
                 ) from None
             yield
 

@@ -14,7 +14,7 @@ from det_core.errors import CallTooLarge, RecordNotFound, StoreBusy, TrackingErr
 from det_core.extras import explain_missing_extra
 from det_core.json_values import NON_FINITE
 from det_core.tracking._column_types import FINITE
-from det_core.tracking._database import MOST_UNSEEN, TOO_LARGE, TOO_SLOW, Database
+from det_core.tracking._database import MOST_UNSEEN, TOO_LARGE, TOO_SLOW, Database, shown_url
 from det_core.tracking._outage import Unavailable
 from det_core.tracking._schema import metrics
 
@@ -164,7 +164,7 @@ class Postgresql(Database):
         return sa.cast(sa.extract("epoch", time), sa.Double)
 
     def explain(self, error: DBAPIError) -> TrackingError:
-        where = repr(self._readers.url)  # without the password
+        where = shown_url(self._readers)
         state = getattr(error.orig, "sqlstate", None)
         if state == _OUT_OF_RANGE:
             return RecordNotFound(TOO_LARGE)
@@ -179,7 +179,7 @@ class Postgresql(Database):
         with self._explained(), self._readers.connect() as connection:
             status = connection.scalar(sa.select(sa.func.txid_status(number)))
         if status == "in progress":
-            raise Unavailable(f"{self._readers.url!r}: PostgreSQL has not ended transaction {number} yet")
+            raise Unavailable(f"{shown_url(self._readers)}: PostgreSQL has not ended transaction {number} yet")
         return bool(status == "committed")
 
 

@@ -35,6 +35,7 @@ from det_core.interfaces.records import (
     TrialRecord,
 )
 from det_core.tracking._column_types import ListedJson, ListedText, MessageText, RecordJson, utc_now
+from det_core.tracking._database import shown_url
 from det_core.tracking._deferred_json import ManyJson
 from det_core.tracking._schema import experiments, runs, trials
 from det_core.tracking.reading_limits import uncounted_reading
@@ -176,7 +177,7 @@ def fetch_only_row(connection: Connection, query: Select[Any], what: str, **para
     with uncounted_reading():
         row = connection.execute(query, parameters).one_or_none()
     if row is None:
-        raise RecordNotFound(f"there is no {what} in {connection.engine.url!r}")
+        raise RecordNotFound(f"there is no {what} in {shown_url(connection.engine)}")
     return row
 
 

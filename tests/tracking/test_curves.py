@@ -271,6 +271,8 @@ def test_unknown_trials_and_invalid_counts_are_rejected(store: TrackingStore, ex
         store.curves([trial, trial + 1], "loss", group="training")
     with pytest.raises(ValueError, match="points is 0; expected at least 1"):
         store.curves([trial], "loss", group="training", points=0)
+    with pytest.raises(CallTooLarge, match="has 4001 characters"):
+        store.curves([trial], "x" * 4001, group="training")
     assert store.curves([], "loss", group="training") == {}
 
 

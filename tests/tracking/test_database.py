@@ -433,11 +433,11 @@ def test_an_error_of_postgresql_says_whether_a_repetition_may_help(
     refusal: Refusal, kind: type[TrackingError], message: str
 ) -> None:
     pytest.importorskip("psycopg")
-    with closing(Postgresql(sa.make_url("postgresql://det:password@host/det"), 5.0)) as database:
+    with closing(Postgresql(sa.make_url("postgresql://det:password@host/det?sslpassword=secret"), 5.0)) as database:
         error = database.explain(sa.exc.OperationalError("SELECT 1", {}, refusal))
     assert type(error) is kind
     assert message in str(error)
-    assert "det:***@host" in str(error)
+    assert "det:***@host/det:" in str(error)
 
 
 @pytest.mark.parametrize("how", ["deleted", "renamed", "replaced"])

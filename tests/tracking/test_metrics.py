@@ -183,6 +183,12 @@ def test_non_finite_numbers_are_read_back_unchanged(store: TrackingStore, report
     assert repr(found.metrics) == repr(values)
 
 
+def test_the_name_of_a_list_is_not_copied_for_each_number(store: TrackingStore, report: Report) -> None:
+    """That would take hours, in which nobody else can write."""
+    with pytest.raises(CallTooLarge, match="expected at most"):
+        store.report_metrics([report(1, **{"x" * (16 << 20): [NAN] * 300_000})])
+
+
 def test_times_are_kept_to_the_microsecond(store: TrackingStore, report: Report) -> None:
     time = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=timezone.utc)
     store.report_metrics([replace(report(1), time=time), report(2)])

@@ -54,6 +54,8 @@ def test_values_that_would_fill_every_list_are_rejected(store: TrackingStore, ru
     for call in calls:
         with pytest.raises(TrackingError, match="expected at most 1048576: put data into files"):
             call()
+    with pytest.raises(CallTooLarge):  # before all of it is read
+        store.edit_experiment(experiment, notes=large + "\ud800")
     assert [(one.id, one.metadata, one.run_id) for one in store.trials(experiment)] == [(run.trial_id, {}, run.run_id)]
     assert [(one.id, one.notes) for one in store.experiments()] == [(experiment, "")]
     assert [(model.name, model.notes) for model in store.models()] == [("m", "")]

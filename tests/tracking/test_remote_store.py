@@ -27,7 +27,7 @@ from det_core.tracking import open_store
 from det_core.tracking._deferred_json import DeferredJson
 from det_core.tracking._outage import Unavailable
 from det_core.tracking.remote import _calls, _codecs, answer_call, open_remote_store
-from det_core.tracking.remote._calls import METHODS, _is_deep, dump_error, find_method, load_values
+from det_core.tracking.remote._calls import METHODS, dump_error, find_method, load_values
 from det_core.tracking.remote._codecs import CodecMismatch, codec_of
 
 TIME = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=timezone(timedelta(hours=-3, minutes=-30)))
@@ -211,6 +211,9 @@ BOMB = gzip.compress(b'{"trial_id":1,"x":"' + bytes(2_000_000))
         (BOMB, "more than 1 MiB"),
         (b" " * 1_100_000, "more than 1 MiB"),
         (b'{"trial_id":' + b"[" * 100_000, "more than 100 levels deep"),
+        (b"[" * 101 + b"]" * 1_000_000, "more than 100 levels deep"),
+        (b"[]" * 101 + b"]" * 1_000_000, "more closing than opening brackets"),
+        (b'{"trial_id":"%b"}' % (b"\xed\xa0\x80" * 20_000), "more than 10000 halves of surrogate pairs"),
         (b"{}", "missing a required argument: 'trial_id'"),
         (b'{"trial_id":1,"self":2}', "there is no argument 'self'"),
         (b'{"trial_id":true}', "True is a bool, expected an int"),
@@ -362,9 +365,13 @@ def test_a_call_cannot_consist_of_escapes() -> None:
 def test_texts_and_brackets_are_told_apart_across_the_pieces_in_which_they_are_searched(size: int) -> None:
     text = '"' + "x" * size + '\\\\\\"[[[["'
     for levels in (100, 101):
-        body = f"[{'[1],' * 60}{text},{'[' * (levels - 1)}{text}{']' * (levels - 1)}]"
-        assert json.loads(body)
-        assert _is_deep(body.encode()) is (levels > 100)
+        nested = f"{'[1],' * 60}{text},{'[' * (levels - 2)}{text}{']' * (levels - 2)}"
+        body = f'{{"a":[{nested}]}}'
+        if levels == 100:
+            assert load_values(body.encode()) == json.loads(body)
+        else:
+            with pytest.raises(ValueError, match="more than 100 levels deep"):
+                load_values(body.encode())
 
 
 def test_a_large_answer_takes_little_memory_while_it_is_encoded() -> None:

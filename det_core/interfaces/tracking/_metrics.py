@@ -96,6 +96,7 @@ class MetricsStore(ABC):
 
         Raises:
             ValueError: ``points`` is less than 1.
+            CallTooLarge: the name of the metric has more than 4,000 characters.
         """
 
     @reads

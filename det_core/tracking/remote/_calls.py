@@ -17,7 +17,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, get_type_hints
 
 from det_core import errors
@@ -36,7 +36,12 @@ _MAX_VALUES = 2_000_000
 _MAX_LEVELS = 100
 """Maximum nesting of the values in a call. Records that are deeper could not be decoded everywhere."""
 _LONGEST_MESSAGE = 10_000
-_NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
+_DEEPER = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS = bytes(code for code in range(256) if code not in _DEEPER)
+_HALF = re.compile(rb"\xed[\xa0-\xbf]")
+"""Beginning of half of a surrogate pair."""
+_MOST_HALVES = 10_000
+"""Maximum number of halves of surrogate pairs in a body, because no other thread runs while they are decoded."""
 _AT_ONCE = 256 << 10
 """Number of bytes or characters that are searched, encoded or compressed at once, because no other thread runs
 meanwhile."""
@@ -281,14 +286,18 @@ def _count_values(body: bytes) -> int:
     return sum(map(body.count, (b",", b"[", b"{")))
 
 
-def _is_deep(body: bytes) -> bool:
-    """Return whether JSON text is nested more than `_MAX_LEVELS` deep, without decoding it."""
+def _require_shallow(body: bytes) -> None:
+    """Raise ValueError if JSON text is nested more than `_MAX_LEVELS` deep, without decoding it."""
     if body.count(b"[") + body.count(b"{") <= _MAX_LEVELS:
-        return False
-    brackets = b"".join(_brackets(body.replace(rb"\\", b"").replace(rb"\"", b"")))
-    for _ in range(_MAX_LEVELS):
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-    return bool(brackets)
+        return
+    depth = 0
+    for brackets in _brackets(body.replace(rb"\\", b"").replace(rb"\"", b"")):
+        depths = list(accumulate(map(_DEEPER.__getitem__, brackets), initial=depth))
+        if max(depths) > _MAX_LEVELS:
+            raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
+        depth = depths[-1]
+        if depth < 0:
+            raise ValueError("it has more closing than opening brackets")
 
 
 def _brackets(body: bytes) -> Iterator[bytes]:
@@ -314,8 +323,7 @@ def load_values(body: bytes) -> dict[str, Any]:
         raise CallTooLarge(
             f"the call has more than {_MAX_WRITING_BYTES >> 20} MiB of backslashes; send less in one call"
         )
-    if _is_deep(body):
-        raise ValueError(f"its values are nested more than {_MAX_LEVELS} levels deep")
+    _require_shallow(body)
     return _decode(body, json.JSONDecoder if values <= _VALUES_AT_ONCE else _PythonDecoder)
 
 
@@ -352,13 +360,25 @@ def _decompress(body: bytes, limit: int) -> bytes:
     return body
 
 
+def _decode_text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        halves = 0
+        for begin in range(0, len(body), _AT_ONCE):
+            halves += len(_HALF.findall(body, begin, begin + _AT_ONCE))
+            if halves > _MOST_HALVES:
+                raise ValueError(f"it has more than {_MOST_HALVES} halves of surrogate pairs") from None
+        return body.decode(errors="surrogatepass")
+
+
 def _decode(body: bytes, decoder: type[json.JSONDecoder] = json.JSONDecoder) -> dict[str, Any]:
     """Return the JSON object in a text.
 
     Raises:
         TypeError, ValueError, RecursionError: the text is malformed.
     """
-    found = decoder().decode(body.decode(errors="surrogatepass"))
+    found = decoder().decode(_decode_text(body))
     if not isinstance(found, dict):
         raise TypeError("expected a JSON object")
     return found

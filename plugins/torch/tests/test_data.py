@@ -145,6 +145,66 @@ def test_every_validation_is_the_same_with_a_sampler_that_has_state(case: str) -
     assert records_of(batches) == records_of(batches)
 
 
+TENSORS = {
+    "images and labels": [torch.rand(RECORDS, 3, 5, 5), torch.arange(RECORDS)],
+    "scalars": [torch.rand(RECORDS, dtype=torch.float64), torch.rand(RECORDS) > 0.5],
+    "small numbers": [torch.rand(RECORDS, 2).bfloat16(), torch.randint(255, (RECORDS, 2), dtype=torch.uint8)],
+    "no values": [torch.rand(RECORDS, 0)],
+    "channels last": [torch.rand(RECORDS, 3, 5, 5).contiguous(memory_format=torch.channels_last)],
+}
+
+
+class NotIndexed(TensorDataset):
+    """Dataset whose records torch reads one by one."""
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", TENSORS)
+def test_batches_of_tensors_equal_those_of_their_records(case: str, workers: int) -> None:
+    def batches(dataset: type[TensorDataset]) -> list[list[torch.Tensor]]:
+        loader = DataLoader(dataset(*TENSORS[case]), BATCH, shuffle=True, num_workers=workers)
+        return list(islice(data_of(loader).start(0, None), 13))
+
+    for found, expected in zip(batches(TensorDataset), batches(NotIndexed), strict=True):
+        assert type(found) is type(expected) is list
+        for one, other in zip(found, expected, strict=True):
+            assert (one.dtype, one.stride()) == (other.dtype, other.stride())
+            assert torch.equal(one, other)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_sparse_tensors_are_refused_as_by_torch() -> None:
+    loader = DataLoader(TensorDataset(torch.eye(RECORDS).to_sparse_csr()), BATCH)
+    with pytest.raises(RuntimeError, match="sparse tensors are not currently supported"):
+        next(data_of(loader).start(0, None))
+
+
+def test_batches_of_tensors_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_records, loader = [], DataLoader(TensorDataset(torch.arange(RECORDS)), BATCH, shuffle=True)
+    get = TensorDataset.__getitem__
+    monkeypatch.setattr(
+        TensorDataset, "__getitem__", lambda self, index: read_records.append(index) or get(self, index)
+    )
+    batches = [one.tolist() for (one,) in islice(data_of(loader).start(0, None), 2 * len(loader))]
+    assert read_records == batches
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": [torch.tensor(3), torch.tensor(5)], "batch_size": 2},  # torch would take them for two dimensions
+        {"batch_sampler": BatchSampler([True, True], 2, False)},
+        {"batch_sampler": [(0, 1), (1, 0)]},
+        {"batch_size": 2, "collate_fn": tuple},
+    ],
+)
+def test_other_samplers_and_functions_get_their_records(options: Any) -> None:
+    data = torch.arange(RECORDS * 2).reshape(RECORDS, 2)
+    expected = list(torch.utils.data.DataLoader(NotIndexed(data), **options))
+    found = list(islice(data_of(DataLoader(TensorDataset(data), **options)).start(0, None), len(expected)))
+    assert repr(found) == repr(expected)
+
+
 @pytest.mark.parametrize("size", [2, 5])
 def test_ranks_divide_the_batches_of_all_epochs(size: int) -> None:
     expected = read(data_of(LOADERS["collate"]()), 6 * size)
