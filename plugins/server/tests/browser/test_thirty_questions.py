@@ -208,7 +208,7 @@ def _train(store: TrackingStore, experiment: int, length: int, lr: float, *, tor
     hparams = {"lr": lr, "width": random.choice([32, 64]), "dropout": random.uniform(0, 0.5)}
     trial = store.create_trial(experiment, hparams=hparams, seed=1)
     run = store.start_run(trial.id, allocation_id=f"of {trial.id}").run_id
-    which = {"trial_id": trial.id, "run_id": run}
+    which: dict[str, Any] = {"trial_id": trial.id, "run_id": run}
     store.set_searcher_operation(trial.id, length)
     store.record_machine(**which, machine=Machine(host=f"gpu-node-{trial.id}", packages={"torch": torch}))
     report_curve(store, trial, run, range(10, length + 1, 10), lr)
@@ -241,7 +241,7 @@ def _add_others(store: TrackingStore) -> None:
         _train(store, _make_experiment(store, name, project="models"), 80, 0.01)
     diverging = _make_experiment(store, "diverging")
     trial = store.trial(_train(store, diverging, 80, 0.01))
-    which = {"trial_id": trial.id, "run_id": trial.run_id, "group": "validation"}
+    which: dict[str, Any] = {"trial_id": trial.id, "run_id": trial.run_id, "group": "validation"}
     store.report_metrics([MetricsReport(**which, steps_completed=120, metrics={"val_loss": math.nan})])
     store.set_experiment_state(diverging, State.ERROR, error="the loss is not finite")
     store.set_experiment_state(_make_experiment(store, "queued"), State.CANCELED)
