@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import pytest
 from det_testing.observer import ObserverCompliance
 
+from det_core.core import event_stream
+
 pytestmark = pytest.mark.integration
 
 _IN_BLOCKS = "W&B writes offline runs in blocks of 32 KiB, and the rest at the end of the process"
@@ -24,7 +26,8 @@ class TestWandb(ObserverCompliance):
     }
 
     @pytest.fixture
-    def options(self, tmp_path: Path) -> Mapping[str, Any]:
+    def options(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+        monkeypatch.setattr(event_stream, "END_TIMEOUT", 100.0)  # W&B's start takes longer beside other work
         return {"mode": "offline", "dir": str(tmp_path / "runs"), "api_key": "0123456789" * 4}
 
     @pytest.fixture

@@ -18,7 +18,7 @@ from det_core.interfaces.records import LogLine, MetricsReport, Run, State, Syst
 from det_core.interfaces.tracking import TrackingStore
 
 from ..seeded_store import HOSTILE, Seeded
-from ..serving import PASSWORD, ServedSite, account_access, served
+from ..serving import PASSWORD, ServedSite, account_access, served, wait_for
 from .conftest import Windows
 
 if TYPE_CHECKING:
@@ -131,8 +131,13 @@ def test_charts_of_new_metrics_and_utilization_appear_and_follow(
         page.locator("#runs tbody tr").nth(1).wait_for()
         which = {"trial_id": trial, "run_id": again, "group": "validation", "steps_completed": 1}
         site.store.report_metrics([MetricsReport(**which, metrics={"accuracy": 0.25})])
-        page.locator("figure", has_text="accuracy").first.scroll_into_view_if_needed()  # a new figure is drawn in view
-        accuracy.locator("td", has_text="0.25").first.wait_for()
+        figure, value = page.locator("figure", has_text="accuracy").first, accuracy.locator("td", has_text="0.25").first
+
+        def is_drawn() -> bool:
+            figure.scroll_into_view_if_needed()  # it may have become another one, and is drawn in view
+            return value.count() > 0
+
+        wait_for(is_drawn)
         assert accuracy.locator("td", has_text="0.9375").count() == 0
 
 
