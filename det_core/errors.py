@@ -36,7 +36,7 @@ class Problem:
 
 
 class ConfigError(DetError):
-    """The experiment config is invalid. ``str()`` lists every problem with file, line and path."""
+    """The experiment config is invalid. ``str()`` lists the problems with file, line and path."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from det_core.interfaces.secrets import find_credentials, mask_texts
+from det_core.interfaces.secrets import MASK, find_credentials, mask_texts
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,9 @@ def test_credentials_in_urls_and_connection_strings_are_found(value: str, messag
 def test_long_texts_are_read_once(text: str) -> None:
     """A search that begins anew at each colon would take hours."""
     assert find_credentials(text) == []
+
+
+def test_a_message_is_masked_as_a_whole_if_it_may_quote_very_many_secrets() -> None:
+    """A search for each of them would take hours."""
+    text = "".join(f"sig={number}&" for number in range(100_000))
+    assert mask_texts(text, find_credentials(text)) == MASK

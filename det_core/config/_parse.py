@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from det_core.config._document import Document, Location, config_error, document
 from det_core.config._experiment import ExperimentConfig
 from det_core.config._legacy import convert_legacy_config
 from det_core.config._plugin_blocks import PluginBlock
-from det_core.config._validation_errors import explain_errors
+from det_core.config._validation_errors import MOST_PROBLEMS, explain_errors
 from det_core.config._yaml import parse_yaml
 from det_core.errors import ConfigError, PluginError, Problem
 
@@ -28,7 +29,7 @@ def load_config(path: str | Path, changes: Sequence[str] = (), *, import_targets
         import_targets: whether to also import the plugins that the config selects, and to report unusable ones.
 
     Raises:
-        ConfigError: the file cannot be read, or the config is wrong. The error lists every problem.
+        ConfigError: the file cannot be read, or the config is wrong. The error lists the problems.
     """
     text = read_text(Path(path))
     return parse_config(text, filename=str(path), changes=changes, import_targets=import_targets)
@@ -50,7 +51,7 @@ def parse_config(
         import_targets: whether to also import the plugins that the config selects, and to report unusable ones.
 
     Raises:
-        ConfigError: the config is wrong. The error lists every problem, with line numbers if ``source`` is text.
+        ConfigError: the config is wrong. The error lists the problems, with line numbers if ``source`` is text.
     """
     document = parse_yaml(source, filename) if isinstance(source, str) else document_from_mapping(source, filename)
     if not isinstance(document.value, dict):
@@ -75,7 +76,8 @@ def _validate(document: Document, import_targets: bool) -> ExperimentConfig:
     except ValidationError as error:
         problems += explain_errors(error, document)
     told = {problem.path for problem in problems}
-    problems += [problem for problem in _unrecordable(document, document.value) if problem.path not in told]
+    unrecordable = (problem for problem in _unrecordable(document, document.value) if problem.path not in told)
+    problems += islice(unrecordable, MOST_PROBLEMS)
     if problems:
         raise ConfigError(*sorted(problems, key=lambda problem: problem.line or 0))
     return config

@@ -17,6 +17,8 @@ from det_core.errors import Problem
 from det_core.interfaces.secrets import find_credentials, iter_texts, mask_texts
 
 _SHOWN = 60
+MOST_PROBLEMS = 100
+"""Maximum number of errors that are explained, because a config can have one per few bytes."""
 
 # Expected input by type of pydantic error. Words in {braces} come from the error's context.
 _EXPECTED = {
@@ -49,7 +51,8 @@ _EXPECTED = {
 def explain_errors(error: ValidationError, document: Document) -> Iterator[Problem]:
     """Yield one problem per location and cause.
 
-    If a value was refused by several alternatives of a union, the problem lists the remedies of all of them.
+    If a value was refused by several alternatives of a union, the problem lists the remedies of all of them. The
+    errors after the first `MOST_PROBLEMS` become one problem.
 
     Args:
         error: the validation error.
@@ -57,7 +60,8 @@ def explain_errors(error: ValidationError, document: Document) -> Iterator[Probl
     """
     found: dict[tuple[Location, str], dict[str, None]] = {}
     secrets = {text for location, text in iter_texts(document.value) if is_secret(location)}
-    for details in error.errors(include_url=False):
+    errors = error.errors(include_url=False)
+    for details in errors[:MOST_PROBLEMS]:
         if _has_enough_items(details):
             continue
         location = _locate(details, document.value)
@@ -65,6 +69,8 @@ def explain_errors(error: ValidationError, document: Document) -> Iterator[Probl
         found.setdefault((location, wrong), {})[remedy] = None
     for (location, wrong), remedies in found.items():
         yield document.problem(location, "; ".join(filter(None, (wrong, "; or ".join(remedies)))))
+    if len(errors) > MOST_PROBLEMS:
+        yield document.problem((), "there are further problems; correct the others first")
 
 
 def explain_block(error: ValidationError, name: str, value: Any) -> str:

@@ -22,6 +22,8 @@ _ASSIGNED = re.compile(
 )
 """Parts of connection strings that may be credentials."""
 
+_MOST_COMPARED = 1_000_000
+"""Product of the number of secrets and the characters of a message above which a search for them takes seconds."""
 _SHORT = 6
 """Length of texts below which they are parts of other words, too."""
 
@@ -88,11 +90,16 @@ def find_credentials(text: str) -> list[str]:
 def mask_texts(message: str, secrets: Iterable[str]) -> str:
     """Return a message with `MASK` for each secret that it quotes, if short ones are words of their own.
 
+    `MASK` stands for the whole message if a search for that many secrets in a message of that length takes seconds.
+
     Args:
         message: text of an error.
         secrets: the secrets.
     """
-    quoted = {form for secret in secrets if secret for form in (secret, repr(secret)[1:-1])}
+    known = {secret for secret in secrets if secret}
+    if len(known) * len(message) > _MOST_COMPARED:
+        return MASK
+    quoted = {form for secret in known for form in (secret, repr(secret)[1:-1])}
     patterns = [
         re.escape(form) if len(form) >= _SHORT else rf"(?<!\w){re.escape(form)}(?!\w)"
         for form in sorted(quoted, key=len, reverse=True)

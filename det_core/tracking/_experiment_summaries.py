@@ -85,7 +85,8 @@ class ExperimentSummariesMixin(StoreMixin):
     """Methods of the tracking store that summarize experiments."""
 
     def experiment_summaries(self, experiment_ids: Collection[int]) -> dict[int, ExperimentSummary]:
-        wanted = {"ids": list(experiment_ids)}
+        experiment_ids = list(dict.fromkeys(experiment_ids))
+        wanted = {"ids": experiment_ids}
         with self._database.read() as connection:
             configs = self._directions_and_slots(connection, wanted)
             directions = {each: smaller_is_better for each, (smaller_is_better, _) in configs.items()}

@@ -175,6 +175,20 @@ def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
     ]
 
 
+def test_errors_after_the_first_hundred_become_one_problem() -> None:
+    """Explaining each of many would take minutes."""
+    variables = [f"hunter{number}" for number in range(50_000)]
+    config = {
+        "searcher": {"name": "single", "metric": "loss", "max_length": 1},
+        "environment": {"environment_variables": variables},
+        "data": {"numbers": [float("nan")] * 1000},
+    }
+    with pytest.raises(ConfigError, match="there are further problems; correct the others first") as caught:
+        parse_config(config)
+    assert len(caught.value.problems) == 201
+    assert "hunter" not in str(caught.value)
+
+
 def test_common_keys_are_suggested_in_a_block_of_a_plugin() -> None:
     found = {problem.path: problem.message for problem in problems("searcher: {name: single, metrc: a, max_length: 1}")}
     assert found["searcher.metrc"] == "unknown key; did you mean 'metric'?"

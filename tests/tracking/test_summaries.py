@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -141,6 +142,16 @@ def add_checkpoint(store: TrackingStore, run: Run, uuid: str, *sizes: int) -> No
     store.begin_checkpoint(uuid, trial_id=run.trial_id, run_id=run.run_id, storage={})
     resources = {f"file {number}": size for number, size in enumerate(sizes)}
     store.complete_checkpoint(uuid, run_id=run.run_id, steps_completed=1, resources=resources, metadata={})
+
+
+def test_an_experiment_that_is_named_many_times_is_summarized_once(
+    store: TrackingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = store.create_experiment(config={}).id
+    summarize = Mock(wraps=ExperimentSummary)
+    monkeypatch.setattr(_experiment_summaries, "ExperimentSummary", summarize)
+    assert list(store.experiment_summaries([experiment] * 1000)) == [experiment]
+    assert summarize.call_count == 1
 
 
 @pytest.mark.parametrize("smaller_is_better", [True, False])
