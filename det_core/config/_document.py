@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from det_core.errors import ConfigError, Problem
+from det_core.json_values import dump_json_value
 
 Location = tuple[str | int, ...]
 """Path of a value in a document, as mapping keys and list indices from the root."""
@@ -94,14 +95,17 @@ def document_from_mapping(source: Mapping[str, Any], file: str) -> Document:
         file: name of the document in error messages.
 
     Raises:
-        ConfigError: a value cannot be converted to JSON.
+        ConfigError: a value cannot be converted to JSON, or the JSON text is larger than `MAX_BYTES`.
     """
     try:
-        return Document(file, to_jsonable_python(source))
+        document = Document(file, to_jsonable_python(source))
     except UnicodeEncodeError as error:
         raise config_error(file, f"{error.object!r:.100} has half of a surrogate pair; remove it") from None
     except (PydanticSerializationError, ValueError) as error:
         raise config_error(file, f"{error}; expected plain values: text, numbers, lists and mappings") from None
+    if len(dump_json_value(document.value)) > MAX_BYTES:
+        raise config_error(file, f"the config has more than {MAX_BYTES} characters as JSON; put data into files")
+    return document
 
 
 def config_error(file: Path | str, message: str, line: int | None = None) -> ConfigError:

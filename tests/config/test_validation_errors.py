@@ -247,6 +247,11 @@ def test_values_that_json_cannot_represent_are_rejected() -> None:
         parse_config({"data": {"x": object()}})
 
 
+def test_a_mapping_is_no_larger_than_a_file() -> None:
+    with pytest.raises(ConfigError, match="more than 1048576 characters as JSON; put data into files"):
+        parse_config({"entrypoint": "a:B", "data": {"x": [0] * 600_000}})
+
+
 def test_load_config_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "const.yaml"
     path.write_text(GOOD + "nam: 1\n")
