@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from det_core.interfaces.records import MAX_STEPS
+from det_core.interfaces.records import LONGEST_NAME, MAX_STEPS
 from det_core.json_values import name_non_finite
 from det_server._csv_export import csv_response
 from det_server._curve_cache import Points
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _MOST_TRIALS, _MOST_POINTS = 100, 300
 _LONGEST_LABEL = 40
 """Maximum number of characters of the name of an experiment in the label of a curve."""
-_LONGEST_NAME = 4000
-"""Maximum length of a group or metric, of which a URL of 64 KiB has room for one of any characters."""
 
 
 def send_curves(request: Request) -> Response:
@@ -89,7 +87,7 @@ def export_curves(request: Request) -> Response:
 def _curves(request: Request) -> tuple[str, str, Mapping[int, Points]]:
     query = request.query_params
     group, metric = query.get("group", ""), query.get("metric", "")
-    if not 0 < len(metric) <= _LONGEST_NAME or not 0 < len(group) <= _LONGEST_NAME:
+    if not 0 < len(metric) <= LONGEST_NAME or not 0 < len(group) <= LONGEST_NAME:
         raise RefusedError(400, "expected a group and a metric, such as ?trials=1,2&group=validation&metric=loss")
     points = query.get("points", str(_MOST_POINTS))
     if not (points.isascii() and points.isdigit() and len(points) <= 9 and 1 <= int(points) <= _MOST_POINTS):
