@@ -24,6 +24,7 @@ __all__ = [
     "ExperimentRecord",
     "ExperimentSummary",
     "LONGEST_BRIEF",
+    "LONGEST_NAME",
     "LONGEST_SEARCH",
     "LOG_LEVELS",
     "LogLine",
@@ -70,7 +71,7 @@ the files and the metadata of a checkpoint. While one is decoded, nothing else i
 MAX_METRICS = 20_000
 """Maximum number of metrics of a report."""
 LONGEST_NAME = 4000
-"""Maximum number of characters of the name of a group of metrics, and of the holder of a lease."""
+"""Maximum number of characters of the name of a group or of a metric with curves, and of the holder of a lease."""
 LARGEST_SAMPLE = 64 << 10
 """Maximum number of characters of a sample of system metrics as JSON, and of the packages and the GPUs of a machine.
 A sample of a host with 16 GPUs has 3,000, and 300 packages have 8,000."""
