@@ -65,6 +65,12 @@ def test_a_grid_is_previewed(det: Det, config: Any) -> None:
     ]
 
 
+def test_a_length_of_one_has_a_singular_unit(det: Det, config: Any) -> None:
+    lines = det("preview-search", config(name="single", max_length={"epochs": 1})).out.splitlines()
+    assert "1       1 epoch" in lines
+    assert "in all        1 epoch, 1.0 full trainings" in lines
+
+
 def test_conditional_hyperparameters_are_previewed(det: Det, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     items = [{"name": "sgd", "momentum": {"type": "double", "minval": 0, "maxval": 0.9}}, {"name": "adamw"}]
     monkeypatch.setitem(HYPERPARAMETERS, "optimizer", {"type": "categorical", "vals": items})

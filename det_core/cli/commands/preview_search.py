@@ -24,6 +24,7 @@ _ARGUMENTS = (
     make_argument("config", type=Path, metavar="CONFIG", help="the experiment config, in YAML"),
     JSON,
 )
+_ONE = {"batches": "batch", "epochs": "epoch", "records": "record"}
 _MOST_ORDERS = 100_000
 _MOST_SECONDS = 60
 _TO_CHANGE = {
@@ -147,10 +148,14 @@ def _random_training(config: ExperimentConfig) -> SimulateTraining:
     return train
 
 
+def _length_text(length: int, unit: str) -> str:
+    return format_count(length, _ONE.get(unit, unit), unit).rstrip()
+
+
 def _text(preview: SearchPreview) -> str:
     unit = preview.unit or ""
     rows = [
-        (row["trials"], "until they end" if row["length"] is None else f"{row['length']} {unit}".rstrip())
+        (row["trials"], "until they end" if row["length"] is None else _length_text(row["length"], unit))
         for row in preview.lengths
     ]
     conditional = [tuple(row.values()) for row in preview.conditional]
@@ -158,7 +163,7 @@ def _text(preview: SearchPreview) -> str:
     details = {
         "at once": format_count(preview.at_once, "trial"),
         "in all": preview.total
-        and f"{preview.total} {unit}".rstrip() + (f", {full:.1f} full trainings" if full else ""),
+        and _length_text(preview.total, unit) + (f", {full:.1f} full trainings" if full else ""),
         "grid": " x ".join(f"{points} {name}" for name, points in preview.grid.items()),
         "to change it": preview.to_change,
     }

@@ -79,22 +79,22 @@ def test_a_pod_that_is_adopted_before_its_deletion_stays(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
 ) -> None:
     """A pod that changes in another way is deleted."""
-    name = create_pod(fake, 1)["metadata"]["name"]
+    created = create_pod(fake, 1)["metadata"]
     delete = KubernetesApi.delete_pod
 
     def change_first(api: KubernetesApi, pod: str, grace: int, *, version: str = "") -> None:
         monkeypatch.undo()
-        fake.label(name, change)
+        fake.label(pod, change)
         delete(api, pod, grace, version=version)
 
     api = KubernetesApi("default", None)
     monkeypatch.setattr(KubernetesApi, "delete_pod", change_first)
     with closing(api):
         removal = PodRemoval(api, f"{TRIAL}={KEY}", 0.0, require_lease=lambda: None)
-        assert removal.advance() == name
-        assert ("deletionTimestamp" in fake.pods[name]["metadata"]) is (RUNNER not in change)
-    if name in fake.pods:
-        fake.delete(name, grace=0)
+        assert removal.advance() == created["name"]
+    assert ("deletionTimestamp" in created) is (RUNNER not in change)
+    if RUNNER in change:
+        fake.delete(created["name"], grace=0)
 
 
 def test_a_runner_that_freezes_before_it_sees_the_pods_of_the_next_one_deletes_none(

@@ -324,8 +324,8 @@ export class Chart {
     this.tip.hidden = at === null;
     if (at !== null && this.u) {
       const { min, max } = this.u.scales.x;
-      const { label, format: formatX } = AXES[this.builtFor];
-      const where = (/** @type {number} */ x) => `${formatX(x, max - min)}${this.builtFor === "batch" || this.builtFor === "epoch" ? ` ${label}` : ""}`;
+      const unit = this.builtFor === "batch" || this.builtFor === "epoch" ? `${this.builtFor} ` : "";
+      const where = (/** @type {number} */ x) => `${unit}${AXES[this.builtFor].format(x, max - min)}`;
       const one = this.drawn[series];
       const then = one?.note && index === one.x.length - 1 ? `, ${one.note}` : "";
       this.now.textContent = one ? `${one.label}: ${format(one.y[index])} at ${where(one.x[index])}${then}` : where(at);
