@@ -67,7 +67,7 @@ class TrackingStore(
         Changes of existing records, such as states, are not found, except for reports that were merged into others. A
         call finds at most 10,000 rows of each kind, so a caller that was away for long needs several calls. Each row is
         found by one call, whatever other transactions were in progress. While there are some, the cost is that of all
-        rows since the oldest of them began.
+        rows since the oldest of them began. After a deletion of the last rows, a call also finds some older ones.
 
         Args:
             after: cursor that an earlier call on the same store returned. Empty to get the present cursor and no

@@ -746,7 +746,7 @@ def test_all_tables_and_charts_say_since_when_a_metric_is_no_number(local: Serve
     for path, before in {
         "/experiments": "best_failed.></span>",
         f"/experiments/{experiment}": "1.000</span>",
-        "/trials/1": "600</span>",
+        "/trials/1": "1.000</span>",
         "/compare?trials=1,2": "loss</span>",
     }.items():
         assert re.search(rf"{before}\s*<span class=.note. data-live=[^>]+>{note}<", client.get(path).text), path

@@ -8,6 +8,8 @@ const log = /** @type {HTMLElement | null} */ (document.querySelector(".log"));
 const LINES = 5000;
 /** Number of lines that the reader gets at a time. */
 const SOME_LINES = 500;
+/** Milliseconds until new lines that could not be read are asked for again. */
+const RETRY_MS = 5000;
 const FILTERS = ["rank", "stdtype", "level", "search"];
 
 /** @typedef {{id: number, time: string, source: string, level: string, text: [string, string][]}} Line */
@@ -70,8 +72,9 @@ function follow(list) {
   /** Append the lines after the last one that was read. The text does not move for one who reads earlier lines. */
   const append = async () => {
     for (let more = true; more; ) {
-      isBehind = !following.checked && list.childElementCount >= 2 * LINES;
-      if (isBehind) break;
+      const isFull = !following.checked && list.childElementCount >= 2 * LINES;
+      isBehind = isFull || (isBehind && !following.checked);
+      if (isFull) break;
       const found = await fetchLines({ after: list.dataset.after });
       more = found.more;
       list.dataset.after = String(found.after);
@@ -119,8 +122,9 @@ function follow(list) {
   };
 
   let queue = Promise.resolve();
-  /** Do one thing after the other. @param {() => Promise<void>} step @param {string} [what] */
-  const then = (step, what) => (queue = queue.then(step).catch((error) => what && notify(`${what} could not be read: ${error.message}`)));
+  /** Do one thing after the other. @param {() => Promise<void>} step @param {string} what */
+  const then = (step, what) => (queue = queue.then(step).catch((error) => notify(`${what} could not be read: ${error.message}`)));
+  const readNew = () => (queue = queue.then(append).catch(() => void window.setTimeout(readNew, RETRY_MS)));
   button.hidden = following.closest("label").hidden = false;
   list.querySelectorAll("li").forEach((item) => stamp(item));
   // scrolling up stops following, and scrolling to the end continues it
@@ -137,7 +141,7 @@ function follow(list) {
     event.stopPropagation();
     then(filter, "Lines");
   });
-  document.addEventListener("det:logs", () => then(append));
+  for (const event of ["det:logs", "det:reload"]) document.addEventListener(event, readNew);
   button.addEventListener("click", () => then(prepend, "Earlier lines"));
   toEnd();
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from ..serving import PASSWORD, ServedSite, account_access, served, wait_for
 from .conftest import Windows
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 pytestmark = pytest.mark.integration
 
@@ -467,6 +467,21 @@ def test_earlier_lines_of_logs_are_shown(
         assert lines.all_inner_texts() == [*texts, "the newest"]
 
 
+def fail_once_then_answer_in_parts() -> Callable[[Route], None]:
+    """Return a handler after which a page reads lines as from a busy server."""
+    routes: list[Route] = []
+
+    def handle(route: Route) -> None:
+        routes.append(route)
+        if len(routes) == 1:
+            route.abort()
+        else:
+            answer = route.fetch().json()
+            route.fulfill(json={**answer, "more": bool(answer["lines"])})
+
+    return handle
+
+
 def test_logs_are_filtered_and_do_not_move_for_a_reader(
     windows: Windows, served_seed: tuple[ServedSite, Seeded], new_run: Run
 ) -> None:
@@ -487,8 +502,11 @@ def test_logs_are_filtered_and_do_not_move_for_a_reader(
         assert log.evaluate(at_end) and jump.is_hidden()
         log.evaluate("(one) => (one.scrollTop = 300)")
         jump.wait_for()
+        page.route("**/data/logs/*after=*", fail_once_then_answer_in_parts())
         say("a new line")
         page.get_by_role("button", name="New lines: jump to the end").wait_for()
+        page.unroute("**/data/logs/*after=*")
+        visit.problems.remove("Failed to load resource: net::ERR_FAILED")
         assert log.evaluate("(one) => one.scrollTop") == 300
         jump.click()
         jump.wait_for(state="hidden")
