@@ -73,7 +73,7 @@ def test_no_access_to_the_tracking_store_leaves_this_host(
     monkeypatch.setenv("OTHER", "kept")
     group, (agent,), _ = start()
     agent.greet()
-    group.wait(0.1)
+    wait_for(lambda: group.wait(0.02) or group.status().nodes)
     assert PASSWORD not in json.dumps(agent.order("start"))
     variables = psutil.Process(group.processes[0].pid).environ()
     assert (variables.get(name), variables["OTHER"]) == (None, "kept")
