@@ -3,7 +3,7 @@
 import { color, css, drawCurves, drawPoint } from "./curve_painter.js";
 import { DURATION_STEPS, RANKED, findRange, format, formatDuration, formatMoment, interpolate, nearestIndex, placeCurve, replacePart, toSvg, valueAt } from "./curves.js";
 import { entryOf, showLegend, swatch } from "./legend.js";
-import { notify } from "./live.js";
+import { notify, readWithRetries } from "./live.js";
 import { tableOfValues } from "./values_table.js";
 import { hiddenOf, partOf, setHidden, setPart, switches } from "./view_state.js";
 
@@ -417,7 +417,12 @@ export class Chart {
       while (this.stale.size) {
         const changed = this.stale;
         this.stale = new Set();
-        await this.load(this.isOverTime ? this.newerSamples() : this.newerReports(changed));
+        try {
+          await this.load(this.isOverTime ? this.newerSamples() : this.newerReports(changed));
+        } catch (error) {
+          changed.forEach((id) => this.restarted.add(id)); // so that the next request is for the whole curves
+          throw error;
+        }
       }
     } finally {
       this.fetching = false;
@@ -449,7 +454,7 @@ export class Chart {
   /** Fetch the curves for another axis. */
   changeAxis() {
     this.series.forEach((one) => delete one.positions);
-    this.load().catch(() => undefined);
+    readWithRetries(() => this.load());
   }
 
   start() {
@@ -461,7 +466,7 @@ export class Chart {
   followSource() {
     if (this.source === this.figure.dataset.src) return;
     this.source = this.figure.dataset.src ?? "";
-    this.load().catch(() => undefined);
+    readWithRetries(() => this.load());
   }
 }
 

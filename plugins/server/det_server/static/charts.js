@@ -1,7 +1,7 @@
 // @ts-check
 /** Charts of a page: they are made when they come into view, and follow what trials report and what the reader chooses. */
 import { Chart } from "./chart.js";
-import { refreshSoon } from "./live.js";
+import { readWithRetries, refreshSoon } from "./live.js";
 import { setSwitches, switches } from "./view_state.js";
 
 /** Milliseconds after a report until the page asks whether there are new metrics. */
@@ -41,7 +41,7 @@ document.addEventListener("det:metrics", (event) => {
   const reported = /** @type {CustomEvent<Set<number>>} */ (event).detail;
   for (const chart of charts) {
     const changed = chart.trials().filter((id) => reported.has(id));
-    if (changed.length) chart.update(new Set(changed)).catch(() => undefined);
+    if (changed.length) readWithRetries(() => chart.update(new Set(changed)));
   }
   checkNamesSoon();
 });
@@ -50,11 +50,11 @@ document.addEventListener("det:rows", (event) => {
     if (key.startsWith("trial/") && "run" in values) charts.forEach((chart) => chart.restarted.add(Number(key.slice(6))));
   }
 });
-document.addEventListener("det:reload", () => charts.forEach((chart) => void chart.load().catch(() => undefined)));
+document.addEventListener("det:reload", () => charts.forEach((chart) => readWithRetries(() => chart.load())));
 document.addEventListener("det:system_metrics", (event) => {
   if (document.querySelector("#utilization .empty")) refreshSoon("utilization");
   for (const chart of charts.filter((each) => each.isOverTime)) {
-    chart.update(/** @type {CustomEvent<Set<number>>} */ (event).detail).catch(() => undefined);
+    readWithRetries(() => chart.update(/** @type {CustomEvent<Set<number>>} */ (event).detail));
   }
 });
 
@@ -63,11 +63,12 @@ let checking = 0;
 function checkNamesSoon() {
   const region = /** @type {HTMLElement | null} */ (document.querySelector("[data-names-src]"));
   if (!region) return;
-  checking ||= window.setTimeout(async () => {
-    checking = 0;
-    const answer = await fetch(region.dataset.namesSrc ?? "").catch(() => null);
-    if (answer?.ok && JSON.stringify((await answer.json()).names) !== JSON.stringify(JSON.parse(region.dataset.names ?? "[]"))) refreshSoon("charts", "series");
-  }, NAMES_MS);
+  const check = async () => {
+    const answer = await fetch(region.dataset.namesSrc ?? "");
+    if (!answer.ok) throw new Error(answer.statusText);
+    if (JSON.stringify((await answer.json()).names) !== JSON.stringify(JSON.parse(region.dataset.names ?? "[]"))) refreshSoon("charts", "series");
+  };
+  checking ||= window.setTimeout(() => ((checking = 0), readWithRetries(check)), NAMES_MS);
 }
 
 if (controls) {

@@ -5,6 +5,9 @@
  * The connection is closed while the page is hidden, because a browser has only six per server.
  */
 
+/** Milliseconds until a read that failed is repeated, and how often. */
+const RETRY_MS = 5000;
+const RETRIES = 5;
 /** Milliseconds until the page looks again at a checkpoint that is being saved. */
 const SAVING_MS = 2000;
 
@@ -42,20 +45,25 @@ function noteChanges(key, values) {
   }
 }
 
+/** Read what an event is about, and again if that fails, because no event is repeated. @param {() => Promise<unknown>} read */
+export function readWithRetries(read, left = RETRIES) {
+  read().catch(() => left && window.setTimeout(() => readWithRetries(read, left - 1), RETRY_MS));
+}
+
 /** @type {Set<string>} */
 const outdated = new Set();
 let waiting = 0;
 /** Fetch the page again soon, once for all reasons that come together, and replace regions. @param {...string} ids */
 export function refreshSoon(...ids) {
   for (const id of ids) outdated.add(id);
-  waiting ||= window.setTimeout(() => ((waiting = 0), refresh().catch(() => undefined)), 300);
+  waiting ||= window.setTimeout(() => ((waiting = 0), readWithRetries(refresh)), 300);
 }
 
 /** Replace the outdated regions of the page by those of a fresh copy. One that the reader is using waits until it is free. */
 async function refresh() {
   if (![...outdated].some(isFree)) return;
   const answer = await fetch(location.href);
-  if (!answer.ok) return;
+  if (!answer.ok) throw new Error(answer.statusText);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (regions(fresh).join() !== regions().join()) {
     if (!isEdited()) location.reload();

@@ -1,6 +1,6 @@
 // @ts-check
 /** Logs that follow. Lines arrive as pieces of plain text with names of style classes, and stay text. */
-import { notify } from "./live.js";
+import { notify, readWithRetries } from "./live.js";
 import { changeUrl } from "./view_state.js";
 
 const log = /** @type {HTMLElement | null} */ (document.querySelector(".log"));
@@ -8,8 +8,6 @@ const log = /** @type {HTMLElement | null} */ (document.querySelector(".log"));
 const LINES = 5000;
 /** Number of lines that the reader gets at a time. */
 const SOME_LINES = 500;
-/** Milliseconds until new lines that could not be read are asked for again. */
-const RETRY_MS = 5000;
 const FILTERS = ["rank", "stdtype", "level", "search"];
 
 /** @typedef {{id: number, time: string, source: string, level: string, text: [string, string][]}} Line */
@@ -124,7 +122,11 @@ function follow(list) {
   let queue = Promise.resolve();
   /** Do one thing after the other. @param {() => Promise<void>} step @param {string} what */
   const then = (step, what) => (queue = queue.then(step).catch((error) => notify(`${what} could not be read: ${error.message}`)));
-  const readNew = () => (queue = queue.then(append).catch(() => void window.setTimeout(readNew, RETRY_MS)));
+  const readNew = () => {
+    const reading = queue.then(append);
+    queue = reading.catch(() => undefined);
+    return reading;
+  };
   button.hidden = following.closest("label").hidden = false;
   list.querySelectorAll("li").forEach((item) => stamp(item));
   // scrolling up stops following, and scrolling to the end continues it
@@ -141,7 +143,7 @@ function follow(list) {
     event.stopPropagation();
     then(filter, "Lines");
   });
-  for (const event of ["det:logs", "det:reload"]) document.addEventListener(event, readNew);
+  for (const event of ["det:logs", "det:reload"]) document.addEventListener(event, () => readWithRetries(readNew));
   button.addEventListener("click", () => then(prepend, "Earlier lines"));
   toEnd();
 }

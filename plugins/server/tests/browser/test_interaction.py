@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,15 +53,15 @@ def test_a_report_is_seen_and_nothing_else_moves(windows: Windows, served_seed: 
         assert page.evaluate(_POSITIONS) == positions
 
 
-def test_the_curve_and_the_list_follow(windows: Windows, served_seed: tuple[ServedSite, Seeded]) -> None:
+def test_the_curve_the_log_and_the_list_follow_after_a_failed_request(
+    windows: Windows, served_seed: tuple[ServedSite, Seeded]
+) -> None:
     site, seeded = served_seed
     with windows.visit() as visit:
         page = visit.open(f"/trials/{seeded.running_trial}")
         visit.wait_until_live()
         figure = page.locator("figure", has_text="val_loss").first
         figure.locator(".values summary").click()
-        _report(site.store, seeded.running_trial, 5040, 0.0111)
-        figure.locator("td", has_text="0.0111").first.wait_for()
         line = LogLine(
             trial_id=seeded.running_trial,
             run_id=1,
@@ -70,7 +70,15 @@ def test_the_curve_and_the_list_follow(windows: Windows, served_seed: tuple[Serv
             log=f"\x1b[31m{HOSTILE}\x1b[0m",
             time=datetime.now(timezone.utc),
         )
-        site.store.add_logs([line])
+        data = re.compile("/data/(curves|logs)")
+        page.route(data, lambda route: route.abort())
+        with page.expect_event("requestfailed", lambda request: "/data/curves" in request.url):
+            _report(site.store, seeded.running_trial, 5040, 0.0111)
+        with page.expect_event("requestfailed", lambda request: "/data/logs" in request.url):
+            site.store.add_logs([line])
+        page.unroute(data)
+        visit.problems.clear()
+        figure.locator("td", has_text="0.0111").first.wait_for()
         page.locator(".log .fg1", has_text="onerror").wait_for()
         made = site.store.create_experiment(config={"name": "appeared"}).id
         try:
@@ -467,19 +475,10 @@ def test_earlier_lines_of_logs_are_shown(
         assert lines.all_inner_texts() == [*texts, "the newest"]
 
 
-def fail_once_then_answer_in_parts() -> Callable[[Route], None]:
-    """Return a handler after which a page reads lines as from a busy server."""
-    routes: list[Route] = []
-
-    def handle(route: Route) -> None:
-        routes.append(route)
-        if len(routes) == 1:
-            route.abort()
-        else:
-            answer = route.fetch().json()
-            route.fulfill(json={**answer, "more": bool(answer["lines"])})
-
-    return handle
+def answer_in_parts(route: Route) -> None:
+    """Say that there are more lines after some, as a busy server does."""
+    answer = route.fetch().json()
+    route.fulfill(json={**answer, "more": bool(answer["lines"])})
 
 
 def test_logs_are_filtered_and_do_not_move_for_a_reader(
@@ -502,11 +501,10 @@ def test_logs_are_filtered_and_do_not_move_for_a_reader(
         assert log.evaluate(at_end) and jump.is_hidden()
         log.evaluate("(one) => (one.scrollTop = 300)")
         jump.wait_for()
-        page.route("**/data/logs/*after=*", fail_once_then_answer_in_parts())
+        page.route("**/data/logs/*after=*", answer_in_parts)
         say("a new line")
         page.get_by_role("button", name="New lines: jump to the end").wait_for()
         page.unroute("**/data/logs/*after=*")
-        visit.problems.remove("Failed to load resource: net::ERR_FAILED")
         assert log.evaluate("(one) => one.scrollTop") == 300
         jump.click()
         jump.wait_for(state="hidden")
