@@ -36,6 +36,9 @@ _LONGEST_EXTENDED = 10 << 10
 _MOST_DIGITS = 100_000_000
 """Maximum sum of the squared lengths of all numbers in extended headers, because older releases of Python search each
 of them in quadratic time (CVE-2024-6232)."""
+_MOST_RECORDS = 10 * MAX_CONTEXT_FILES
+"""Maximum number of records in all extended headers, each of which has a few, because ``tarfile`` takes a microsecond
+for each."""
 _NUMBER = re.compile(rb"[0-9]+")
 _RECORD = re.compile(rb"([0-9]{1,5}) (?:path|linkpath|size|[ug]id|[ug]name|[mac]time|comment|hdrcharset)=")
 """Beginning of a record, with its length. Records with any names could take any memory."""
@@ -178,7 +181,7 @@ class _BoundedArchive(tarfile.TarFile):
     """Tar file with at most `MAX_CONTEXT_FILES` members, whose extended headers are as those that `tarfile` writes."""
 
     members: list[tarfile.TarInfo]  # those that were read, an attribute that typeshed lacks
-    _extended = _digits = 0
+    _extended = _digits = _records = 0
 
     def next(self) -> tarfile.TarInfo | None:
         if len(self.members) > MAX_CONTEXT_FILES:
@@ -198,10 +201,12 @@ class _BoundedArchive(tarfile.TarFile):
         if kind in _PAX_TYPES:
             blocks = -(-size // tarfile.BLOCKSIZE)
             records = self.fileobj.read(blocks * tarfile.BLOCKSIZE).rstrip(b"\0")
-            _check_records(records)
+            self._records += _count_records(records)
             self._digits += sum(len(number) ** 2 for number in _NUMBER.findall(records))
         if self._digits > _MOST_DIGITS:
             raise tarfile.ReadError("its extended headers have too many long numbers")
+        if self._records > _MOST_RECORDS:
+            raise tarfile.ReadError(f"its extended headers have more than {_MOST_RECORDS} records")
 
 
 class _CheckedHeader(tarfile.TarInfo):
@@ -223,9 +228,9 @@ class _CheckedHeader(tarfile.TarInfo):
         return member
 
 
-def _check_records(content: bytes) -> None:
-    """Check that an extended header consists of records of the usual attributes of files."""
-    begin = 0
+def _count_records(content: bytes) -> int:
+    """Return the number of records in an extended header, which must be of the usual attributes of files."""
+    begin = count = 0
     while begin < len(content):
         record = _RECORD.match(content, begin)
         end = begin + int(record[1]) if record else 0
@@ -235,6 +240,8 @@ def _check_records(content: bytes) -> None:
                 "expected only records such as path, size and mtime"
             )
         begin = end
+        count += 1
+    return count
 
 
 def _check_members(members: Iterable[tarfile.TarInfo]) -> None:

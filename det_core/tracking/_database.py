@@ -104,7 +104,7 @@ class Database(ABC):
 
     clock: ColumnElement[Any]
     """SQL expression for the database's time in seconds, so that leases do not depend on the hosts' clocks."""
-    most_readers = 8
+    most_readers = 10
     """Maximum number of transactions of a process that read at the same time. Other threads wait, so that hundreds of
     trials need few connections."""
     most_urgent_readers = 2

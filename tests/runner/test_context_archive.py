@@ -276,6 +276,14 @@ def test_numbers_in_extended_headers_are_limited(monkeypatch: pytest.MonkeyPatch
         open_archive(archive(one, one, one)).getmembers()
 
 
+def test_records_in_extended_headers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context_archive, "_MOST_RECORDS", 1000)
+    with open_archive(extended(b"8 uid=1\n" * 1000)) as opened:
+        assert [one.name for one in opened.getmembers()] == ["a"]
+    with pytest.raises(tarfile.ReadError, match="its extended headers have more than 1000 records"):
+        open_archive(extended(b"8 uid=1\n" * 1001)).getmembers()
+
+
 def test_the_number_of_extended_headers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context_archive, "MAX_CONTEXT_FILES", 1)
     header = member("x", kind=tarfile.XHDTYPE).tobuf()

@@ -38,6 +38,8 @@ _API_LOGIN = ("/api/login", "POST")
 """Path and method that check passwords and links themselves."""
 _OPEN_FILES = "/static/"
 """Path of what the login page needs."""
+_LONGEST_FILE = 100
+"""Maximum length of the path of such a file. To look for one takes a time that grows with the square of the length."""
 _METRICS = "/metrics"
 """Path that a program reads, which a page for logins would not help."""
 _FOR_RUNS = ("/api/store/", "/api/info")
@@ -228,6 +230,8 @@ def check_head(scope: Scope) -> None:
     Raises:
         RefusedError: they are too large.
     """
+    if scope["path"].startswith(_OPEN_FILES) and len(scope["path"]) > _LONGEST_FILE:
+        raise RefusedError(404, "there is no such file")
     fields = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
     if len(scope["raw_path"]) + len(scope["query_string"]) + fields > HEADER_BYTES:
         raise RefusedError(

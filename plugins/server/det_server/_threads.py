@@ -41,7 +41,7 @@ class Work(Enum):
 
 
 THREADS = {
-    Work.PAGES: 8,  # one person has half of them and of READING_CALLS, 7, and leaves one of 8 transactions that read
+    Work.PAGES: 8,  # one person has half of them and of READING_CALLS, and CODE, and leaves two of 10 that read
     Work.CREDENTIALS: 16,
     Work.LOGINS: 4,
     Work.READING_CALLS: 6,

@@ -34,12 +34,20 @@ MIB, SHORT = 1 << 20, 64 << 10
 @pytest.mark.parametrize("part", ["raw_path", "query_string", "headers"])
 def test_the_url_and_the_headers_have_a_length(part: str) -> None:
     """The library for HTTP limits only heads that have not arrived completely."""
-    scope: dict[str, Any] = {"raw_path": b"/", "query_string": b"", "headers": [(b"a", b"b")] * 10_000}
+    scope: dict[str, Any] = {"path": "/", "raw_path": b"/", "query_string": b"", "headers": [(b"a", b"b")] * 10_000}
     check_head(scope)
     scope[part] = [(b"a", b"b")] * 11_000 if part == "headers" else b"x" * 6000
     with pytest.raises(RefusedError, match="more than 64 KiB") as refused:
         check_head(scope)
     assert (refused.value.status, refused.value.headers) == (431, {"connection": "close"})
+
+
+def test_long_paths_of_files_are_not_looked_up() -> None:
+    scope = {"path": "/static/vendor/uPlot.iife.min.js", "raw_path": b"/", "query_string": b"", "headers": []}
+    check_head(scope)
+    with pytest.raises(RefusedError, match="no such file") as refused:
+        check_head({**scope, "path": "/static/" + "a/" * 50})
+    assert refused.value.status == 404
 
 
 def test_a_request_with_a_large_head_is_refused(local: ServedSite) -> None:
