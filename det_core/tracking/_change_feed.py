@@ -97,9 +97,9 @@ class ChangesMixin(StoreMixin):
         if not after:
             begin = _Cursor([max(0, end - _OVERLAP) for end in ends])
             return Changes(cursor=str(begin.advance(ends, unseen, following)))
-        if not cursor.marks and any(end < row for end, row in zip(ends, cursor.ids, strict=True)):
-            # The last rows were deleted, and SQLite has given their ids again to rows that this call did not read.
-            ids = [max(0, end - _ROWS) if end < row else row for end, row in zip(ends, cursor.ids, strict=True)]
+        # After a deletion of the last rows, SQLite gives their ids again to rows that this call did not read.
+        ids = [max(0, end - _ROWS) if end < row else row for end, row in zip(ends, cursor.ids, strict=True)]
+        if not cursor.marks and ids != cursor.ids:
             return self.changes(str(_Cursor(ids)))
         found: dict[str, set[int]] = {name: set() for name, _ in _TABLES}
         for (name, _), of_table in zip(_TABLES, by_table, strict=True):

@@ -149,7 +149,9 @@ def test_ids_that_are_used_again_after_a_deletion_are_found(store: TrackingStore
     report(store, deleted, *range(50))
     cursor = store.changes().cursor
     store.delete_experiment(store.trial(deleted.trial_id).experiment_id)
+    after_deletion = store.changes(cursor).cursor
     report(store, kept, 2)
+    assert found(store.changes(after_deletion)) == {"metrics": [kept.trial_id]}
     changes = store.changes(cursor)
     assert found(changes)["metrics"] == [kept.trial_id]
     report(store, kept, 3)

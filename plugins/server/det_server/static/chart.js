@@ -3,7 +3,7 @@
 import { color, css, drawCurves, drawPoint } from "./curve_painter.js";
 import { DURATION_STEPS, RANKED, findRange, format, formatDuration, formatMoment, interpolate, nearestIndex, placeCurve, replacePart, toSvg, valueAt } from "./curves.js";
 import { entryOf, showLegend, swatch } from "./legend.js";
-import { notify, readWithRetries } from "./live.js";
+import { notify, withRetries } from "./live.js";
 import { tableOfValues } from "./values_table.js";
 import { hiddenOf, partOf, setHidden, setPart, switches } from "./view_state.js";
 
@@ -48,6 +48,8 @@ export class Chart {
     this.title = figure.querySelector("figcaption")?.textContent?.trim() ?? "";
     this.isOverTime = figure.dataset.x === "time";
     this.source = "";
+    this.reload = withRetries(() => this.load());
+    this.followStale = withRetries(() => this.fetchStale());
     this.last = 0;
     /** @type {Series[]} */
     this.series = [];
@@ -408,9 +410,14 @@ export class Chart {
     this.plot.append(message);
   }
 
-  /** Fetch what has changed, one request at a time. @param {Set<number>} trials */
-  async update(trials) {
+  /** Fetch what has changed. @param {number[]} trials */
+  update(trials) {
     trials.forEach((id) => this.stale.add(id));
+    this.followStale();
+  }
+
+  /** Fetch what has changed, one request at a time. */
+  async fetchStale() {
     if (this.fetching) return;
     this.fetching = true;
     try {
@@ -420,7 +427,7 @@ export class Chart {
         try {
           await this.load(this.isOverTime ? this.newerSamples() : this.newerReports(changed));
         } catch (error) {
-          changed.forEach((id) => this.restarted.add(id)); // so that the next request is for the whole curves
+          for (const id of changed) this.stale.add(id), this.restarted.add(id); // the next request is for whole curves
           throw error;
         }
       }
@@ -454,7 +461,7 @@ export class Chart {
   /** Fetch the curves for another axis. */
   changeAxis() {
     this.series.forEach((one) => delete one.positions);
-    readWithRetries(() => this.load());
+    this.reload();
   }
 
   start() {
@@ -466,7 +473,7 @@ export class Chart {
   followSource() {
     if (this.source === this.figure.dataset.src) return;
     this.source = this.figure.dataset.src ?? "";
-    readWithRetries(() => this.load());
+    this.reload();
   }
 }
 

@@ -1,7 +1,7 @@
 // @ts-check
 /** Charts of a page: they are made when they come into view, and follow what trials report and what the reader chooses. */
 import { Chart } from "./chart.js";
-import { readWithRetries, refreshSoon } from "./live.js";
+import { refreshSoon, withRetries } from "./live.js";
 import { setSwitches, switches } from "./view_state.js";
 
 /** Milliseconds after a report until the page asks whether there are new metrics. */
@@ -41,7 +41,7 @@ document.addEventListener("det:metrics", (event) => {
   const reported = /** @type {CustomEvent<Set<number>>} */ (event).detail;
   for (const chart of charts) {
     const changed = chart.trials().filter((id) => reported.has(id));
-    if (changed.length) readWithRetries(() => chart.update(new Set(changed)));
+    if (changed.length) chart.update(changed);
   }
   checkNamesSoon();
 });
@@ -50,26 +50,27 @@ document.addEventListener("det:rows", (event) => {
     if (key.startsWith("trial/") && "run" in values) charts.forEach((chart) => chart.restarted.add(Number(key.slice(6))));
   }
 });
-document.addEventListener("det:reload", () => charts.forEach((chart) => readWithRetries(() => chart.load())));
+document.addEventListener("det:reload", () => charts.forEach((chart) => chart.reload()));
 document.addEventListener("det:system_metrics", (event) => {
   if (document.querySelector("#utilization .empty")) refreshSoon("utilization");
   for (const chart of charts.filter((each) => each.isOverTime)) {
-    readWithRetries(() => chart.update(/** @type {CustomEvent<Set<number>>} */ (event).detail));
+    chart.update([.../** @type {CustomEvent<Set<number>>} */ (event).detail]);
   }
 });
 
 let checking = 0;
 /** Refresh the charts, at most every few seconds, if trials have begun to report metrics that the page does not know. */
 function checkNamesSoon() {
+  if (document.querySelector("[data-names-src]")) checking ||= window.setTimeout(() => ((checking = 0), checkNames()), NAMES_MS);
+}
+
+const checkNames = withRetries(async () => {
   const region = /** @type {HTMLElement | null} */ (document.querySelector("[data-names-src]"));
   if (!region) return;
-  const check = async () => {
-    const answer = await fetch(region.dataset.namesSrc ?? "");
-    if (!answer.ok) throw new Error(answer.statusText);
-    if (JSON.stringify((await answer.json()).names) !== JSON.stringify(JSON.parse(region.dataset.names ?? "[]"))) refreshSoon("charts", "series");
-  };
-  checking ||= window.setTimeout(() => ((checking = 0), readWithRetries(check)), NAMES_MS);
-}
+  const answer = await fetch(region.dataset.namesSrc ?? "");
+  if (!answer.ok) throw new Error(answer.statusText);
+  if (JSON.stringify((await answer.json()).names) !== JSON.stringify(JSON.parse(region.dataset.names ?? "[]"))) refreshSoon("charts", "series");
+});
 
 if (controls) {
   const { axis, log, weight } = switches();

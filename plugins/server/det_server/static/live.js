@@ -45,9 +45,16 @@ function noteChanges(key, values) {
   }
 }
 
-/** Read what an event is about, and again if that fails, because no event is repeated. @param {() => Promise<unknown>} read */
-export function readWithRetries(read, left = RETRIES) {
-  read().catch(() => left && window.setTimeout(() => readWithRetries(read, left - 1), RETRY_MS));
+/** Return a function that reads what an event is about, and again if that fails, because no event is repeated. @param {() => Promise<unknown>} read */
+export function withRetries(read) {
+  let waiting = 0;
+  const attempt = (left = RETRIES) => {
+    read().catch(() => {
+      window.clearTimeout(waiting); // one retry for all that have failed
+      if (left) waiting = window.setTimeout(() => attempt(left - 1), RETRY_MS);
+    });
+  };
+  return () => attempt();
 }
 
 /** @type {Set<string>} */
@@ -56,11 +63,11 @@ let waiting = 0;
 /** Fetch the page again soon, once for all reasons that come together, and replace regions. @param {...string} ids */
 export function refreshSoon(...ids) {
   for (const id of ids) outdated.add(id);
-  waiting ||= window.setTimeout(() => ((waiting = 0), readWithRetries(refresh)), 300);
+  waiting ||= window.setTimeout(() => ((waiting = 0), refresh()), 300);
 }
 
 /** Replace the outdated regions of the page by those of a fresh copy. One that the reader is using waits until it is free. */
-async function refresh() {
+const refresh = withRetries(async () => {
   if (![...outdated].some(isFree)) return;
   const answer = await fetch(location.href);
   if (!answer.ok) throw new Error(answer.statusText);
@@ -88,7 +95,7 @@ async function refresh() {
   }
   document.dispatchEvent(new CustomEvent("det:refreshed"));
   watchSaving();
-}
+});
 
 let watching = 0;
 /** Look again at a checkpoint that is being saved. No event says that it is complete if an older one is deleted at once. */

@@ -1,6 +1,6 @@
 // @ts-check
 /** Logs that follow. Lines arrive as pieces of plain text with names of style classes, and stay text. */
-import { notify, readWithRetries } from "./live.js";
+import { notify, withRetries } from "./live.js";
 import { changeUrl } from "./view_state.js";
 
 const log = /** @type {HTMLElement | null} */ (document.querySelector(".log"));
@@ -122,11 +122,11 @@ function follow(list) {
   let queue = Promise.resolve();
   /** Do one thing after the other. @param {() => Promise<void>} step @param {string} what */
   const then = (step, what) => (queue = queue.then(step).catch((error) => notify(`${what} could not be read: ${error.message}`)));
-  const readNew = () => {
+  const readNew = withRetries(() => {
     const reading = queue.then(append);
     queue = reading.catch(() => undefined);
     return reading;
-  };
+  });
   button.hidden = following.closest("label").hidden = false;
   list.querySelectorAll("li").forEach((item) => stamp(item));
   // scrolling up stops following, and scrolling to the end continues it
@@ -143,7 +143,7 @@ function follow(list) {
     event.stopPropagation();
     then(filter, "Lines");
   });
-  for (const event of ["det:logs", "det:reload"]) document.addEventListener(event, () => readWithRetries(readNew));
+  for (const event of ["det:logs", "det:reload"]) document.addEventListener(event, readNew);
   button.addEventListener("click", () => then(prepend, "Earlier lines"));
   toEnd();
 }
