@@ -181,7 +181,8 @@ class Sqlite(Database):
     ) -> Iterator[tuple[int, int, float | None]]:
         # A row per trial, because sqlite3 releases the GIL at each row and then waits for every thread that took it.
         rows = query.order_by(None).subquery().c
-        value = sa.func.coalesce(sa.func.nullif(sa.func.quote(rows.value), "NULL"), rows.name)
+        # quote() writes some numbers with 15 digits although they need 17.
+        value = sa.case((rows.value.is_not(None), sa.func.printf("%!.20e", rows.value)), else_=rows.name)
         steps, values = (sa.func.group_concat(column) for column in (rows.steps_completed, value))
         packed = sa.select(rows.trial_id, steps, values).where(value.is_not(None)).group_by(rows.trial_id)
         for trial_id, of_steps, of_values in connection.execute(packed, parameters):

@@ -178,7 +178,7 @@ def assert_trained(store: TrackingStore, trials: list[TrialRecord], validated: S
             curves = store.curves([trial.id for trial in some], name, group=group)
             for trial in some:
                 expected = [(step, training_loss(trial.seed, step)) for step in steps if step <= trial.steps_completed]
-                assert curves.get(trial.id, []) == expected, f"trial {trial.id}"
+                assert curves.get(trial.id, []) == expected, f"{name} of {trial}: {list(store.metrics(trial.id))}"
 
 
 def assert_search_recorded(store: TrackingStore, experiment: ExperimentRecord, directory: Path) -> None:

@@ -95,6 +95,12 @@ def test_a_metric_has_diverged_since_the_first_report_after_its_last_number(
     assert store.divergences(trials, metric, group="validation") == {}
 
 
+def test_numbers_are_read_with_all_digits(store: TrackingStore, experiment: int) -> None:
+    exact = [0.9944037315609771, 0.38140149197566797, 5e-324, 1.7976931348623157e308, -1e-100, 2**53 + 1]
+    trial = trial_with(store, experiment, losses(dict(enumerate(exact))))
+    assert store.curves([trial], "loss", group="training")[trial] == list(enumerate(map(float, exact)))
+
+
 @pytest.mark.parametrize("points", [20, 1, 499, 500])
 @pytest.mark.parametrize("interval", [1, 7, pytest.param(600, id="absent")])
 def test_the_points_of_long_curves_are_spread_evenly(

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,17 +108,14 @@ def submit_runner(experiment: DisturbedExperiment, *options: str) -> dict[str, A
 def require_second_run(experiment: DisturbedExperiment, cluster: Cluster, job: str) -> None:
     """Let a job that is queued again start, and fail unless it completes the experiment."""
     store = experiment.store
-
-    def starts() -> bool:
-        if cluster.run("squeue", "-h", "-j", job, "-o", "%T").strip() == "PENDING":
-            with suppress(AssertionError):  # it has just started
-                cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm would wait for two minutes
-        return store.experiment(experiment.id).state is not State.PAUSED
-
-    experiment.wait_for(lambda: "BeginTime" in cluster.run("squeue", "-h", "-j", job, "-o", "%r"), "queued job")
+    queued = "PENDING BeginTime"
+    experiment.wait_for(lambda: cluster.run("squeue", "-h", "-j", job, "-o", "%T %r").strip() == queued, "queued job")
     assert store.experiment(experiment.id).state is State.PAUSED, experiment.describe()
+    # Slurm would wait for two minutes. In the second in which the first run ended, the node would refuse the second.
+    cluster.run("scontrol", "update", f"jobid={job}", "starttime=now+2")
     try:
-        experiment.wait_for(starts, "second run of the job")
+        started = lambda: store.experiment(experiment.id).state is not State.PAUSED  # noqa: E731
+        experiment.wait_for(started, "second run of the job")
     except AssertionError as error:
         output = next(Path(os.environ["DET_HOME"], "runners").glob("*.log")).read_text()
         raise AssertionError(f"{error}\n{cluster.run('scontrol', 'show', 'job', job)}\n{output}") from error
