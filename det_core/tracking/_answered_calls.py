@@ -88,6 +88,10 @@ class _WholeCall:
         self._connection = None
         self._open.__exit__(*exc_info)  # type: ignore[arg-type]
 
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
     @contextmanager
     def join(self, transaction: AbstractContextManager[Connection]) -> Iterator[Connection]:
         """Open a transaction for writing that stays open after the block, so that `commit` can add to it.
@@ -119,12 +123,14 @@ class _WholeCall:
         """Remember the answer."""
 
     def _end(self) -> None:
-        connection, self._connection = self._connection, None
-        new = None if self._is_in_audit_log or connection is None else self.change.action
-        if connection is not None:
-            self.change.confirm()
-        if connection is not None and new is not None:
+        """Confirm and commit the open transaction, if there is one."""
+        if (connection := self._connection) is None:
+            return
+        self.change.confirm()
+        new = None if self._is_in_audit_log else self.change.action
+        if new is not None:
             insert_action(connection, new)
+        self._connection = None
         self._open.close()
         self._is_in_audit_log |= new is not None
 

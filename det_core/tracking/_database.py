@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 class TransactionScope(Protocol):
     """Owner of the transactions for writing that a thread opens."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is an open transaction."""
+
     def join(self, transaction: AbstractContextManager[Connection]) -> AbstractContextManager[Connection]:
         """Return a context manager that enters a transaction, and leaves it open if its block ends without an error."""
 
@@ -142,9 +146,11 @@ class Database(ABC):
         """Open a read-only transaction, which sees one consistent snapshot.
 
         Args:
-            urgent: whether it takes no time and must not wait for those that do.
+            urgent: whether it takes no time and must not wait for those that do. One beside an open transaction for
+                writing is always urgent, because others wait to write.
         """
-        turns = self._reading_urgently if urgent else self._reading
+        scope = current_scope.get()
+        turns = self._reading_urgently if urgent or (scope and scope.is_open) else self._reading
         with self._turn(turns), self._explained(), self._readers.begin() as connection:
             yield connection
 

@@ -20,7 +20,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
-    func,
     select,
     true,
     tuple_,
@@ -65,6 +64,14 @@ _select_between: Select[Any] = _between.order_by(_c.steps_completed).limit(bindp
 _select_keyed: Select[Any] = _keyed.where(
     _c.steps_completed.in_(id_list("steps")),  # SQLite looks for these in the index, and not for pairs
     tuple_(_c.steps_completed, _c.group).in_(bindparam("keys", expanding=True)),
+)
+_of_group = (_c.trial_id == bindparam("trial"), _c.group == bindparam("in_group"))
+_select_own = select(_c.id).where(*_of_group, _c.run_id == bindparam("run")).limit(1)
+_archive_older = (
+    update(metrics)
+    .where(*_of_group, _c.run_id < bindparam("run"), _c.steps_completed >= bindparam("step"))
+    .where(_c.archived.is_not(true()))  # with `live`, SQLite may read the reports of all groups and runs
+    .values(archived=True)
 )
 _archive_row = update(metrics).where(_c.id == bindparam("row")).values(archived=True)
 _delete_row = delete(metrics).where(_c.id == bindparam("row"))
@@ -231,16 +238,14 @@ def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list
     first: dict[str, int] = {}
     for report in reports:
         first.setdefault(report.group, report.steps_completed)
-    is_older = (_c.run_id < run_id).label("is_older")
-    # One query for all groups, because it may read all reports of the trial.
-    steps = select(_c.group, is_older, func.max(_c.steps_completed).label("last")).group_by(_c.group, is_older)
-    steps = steps.where(
-        _c.trial_id == trial_id, live, _c.steps_completed >= min(first.values()), _c.group.in_(list(first))
-    )
-    last = {(row.group, row.is_older): row.last for row in connection.execute(steps)}
-    for group, step in first.items():
-        if last.get((group, True), -1) >= step > last.get((group, False), -1):
-            _archive(connection, trial_id, _c.group == group, _c.steps_completed >= step, _c.run_id < run_id)
+    ids = {"trial": trial_id, "run": run_id}
+    new = [
+        {**ids, "in_group": group, "step": step}
+        for group, step in first.items()
+        if connection.execute(_select_own, {**ids, "in_group": group}).first() is None
+    ]
+    if new:
+        connection.execute(_archive_older, new)
 
 
 def _rows_with_keys(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[ReportKey, Row[Any]]:

@@ -347,6 +347,11 @@ def _indexes_of_keys_and_of_times(connection: Connection) -> None:
         connection.execute(text(f"CREATE INDEX {name} ON {columns}"))
 
 
+def _index_of_groups(connection: Connection) -> None:
+    connection.execute(text("DROP INDEX metrics_of_trial"))
+    connection.execute(text('CREATE INDEX metrics_of_trial ON metrics (trial_id, "group", run_id)'))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _searcher_metadata_system_metrics_and_sources,
     _searches_and_models,
@@ -361,6 +366,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _ends_and_costs_of_runs,
     _code_versions_and_machines,
     _indexes_of_keys_and_of_times,
+    _index_of_groups,
 ]
 """Migrations in order. Entry n upgrades version n + 1 to version n + 2. Only append to this list.
 

@@ -414,7 +414,7 @@ actions = sa.Table(
 )
 
 # A database reads the whole table for each deleted record that a key without an index of all rows may refer to.
-sa.Index("metrics_of_trial", metrics.c.trial_id)
+sa.Index("metrics_of_trial", metrics.c.trial_id, metrics.c.group, metrics.c.run_id)
 sa.Index("trial_sources_of_trial", trial_sources.c.trial_id)
 sa.Index("experiments_of_source", experiments.c.forked_from)
 sa.Index("model_versions_of_checkpoint", model_versions.c.checkpoint_uuid)

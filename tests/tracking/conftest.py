@@ -55,6 +55,7 @@ NOT_REMOTE: Mapping[str, str] = {
     "test_an_older_database_is_upgraded_once": "opens a transaction of the database",
     "test_the_error_names_the_newer_release_to_install": "opens a transaction of the database",
     "test_a_call_with_many_reports_has_few_statements": "counts the statements of the database",
+    "test_a_later_run_steps_over_no_reports": "counts the operations of the database",
     "test_a_report_reads_no_reports_of_other_steps": "measures memory, which the client needs as well",
     "test_earlier_reports_that_are_large_are_not_in_memory_together": "lowers a limit",
     "test_large_reports_are_not_in_memory_together": "measures memory, which the client needs as well",

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from det_core.interfaces.server_store import Change
+from det_core.tracking import open_store
 from det_core.tracking._database import Turns
 
 from ..waiting import wait_for
@@ -61,3 +66,20 @@ def test_no_more_threads_than_turns_at_once() -> None:
         thread.join()
     assert max(most) == 3
     assert (turns._free, list(turns._waiting)) == (3, [])
+
+
+def test_what_a_call_reads_before_its_commit_waits_for_no_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait to write in the meantime."""
+
+    def create(change: Change) -> int:
+        change.confirm = store.experiments
+        return int(store.create_experiment(config={}).id)
+
+    with open_store(f"sqlite:///{tmp_path}/det.db") as opened, ExitStack() as reading:
+        store: Any = opened
+        monkeypatch.setattr(store._database, "_wait", 1.0)
+        for _ in range(store._database.most_readers):
+            reading.enter_context(store._database._reading.take(0))
+        assert store.execute(create) == 1
