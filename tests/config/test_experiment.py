@@ -222,8 +222,9 @@ def test_a_config_is_immutable() -> None:
     assert isinstance(config, ExperimentConfig)
 
 
-def test_checkpoint_storage_without_a_type_is_the_default_storage(det_home: Path) -> None:
-    config = parse_config({**GOOD, "checkpoint_storage": {"save_trial_best": 2}})
+@pytest.mark.parametrize("given", [{"save_trial_best": 2}, KEPT], ids=["some", "all"])
+def test_checkpoint_storage_without_a_type_is_the_default_storage(det_home: Path, given: dict[str, int]) -> None:
+    config = parse_config({**GOOD, "checkpoint_storage": given})
     place = {"type": "directory", "container_path": str(det_home / "checkpoints")}
     assert config.dump()["checkpoint_storage"] == {**place, **KEPT}
     with pytest.raises(ConfigError, match=r"checkpoint_storage.type: a required key is missing"):
