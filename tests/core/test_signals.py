@@ -25,6 +25,8 @@ from det_core.errors import PeerLost
 from det_core.interfaces.records import State
 from det_core.tracking import open_store
 
+from ..waiting import wait_for
+
 
 @pytest.fixture
 def outside() -> Iterator[list[int]]:
@@ -261,7 +263,8 @@ def test_a_block_that_cannot_be_entered_ends_as_after_an_error(
         pass
     send(signal.SIGTERM)
     assert outside == [signal.SIGTERM]
-    assert not [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith("det-")]
+    started = [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith("det-")]
+    wait_for(lambda: not any(thread.is_alive() for thread in started))
     with open_store() as store:
         assert store.trial(context.trial.trial_id).state is State.ERROR
 

@@ -19,6 +19,8 @@ _DIRECTORY: Final = ".det-directory"
 """Name of the empty file that stands for an empty directory, as object stores have none."""
 _UPLOAD: Final = re.compile(r"\.det-upload-[0-9a-f]{8}$")
 """End of the name of a file that is not stored completely yet."""
+_TRIES: Final = 20
+"""Number of attempts to write into a directory that others may remove."""
 _UNSAFE: Final = re.compile(r"[%?#*\[\]{}:\\\x00-\x1f\x7f]")
 """Characters that file systems of fsspec take for a part of a URL or a pattern."""
 
@@ -104,14 +106,12 @@ class FsspecStorage(StorageManager):
 
     def _write(self, files: Any, place: str, write: Callable[[str], object]) -> None:
         """Write a file whole or not at all."""
-        with suppress(FileExistsError):  # another thread was faster
-            files.makedirs(place.rpartition("/")[0], exist_ok=True)
         if self._config.way == "direct":
-            write(place)
+            _write_below(files, place, write)
             return
         new = f"{place}.det-upload-{uuid.uuid4().hex[:8]}"
         try:
-            write(new)
+            _write_below(files, new, write)
             files.mv(new, place)
         except BaseException:
             with suppress(Exception):  # the connection may be broken
@@ -127,6 +127,20 @@ class FsspecStorage(StorageManager):
 
     def _place(self, storage_id: str, path: str) -> str:
         return f"{self._root}/{storage_id}/{_quote(path)}{_DIRECTORY if path.endswith('/') else ''}"
+
+
+def _write_below(files: Any, place: str, write: Callable[[str], object]) -> None:
+    """Write a file, and create its directories. Others may remove them while they are still empty."""
+    for tries_left in range(_TRIES)[::-1]:
+        try:
+            with suppress(FileExistsError):  # another thread was faster
+                files.makedirs(place.rpartition("/")[0], exist_ok=True)
+            write(place)
+        except FileNotFoundError:
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 def _walk(files: Any, directory: str) -> Iterator[tuple[str, dict[str, Any]]]:

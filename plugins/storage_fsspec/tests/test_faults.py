@@ -14,6 +14,7 @@ import pytest
 from det_storage_fsspec._config import FsspecConfig
 from det_storage_fsspec._connections import Connections
 from det_storage_fsspec._storage import FsspecStorage
+from fsspec.implementations.local import LocalFileSystem
 
 from det_core.errors import StorageError
 from tests.killed_trial import train_with_kills
@@ -61,6 +62,23 @@ def test_transfers_survive_broken_connections(
     assert all(target.read_text() == name * 10_000 for name, (target, _) in targets.items())
     assert storage.list("one") == {name: file.stat().st_size for name, file in files.items()}
     assert next(count) > 70
+
+
+def test_a_directory_that_others_remove_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, removed = LocalFileSystem.put_file, list[Path]()
+
+    def remove_and_put(self: Any, source: str, target: str) -> None:
+        if not removed:
+            removed.append(Path(target).parent)
+            removed[0].rmdir()
+        put(self, source, target)
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", remove_and_put)
+    storage = FsspecStorage(FsspecConfig(url=f"file://{tmp_path}/stored"), ())
+    (tmp_path / "file").write_text("x")
+    storage.put("one", "directory/file", tmp_path / "file")
+    assert storage.list("one") == {"directory/file": 1}
+    assert removed == [tmp_path / "stored/one/directory"]
 
 
 def test_a_frozen_server_is_an_error_after_the_time_limit(sshd: SshHosts, make_config: Make, tmp_path: Path) -> None:
