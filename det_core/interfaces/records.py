@@ -68,6 +68,9 @@ LARGEST_VALUE = 1 << 20
 LARGEST_RECORD = 4 << 20
 """Maximum number of characters of a JSON value of which a page reads many: the metrics of a report, and the storage,
 the files and the metadata of a checkpoint. While one is decoded, nothing else in the process runs."""
+LARGEST_EVENT = 32 << 20
+"""Maximum number of characters of the metrics of all batches of a report, of an event of a search, and of its actions,
+as JSON."""
 MAX_METRICS = 20_000
 """Maximum number of metrics of a report."""
 LONGEST_NAME = 4000

@@ -41,6 +41,7 @@ _select_answer_locked = _select_answer.with_for_update()
 _insert = answered_calls.insert()
 _replace = update(answered_calls).where(_c.lane == bindparam("of_lane"))
 _LONGEST_ID = 100
+_GREATEST_NUMBER = 2**63 - 1
 _KEPT = timedelta(hours=1)
 """Time for which answers are kept. Clients repeat calls for a few minutes at most."""
 
@@ -65,7 +66,7 @@ def execute_call(database: Database, call: Callable[[Change], T], call_id: str |
 
 def _parse(call_id: str) -> tuple[str, int]:
     lane, _, number = call_id.rpartition("-")
-    if not lane or not number.isdecimal() or len(call_id) > _LONGEST_ID:
+    if not lane or not number.isdecimal() or len(call_id) > _LONGEST_ID or int(number) > _GREATEST_NUMBER:
         raise TrackingError(f"the id of a call is {call_id!r:.100}; expected LANE-NUMBER")
     return lane, int(number)
 

@@ -13,6 +13,7 @@ from sqlalchemy.types import TypeDecorator
 
 from det_core.errors import CallTooLarge, TrackingError
 from det_core.interfaces.records import (
+    LARGEST_EVENT,
     LARGEST_RECORD,
     LARGEST_SAMPLE,
     LARGEST_VALUE,
@@ -23,7 +24,7 @@ from det_core.interfaces.records import (
 )
 from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, require_short_names, to_json_types
 from det_core.tracking._deferred_json import load_json_value
-from det_core.tracking.reading_limits import count_read
+from det_core.tracking.reading_limits import count_read, count_read_json
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -133,7 +134,7 @@ class Json(TypeDecorator[Any]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         if value is None:
             return None
-        count_read(len(value))
+        count_read_json(value)
         return self._load(value)
 
 
@@ -229,6 +230,20 @@ class RecordJson(Json):
 
     cache_ok = True
     _most = LARGEST_RECORD
+
+
+class EventJson(Json):
+    """JSON value of an event of a search. One that is too large raises CallTooLarge."""
+
+    cache_ok = True
+    _most = LARGEST_EVENT
+
+
+class BatchMetricsJson(MetricsJson):
+    """Metrics of all batches of a report. Those that are too large raise CallTooLarge."""
+
+    cache_ok = True
+    _most = LARGEST_EVENT
 
 
 class ReportJson(MetricsJson):

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from det_core.errors import StoreCorrupt
-from det_core.tracking.reading_limits import count_read
+from det_core.tracking.reading_limits import count_read_json
 
 
 def load_json_value(text: str) -> Any:
@@ -29,7 +29,7 @@ class DeferredJson(Mapping[str, Any]):
     """JSON object that is decoded on first access. It counts for `limited_reading`."""
 
     def __init__(self, text: str) -> None:
-        count_read(len(text))
+        count_read_json(text)
         self.text = text
         """The object as `dump_json_value` has encoded it."""
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     delete,
     select,
     true,
@@ -57,7 +58,10 @@ _PAGE_CHARACTERS = 8 << 20
 _c = metrics.c
 _system = system_metrics.c
 _insert = metrics.insert()
-_keyed = select(_c.id, _c.run_id, _c.group, _c.steps_completed).where(_c.trial_id == bindparam("trial"), live)
+_has_batches = _c.batch_metrics.is_not(None)
+_keyed = select(_c.id, _c.run_id, _c.group, _c.steps_completed, _has_batches.label("has_batches")).where(
+    _c.trial_id == bindparam("trial"), live
+)
 _between = _keyed.where(_c.steps_completed.between(bindparam("first"), bindparam("last")))
 # The order is that of the index.
 _select_between: Select[Any] = _between.order_by(_c.steps_completed).limit(bindparam("most"))
@@ -74,6 +78,12 @@ _archive_older = (
     .values(archived=True)
 )
 _archive_row = update(metrics).where(_c.id == bindparam("row")).values(archived=True)
+_kept = metrics.alias("kept")
+_keep_batches = (
+    update(metrics)
+    .where(*_of_group, _c.steps_completed == bindparam("step"), live)
+    .values(batch_metrics=select(_kept.c.batch_metrics).where(_kept.c.id == bindparam("row")).scalar_subquery())
+)
 _delete_row = delete(metrics).where(_c.id == bindparam("row"))
 
 
@@ -88,7 +98,7 @@ class MetricsMixin(StoreMixin):
         by_trial = groupby(sorted(united.values(), key=attrgetter("trial_id")), key=attrgetter("trial_id"))
         with self._database.write() as connection:
             # All writers lock trials in the same order, so that no two wait for each other.
-            steps = {trial: fence_run(connection, trial, run) for trial, run in sorted(_writers(reports))}
+            steps = {trial: fence_run(connection, trial, run) for trial, run in _writers(reports)}
             for trial_id, of_trial in by_trial:
                 _write(connection, trial_id, list(of_trial), steps[trial_id])
 
@@ -153,7 +163,7 @@ class MetricsMixin(StoreMixin):
         require_few_rows(len(samples), "samples")
         rows = [{name: value for name, value in vars(sample).items() if name != "id"} for sample in samples]
         with self._database.write() as connection:
-            for trial_id, run_id in sorted({(sample.trial_id, sample.run_id) for sample in samples}):
+            for trial_id, run_id in _writers(samples):
                 fence_run(connection, trial_id, run_id)
             connection.execute(system_metrics.insert(), rows)
 
@@ -201,8 +211,10 @@ def _archive(connection: Connection, trial_id: int, *which: ColumnElement[bool])
     connection.execute(update(metrics).where(_c.trial_id == trial_id, live, *which).values(archived=True))
 
 
-def _writers(reports: Iterable[MetricsReport]) -> set[tuple[int, int]]:
-    return {(report.trial_id, report.run_id) for report in reports}
+def _writers(reports: Iterable[MetricsReport | SystemMetrics]) -> Iterator[tuple[int, int]]:
+    """Yield the different trials and runs in order."""
+    for writer, _ in groupby(sorted((report.trial_id, report.run_id) for report in reports)):  # hashes may be the same
+        yield writer
 
 
 def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], steps_completed: int) -> None:
@@ -212,8 +224,7 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
         steps_completed: the value that the trial has at present.
     """
     run_id = reports[0].run_id
-    if run_id > 1:
-        _supersede(connection, trial_id, run_id, reports)
+    superseded = _superseded(connection, trial_id, run_id, reports) if run_id > 1 else []
     metric = _searcher_metric(connection, trial_id, reports)
     replaced = _rows_with_keys(connection, trial_id, reports)
     own = {key: row.id for key, row in replaced.items() if row.run_id == run_id}
@@ -223,6 +234,14 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
     connection.execute(
         _insert, [{**vars(one), "archived": False, "searcher_metric": _value(one, metric)} for one in united]
     )
+    if superseded:  # after the insertion, which fails if a report cannot be stored
+        connection.execute(_archive_older, superseded)
+    if kept := [
+        {"row": row.id, "trial": trial_id, "in_group": row.group, "step": row.steps_completed}
+        for row in replaced.values()
+        if row.run_id == run_id and row.has_batches
+    ]:
+        connection.execute(_keep_batches, kept)
     if own:  # after the insertion, so that unions have new ids, by which `changes` finds them
         connection.execute(_delete_row, [{"row": row} for row in own.values()])
     last = max(report.steps_completed for report in reports)
@@ -230,22 +249,23 @@ def _write(connection: Connection, trial_id: int, reports: list[MetricsReport], 
         update_trial(connection, trial_id, steps_completed=last)
 
 
-def _supersede(connection: Connection, trial_id: int, run_id: int, reports: list[MetricsReport]) -> None:
-    """Archive what older runs reported in each group from the step of this run's first report in it onwards.
+def _superseded(
+    connection: Connection, trial_id: int, run_id: int, reports: list[MetricsReport]
+) -> list[dict[str, Any]]:
+    """Return the groups in which a run reports for the first time, and the steps of these reports.
 
-    Other groups stay, because they may count in another unit. After the first report, a lower step is a late report.
+    They are the parameters of `_archive_older`. Other groups stay, because they may count in another unit. After the
+    first report, a lower step is a late report.
     """
     first: dict[str, int] = {}
     for report in reports:
         first.setdefault(report.group, report.steps_completed)
     ids = {"trial": trial_id, "run": run_id}
-    new = [
+    return [
         {**ids, "in_group": group, "step": step}
         for group, step in first.items()
         if connection.execute(_select_own, {**ids, "in_group": group}).first() is None
     ]
-    if new:
-        connection.execute(_archive_older, new)
 
 
 def _rows_with_keys(connection: Connection, trial_id: int, reports: list[MetricsReport]) -> dict[ReportKey, Row[Any]]:
@@ -269,10 +289,14 @@ def _unite(
 ) -> list[MetricsReport]:
     """Return reports merged into those of existing rows, whose ids are given by key.
 
+    The metrics of their batches, which may be large and are never merged, are ``[]``.
+
     Raises:
         CallTooLarge: the existing ones are too large to be in memory together.
     """
-    query = _select_reports(_c.id.in_(id_list(None, list(rows.values()))))
+    columns = [_as_text(column) for column in record_columns(metrics, MetricsReport) if column is not _c.batch_metrics]
+    batches = case((_has_batches, "[]")).label("batch_metrics")
+    query = select(_c.id, *columns, batches).where(_c.id.in_(id_list(None, list(rows.values()))))
     found, _ = fetch_large_rows(connection, query, _count_characters, _PAGE_CHARACTERS)
     if len(found) < len(rows):
         raise CallTooLarge(

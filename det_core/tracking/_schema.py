@@ -14,6 +14,8 @@ from det_core.interfaces.records import CheckpointState, State
 from det_core.interfaces.webhook_records import WebhookFormat
 from det_core.package_commands import package_command
 from det_core.tracking._column_types import (
+    BatchMetricsJson,
+    EventJson,
     Json,
     Labels,
     ListedJson,
@@ -215,7 +217,7 @@ metrics = sa.Table(
     _count("steps_completed"),
     _short_text("group"),
     sa.Column("metrics", ReportJson, nullable=False),
-    sa.Column("batch_metrics", MetricsJson),
+    sa.Column("batch_metrics", BatchMetricsJson),
     sa.Column("time", UtcTime, nullable=False),
     _flag("archived"),
     sa.Column("searcher_metric", sa.Double),  # of validations only, NULL unless finite
@@ -297,8 +299,8 @@ search_events = sa.Table(
     tables,
     sa.Column("experiment_id", _BIG, sa.ForeignKey("experiments.id"), primary_key=True),
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    _json("event"),
-    _json("actions"),
+    sa.Column("event", EventJson, nullable=False, default=dict),
+    sa.Column("actions", EventJson, nullable=False, default=dict),
 )
 
 search_snapshots = sa.Table(

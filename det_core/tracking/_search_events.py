@@ -125,7 +125,7 @@ def delete_search(connection: Connection, experiment_id: int) -> None:
     left = update(trials).where(of_experiment)
     unfinished = trials.c.state.not_in([state for state in State if state.final])
     connection.execute(left.where(unfinished).values(state=State.CANCELED, end_time=utc_now()))
-    connection.execute(left.values(ordered=None))
+    connection.execute(left.where(trials.c.ordered.is_not(None)).values(ordered=None))
     end_runs(connection, RUNNER_ENDED, of_experiment)
     stopped = (runs.c.trial_id.in_(select(trials.c.id).where(of_experiment)), runs.c.early_exit.is_not(None))
     connection.execute(

@@ -141,13 +141,12 @@ class TrialsMixin(StoreMixin):
     def start_run(self, trial_id: int, *, allocation_id: str, lease: str = "") -> Run:
         with self._database.write() as connection:
             trial = lock_trial(connection, trial_id, lease=lease)
-            start, now = 0, utc_now()
+            start, saved_by, now = 0, None, utc_now()
             if trial.run_id:  # the first run has nothing to continue, archive or end
                 operation = _fetch_operation(connection, trial_id)
                 start = trial.steps_completed
                 if not (operation and operation.completed):  # otherwise, what follows is not trained again
                     start, saved_by = _origin(connection, trial_id, start)
-                    archive_after(connection, trial_id, start, saved_by)
                 end_runs(connection, RUNNER_ENDED, trials.c.id == trial_id)
             run = Run(
                 trial_id=trial_id,
@@ -157,6 +156,8 @@ class TrialsMixin(StoreMixin):
                 start_step=start,
             )
             connection.execute(runs.insert().values(vars(run)))
+            if saved_by is not None:  # after the insertion, which fails if the run cannot be stored
+                archive_after(connection, trial_id, start, saved_by)
             update_trial(connection, trial_id, run_id=run.run_id, steps_completed=start, runner_state="")
             return run
 

@@ -10,6 +10,8 @@ from det_core.errors import CallTooLarge
 
 __all__ = ["limited_reading"]
 
+_OBJECT = 16
+"""Number of characters that a list or an object in JSON counts as, because even an empty one takes that much memory."""
 _left: ContextVar[list[int] | None] = ContextVar("characters left to read", default=None)
 
 
@@ -54,3 +56,13 @@ def count_read(characters: int) -> None:
         raise CallTooLarge(
             "there is too much to read it at once; ask for less, for example with limit, after, states or brief=True"
         )
+
+
+def count_read_json(text: str) -> None:
+    """Count JSON that is going to be decoded.
+
+    Raises:
+        CallTooLarge: as in `count_read`.
+    """
+    if _left.get() is not None:
+        count_read(len(text) + _OBJECT * (text.count("{") + text.count("[")))

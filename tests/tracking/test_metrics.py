@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from det_core.errors import CallTooLarge, MetricsConflict
+from det_core.errors import CallTooLarge, MetricsConflict, UnwritableText
 from det_core.interfaces.records import LARGEST_RECORD, LONGEST_NAME, MAX_METRICS, MetricsReport, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import _metric_names, _metrics
@@ -119,24 +119,49 @@ def test_a_report_reads_no_reports_of_other_steps(store: TrackingStore, report: 
     assert [len(found.metrics) for found in store.metrics(report(0).trial_id)] == [1, 2, *[1] * 4999]
 
 
-def test_a_later_run_steps_over_no_reports(store: TrackingStore, report: Report, trial: TrialRecord) -> None:
-    """Others wait to write in the meantime."""
-    store.report_metrics([report(0, x=1)])
-    store.start_run(trial.id, allocation_id="second")
-    store.report_metrics([report(step, run_id=2, x=step) for step in range(1, 5000)])
-    operations = 0
+@pytest.fixture
+def operations(store: TrackingStore) -> Callable[[], int]:
+    """Return a function that returns the number of operations of SQLite in transactions for writing."""
+    count = 0
 
-    def count() -> int:
-        nonlocal operations
-        operations += 1
+    def add() -> int:
+        nonlocal count
+        count += 1
         return 0
 
     engine = store._database._writers  # type: ignore[attr-defined]
     if engine.dialect.name != "sqlite":
         pytest.skip("only SQLite counts its operations")
-    sa.event.listen(engine, "begin", lambda opened: opened.connection.set_progress_handler(count, 1))
+    sa.event.listen(engine, "begin", lambda opened: opened.connection.set_progress_handler(add, 1))
+    return lambda: count
+
+
+def test_a_later_run_steps_over_no_reports(
+    store: TrackingStore, report: Report, trial: TrialRecord, operations: Callable[[], int]
+) -> None:
+    """Others wait to write in the meantime."""
+    store.report_metrics([report(0, x=1)])
+    store.start_run(trial.id, allocation_id="second")
+    store.report_metrics([report(step, run_id=2, x=step) for step in range(1, 5000)])
+    before = operations()
     store.report_metrics([report(0, group, run_id=2, y=1) for group in ("training", "new")])
-    assert 0 < operations < 4000, "at least one for each report"
+    assert 0 < operations() - before < 4000, "at least one for each report"
+
+
+def test_what_cannot_be_stored_is_refused_before_reports_are_archived(
+    store: TrackingStore, report: Report, trial: TrialRecord, operations: Callable[[], int]
+) -> None:
+    """It can be repeated without end, while others wait to write."""
+    store.report_metrics([report(step, x=step) for step in range(1, 5000)])
+    before = operations()
+    with pytest.raises(UnwritableText):
+        store.start_run(trial.id, allocation_id="\0")
+    complete(store, store.run(trial.id, 1), 5000)
+    store.start_run(trial.id, allocation_id="second")
+    with pytest.raises(UnwritableText):
+        store.report_metrics([report(0, run_id=2, x="\0")])
+    assert 0 < operations() - before < 4000, "at least one for each report"
+    assert len(list(store.metrics(trial.id))) == 4999
 
 
 def test_a_call_with_many_reports_has_few_statements(store: TrackingStore, report: Report, trial: TrialRecord) -> None:
@@ -163,6 +188,15 @@ def test_earlier_reports_that_are_large_are_not_in_memory_together(
         store.report_metrics([report(1, y=1), report(2, y=1)])
     store.report_metrics([report(1, y=1)])
     assert [len(found.metrics) for found in store.metrics(report(1).trial_id)] == [2, 1]
+
+
+def test_metrics_are_added_beside_those_of_batches(store: TrackingStore, report: Report) -> None:
+    batches = [{"loss": 1.0}, {"loss": NAN}]
+    store.report_metrics([report(5, batches=batches, a=1), report(6, a=1), report(7, batches=[], a=1)])
+    store.report_metrics([report(step, b=2) for step in (5, 6, 7)])
+    found = list(store.metrics(report(5).trial_id))
+    assert [one.metrics for one in found] == [{"a": 1, "b": 2}] * 3
+    assert repr([one.batch_metrics for one in found]) == repr([batches, None, []])
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from det_core.errors import CallTooLarge, RecordNotFound, TrackingError, UnwritableText
-from det_core.interfaces.records import MetricsReport, Run, State, SystemMetrics, TrialRecord
+from det_core.interfaces.records import (
+    LARGEST_EVENT,
+    MetricsReport,
+    Run,
+    SearchEvent,
+    State,
+    SystemMetrics,
+    TrialRecord,
+)
 from det_core.interfaces.tracking import TrackingStore
 
 NO_TEXT = ("a\0b", "a\ud800b", "\udcff")
@@ -59,6 +67,14 @@ def test_values_that_would_fill_every_list_are_rejected(store: TrackingStore, ru
     assert [(one.id, one.metadata, one.run_id) for one in store.trials(experiment)] == [(run.trial_id, {}, run.run_id)]
     assert [(one.id, one.notes) for one in store.experiments()] == [(experiment, "")]
     assert [(model.name, model.notes) for model in store.models()] == [("m", "")]
+
+
+def test_events_of_a_search_that_would_fill_the_disk_are_rejected(store: TrackingStore, run: Run) -> None:
+    experiment, large = store.trial(run.trial_id).experiment_id, "\0" * (LARGEST_EVENT // 6)  # as JSON, each has six
+    for event, actions in ((["x", large], []), (["x"], [["create", large]])):
+        with pytest.raises(CallTooLarge, match="expected at most 33554432"):
+            store.record_search(experiment, [SearchEvent(number=0, event=event, actions=actions)], [])
+    assert store.search_events(experiment) == []
 
 
 def test_nested_names_that_no_page_could_show_are_rejected(store: TrackingStore, run: Run) -> None:

@@ -219,7 +219,7 @@ def test_a_call_that_arrives_after_a_later_one_is_refused(direct: TrackingStore,
     assert direct.trial(trial.id).restarts == 1
 
 
-@pytest.mark.parametrize("call_id", ["", "5", "a-", "a-x", "a" * 200 + "-1"])
+@pytest.mark.parametrize("call_id", ["", "5", "a-", "a-x", "a" * 200 + "-1", f"a-{2**63}"])
 def test_malformed_ids_are_refused(direct: TrackingStore, trial: TrialRecord, call_id: str) -> None:
     with pytest.raises(TrackingError, match="expected LANE-NUMBER"):
         numbered_store(direct, call_id).count_restart(trial.id)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from det_core.errors import FilterError
+from det_core.errors import CallTooLarge, FilterError
 from det_core.interfaces.records import LONGEST_BRIEF, SEARCHED, MetricsReport, Shortened, State, searcher_metric
 from det_core.interfaces.server_store import SHOWN_OF_REASONS, SHOWN_OF_TEXTS, ServerStore
 from det_core.tracking import _brief_configs, _experiment_groups
+from det_core.tracking.reading_limits import limited_reading
 
 from .test_curves import losses, trial_with
 
@@ -179,3 +180,12 @@ def test_lists_decode_no_large_config(store: ServerStore, odd: object, monkeypat
     store.experiment_summaries([identity])
     # PostgreSQL reads no escapes that it cannot store.
     assert max(decoded) < 3 * LONGEST_BRIEF or (store.url.startswith("postgresql") and odd == "\0")
+
+
+def test_empty_objects_count_as_the_memory_that_they_take(store: ServerStore, experiment: int) -> None:
+    store.create_trial(experiment, hparams={"text": "x" * 300_000}, seed=0)
+    with limited_reading(400_000):
+        assert len(store.trials(experiment)) == 1
+    store.create_trial(experiment, hparams={"objects": [{}] * 30_000}, seed=0)
+    with limited_reading(600_000), pytest.raises(CallTooLarge):
+        store.trials(experiment)

@@ -42,6 +42,7 @@ from det_server.pages import (
 from det_core import json_values
 from det_core.interfaces.account_records import MAX_TOKENS
 from det_core.interfaces.records import (
+    LARGEST_EVENT,
     LARGEST_RECORD,
     LARGEST_SAMPLE,
     LARGEST_VALUE,
@@ -95,6 +96,7 @@ LIMITS = {
     "error, reason or status of an experiment, a trial, a run or a checkpoint": [LARGEST_VALUE / MIB],
     "holder of the lease of an experiment": [LONGEST_NAME],
     "metrics of a report": [MAX_METRICS, LARGEST_RECORD / MIB, LONGEST_NAME],
+    "metrics of all batches of a report, or event of a search with its actions": [LARGEST_EVENT / MIB],
     "storage, list of files or metadata of a checkpoint": [LARGEST_RECORD / MIB],
     "line of a log": [LONGEST_LINE / KIB],
     "sample of system metrics": [LARGEST_SAMPLE / KIB],
