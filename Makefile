@@ -79,14 +79,14 @@ more-%:
 
 # The suite of the core would end long after the others, so it has two processes, each of which tests half of it. Small suites
 # share a process, and so do those of the runner and the commands, which use the same modules and statements. Those of Ray and
-# Slurm cannot, because they have modules of the same name. Those that wait most come first. The suites that start TensorFlow,
+# Slurm cannot, because they have modules of the same name. Those that wait most come first, then those that compute most. The suites that start TensorFlow,
 # which takes longer than their tests, are left out.
-UNITS := testing+cluster+comm cli+runner core half torch+torch_distributed+deepspeed server tracking \
+UNITS := testing cluster+comm cli+runner tracking server core half torch+torch_distributed+deepspeed \
 	storage_gcs+storage_s3+storage_azure+storage_fsspec+kubernetes+ray mlflow+trackio+wandb+optuna+slurm
 HALF := $(addprefix tests/,core documents experimental test_nasty_values.py test_public_api.py)
 unit_tests_in = $(if $(filter half,$(1)),$(HALF),$(call tests_in,$(1)) $(if $(filter core,$(1)),$(HALF:%=--ignore=%)))
 unit: $(VENV)/.dev
-	$(SIDE_BY_SIDE) --jobs=5 $(UNITS:%=unit-%)
+	$(SIDE_BY_SIDE) --jobs=8 $(UNITS:%=unit-%)
 
 # A suite that passes prints two lines, so that the failures of others stand out.
 unit-%:

@@ -17,8 +17,9 @@ from det_core.tracking._column_types import make_writable, utc_now
 from det_core.tracking._model_registry import edit_metadata
 from det_core.tracking._rows import (
     StoreMixin,
+    brief_column,
     fence_run,
-    fetch_record,
+    fetch_only_row,
     fetch_records,
     get_experiment,
     get_trial,
@@ -77,14 +78,14 @@ class CheckpointsMixin(StoreMixin):
             "time": utc_now(),
         }
         with self._database.write(durable=True) as connection:
-            begun = _get(connection, uuid)
+            begun = _get(connection, uuid, brief=True)
             reached = fence_run(connection, begun.trial_id, run_id)
             _refuse_others(begun, run_id)
             # The condition respects a deletion that came first. The lock of the fence excludes a concurrent one.
             active = (_c.uuid == uuid, _c.state == CheckpointState.ACTIVE)
             if not connection.execute(update(checkpoints).where(*active).values(values)).rowcount:
                 raise TrackingError(
-                    f"checkpoint {uuid} is {_get(connection, uuid).state.value}, so it cannot be completed"
+                    f"checkpoint {uuid} is {_get(connection, uuid, brief=True).state.value}, so it cannot be completed"
                 )
             if steps_completed is not None and steps_completed > reached:
                 update_trial(connection, begun.trial_id, steps_completed=steps_completed)
@@ -111,13 +112,15 @@ class CheckpointsMixin(StoreMixin):
         self, uuid: str, *, add: Mapping[str, Any] | None = None, remove: Collection[str] = ()
     ) -> CheckpointRecord:
         with self._database.write() as connection:
-            metadata = edit_metadata(_lock(connection, uuid).metadata, add, remove)
+            _lock(connection, uuid)
+            given = fetch_only_row(connection, select(_c.metadata).where(_c.uuid == uuid), f"checkpoint {uuid}")
+            metadata = edit_metadata(given.metadata, add, remove)
             connection.execute(update(checkpoints).where(_c.uuid == uuid).values(metadata=metadata))
             return _get(connection, uuid)
 
-    def checkpoint(self, uuid: str) -> CheckpointRecord:
+    def checkpoint(self, uuid: str, *, brief: bool = False) -> CheckpointRecord:
         with self._database.read() as connection:
-            return _get(connection, uuid)
+            return _get(connection, uuid, brief=brief)
 
     def checkpoints(
         self,
@@ -179,14 +182,16 @@ class CheckpointsMixin(StoreMixin):
             return {row.uuid: row.trial_id for row in connection.execute(query)}
 
 
-def _get(connection: Connection, uuid: str) -> CheckpointRecord:
-    return fetch_record(connection, CheckpointRecord, checkpoints, _c.uuid == uuid, what=f"checkpoint {uuid}")
+def _get(connection: Connection, uuid: str, *, brief: bool = False) -> CheckpointRecord:
+    columns = record_columns(checkpoints, CheckpointRecord)
+    query = select(*(map(brief_column, columns) if brief else columns)).where(_c.uuid == uuid)
+    return CheckpointRecord(**fetch_only_row(connection, query, f"checkpoint {uuid}")._mapping)
 
 
 def _lock(connection: Connection, uuid: str) -> CheckpointRecord:
-    """Lock the checkpoint against other writers, and return it."""
+    """Lock the checkpoint against other writers, and return it without its storage, files and metadata."""
     connection.execute(select(_c.id).where(_c.uuid == uuid).with_for_update())
-    return _get(connection, uuid)
+    return _get(connection, uuid, brief=True)
 
 
 def _refuse_registered(connection: Connection, uuid: str) -> None:

@@ -204,11 +204,8 @@ def _report(row: Row[Any]) -> MetricsReport:
 
 def archive_after(connection: Connection, trial_id: int, step: int, since_run: int) -> None:
     """Archive the metrics after a step that a run of a trial and the runs after it reported."""
-    _archive(connection, trial_id, _c.steps_completed > step, _c.run_id >= since_run)
-
-
-def _archive(connection: Connection, trial_id: int, *which: ColumnElement[bool]) -> None:
-    connection.execute(update(metrics).where(_c.trial_id == trial_id, live, *which).values(archived=True))
+    later = (_c.trial_id == trial_id, live, _c.steps_completed > step, _c.run_id >= since_run)
+    connection.execute(update(metrics).where(*later).values(archived=True))
 
 
 def _writers(reports: Iterable[MetricsReport | SystemMetrics]) -> Iterator[tuple[int, int]]:

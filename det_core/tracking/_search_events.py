@@ -5,13 +5,29 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Boolean, Connection, Double, and_, bindparam, case, cast, func, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Connection,
+    Double,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    func,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.records import ENDINGS, MAX_ROWS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
 from det_core.json_values import copy_as_json
 from det_core.tracking._column_types import utc_now
+from det_core.tracking._deferred_json import load_json_value
 from det_core.tracking._rows import (
     RUNNER_ENDED,
     StoreMixin,
@@ -141,7 +157,8 @@ def _apply(connection: Connection, experiment_id: int, updates: Sequence[TrialUp
         trials.c.request_id.in_(id_list(None, [update.request_id for update in updates])),
     )
     created = {update.request_id: update.new for update in updates if update.new}
-    facts = (trials.c.id, trials.c.request_id, trials.c.hparams, trials.c.seed, trials.c.source_checkpoint)
+    hparams = type_coerce(trials.c.hparams, Text).label("hparams")  # decoded only if they are compared
+    facts = (trials.c.id, trials.c.request_id, hparams, trials.c.seed, trials.c.source_checkpoint)
     rows = connection.execute(select(*facts).where(*concerned)).all()
     aside = {row.id for row in rows if _is_other(row, created.get(row.request_id))}
     ids = {row.request_id: row.id for row in rows if row.id not in aside}
@@ -168,7 +185,7 @@ def _is_other(row: Any, new: NewTrial | None) -> bool:
     if new is None:
         return False
     wanted: tuple[Any, ...] = (copy_as_json(new.hparams), new.seed, new.source_checkpoint)
-    return wanted != (row.hparams, row.seed, row.source_checkpoint)
+    return wanted != (load_json_value(row.hparams), row.seed, row.source_checkpoint)
 
 
 def _row(experiment_id: int, update: TrialUpdate, time: datetime) -> dict[str, Any]:

@@ -59,7 +59,6 @@ NOT_REMOTE: Mapping[str, str] = {
     "test_what_cannot_be_stored_is_refused_before_reports_are_archived": "counts the operations of the database",
     "test_a_report_reads_no_reports_of_other_steps": "measures memory, which the client needs as well",
     "test_earlier_reports_that_are_large_are_not_in_memory_together": "lowers a limit",
-    "test_events_of_a_search_that_would_fill_the_disk_are_rejected": "calls of a client are shorter",
     "test_large_reports_are_not_in_memory_together": "measures memory, which the client needs as well",
     "test_trials_without_new_lines_are_not_queried": "counts the statements of the database",
 }

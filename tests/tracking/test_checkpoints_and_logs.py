@@ -35,6 +35,7 @@ def test_a_checkpoint_is_begun_completed_and_deleted(store: TrackingStore, run: 
         DONE["metadata"],
         DONE["resources"],
     )
+    assert store.checkpoint("c", brief=True) == replace(done, storage={}, resources={}, metadata={})
     assert done.time > active.time
     assert store.checkpoints(trial_id=run.trial_id) == [done]
     assert store.trial(run.trial_id).steps_completed == 100

@@ -38,6 +38,7 @@ from det_core.tracking.remote import (
     Caller,
     RunAccess,
     ServerConnection,
+    _answers,
     _server_connection,
     answer_call,
     explain_version_mismatch,
@@ -337,6 +338,18 @@ def test_a_change_that_waited_while_the_right_to_it_ended_is_not_made(
     answer = answer_call(direct, method, body, caller=caller, call_id="lane-1", is_admitted=lambda: bool(is_valid))
     assert refusal in answer
     assert (direct.model("m").notes, direct.actions()) == ("", [])
+
+
+@pytest.mark.parametrize(("seconds", "is_written"), [(60.0, True), (-1.0, False)], ids=["at once", "late"])
+def test_a_report_that_waited_while_its_token_ended_is_not_made(
+    direct: TrackingStore, run: Run, monkeypatch: pytest.MonkeyPatch, seconds: float, is_written: bool
+) -> None:
+    monkeypatch.setattr(_answers, "_ADMITTED_SECONDS", seconds)
+    caller = Caller(user="ann", run=RunAccess(direct.trial(run.trial_id).experiment_id, run.trial_id, run.run_id))
+    body = find_method("set_trial_progress").dump_arguments([run.trial_id, run.run_id, 0.5], {})
+    answer = answer_call(direct, "set_trial_progress", body, caller=caller, is_admitted=lambda: False)
+    assert (b"log in again" in answer) is not is_written
+    assert (direct.trial(run.trial_id).progress == 0.5) is is_written
 
 
 def test_a_deletion_in_pieces_ends_with_the_right_to_it(

@@ -89,8 +89,13 @@ class CheckpointStore(ABC):
 
     @reads
     @abstractmethod
-    def checkpoint(self, uuid: str) -> CheckpointRecord:
-        """Return one checkpoint."""
+    def checkpoint(self, uuid: str, *, brief: bool = False) -> CheckpointRecord:
+        """Return one checkpoint.
+
+        Args:
+            uuid: id of the checkpoint.
+            brief: leave out its storage, its files and its metadata, which may be large.
+        """
 
     @reads
     @abstractmethod

@@ -228,7 +228,7 @@ def _of_trials(store: TrackingStore, trial_ids: Sequence[int]) -> Iterator[_Reco
 
 
 def _of_checkpoint(store: TrackingStore, uuid: str) -> _Record:
-    return _of_trial(store, store.checkpoint(uuid).trial_id)._replace(name=f"checkpoint {uuid}")
+    return _of_trial(store, store.checkpoint(uuid, brief=True).trial_id)._replace(name=f"checkpoint {uuid}")
 
 
 def _of_model(store: TrackingStore, name: str | int) -> _Record:

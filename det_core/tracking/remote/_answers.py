@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ from det_core.tracking.remote._remote_store import RemoteChannel
 
 if TYPE_CHECKING:
     from det_core.tracking.remote._access import Caller
+
+_ADMITTED_SECONDS = 1.0
+"""Time after which the credentials of a call are checked again before a write that the audit log does not record."""
 
 
 def answer_call(
@@ -37,7 +41,8 @@ def answer_call(
             each other, and their numbers ascend. None stands for the id in the body. The same id of another caller is
             that of another call.
         is_admitted: function that returns whether the caller's credentials are still valid. It is called in each
-            transaction of a change that the audit log records, which may have waited while they ended.
+            transaction of a change that the audit log records, which may have waited while they ended, and in others
+            that have waited for long.
     """
     try:
         found = find_method(method)
@@ -83,6 +88,8 @@ def _execute(
         change.action = caller.check_records(store, method, arguments)
         if change.action:
             change.confirm = partial(_require_rights, store, method, arguments, caller, is_admitted)
+        else:
+            change.confirm = partial(_require_admission_later, time.monotonic() + _ADMITTED_SECONDS, is_admitted)
         if method.takes("owner") and not caller.owns_all:
             arguments = {**arguments, "owner": caller.user}
     member = getattr(store, method.name)
@@ -99,7 +106,17 @@ def _require_rights(
     caller: Caller,
     is_admitted: Callable[[], bool],
 ) -> None:
-    if not is_admitted():
-        raise TrackingError("your session or token has ended; log in again")
+    _require_admission(is_admitted)
     caller.check_run(store)
     caller.check_records(store, method, arguments)
+
+
+def _require_admission(is_admitted: Callable[[], bool]) -> None:
+    if not is_admitted():
+        raise TrackingError("your session or token has ended; log in again")
+
+
+def _require_admission_later(later: float, is_admitted: Callable[[], bool]) -> None:
+    """Check the credentials of a frequent call that the audit log does not record, if it has waited."""
+    if time.monotonic() > later:
+        _require_admission(is_admitted)
