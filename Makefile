@@ -79,8 +79,8 @@ more-%:
 
 # The suite of the core would end long after the others, so it has two processes, each of which tests half of it. Small suites
 # share a process, and so do those of the runner and the commands, which use the same modules and statements. Those of Ray and
-# Slurm cannot, because they have modules of the same name. Those that wait most come first, then those that compute most. The suites that start TensorFlow,
-# which takes longer than their tests, are left out.
+# Slurm cannot, because they have modules of the same name. Those that wait most come first, then those that compute most. The
+# suites that start TensorFlow, which takes longer than their tests, are left out.
 UNITS := testing cluster+comm cli+runner tracking server core half torch+torch_distributed+deepspeed \
 	storage_gcs+storage_s3+storage_azure+storage_fsspec+kubernetes+ray mlflow+trackio+wandb+optuna+slurm
 HALF := $(addprefix tests/,core documents experimental test_nasty_values.py test_public_api.py)
