@@ -78,6 +78,13 @@ class ObjectStore(ABC):
     url: str = ""
     """URL of the bucket, such as ``s3://bucket``, or an empty string if its objects have no URLs."""
 
+    def with_timeout(self, seconds: float) -> ObjectStore:
+        """Return a client of the same bucket that waits for at most ``seconds`` seconds for each answer.
+
+        It need not differ from this one if that waits for about a minute.
+        """
+        return self
+
     @abstractmethod
     def put(self, key: str, data: bytes, crc32c: int) -> None:
         """Store an object, replacing any earlier object. It appears whole or not at all.

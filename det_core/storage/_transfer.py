@@ -49,6 +49,8 @@ DEFAULT_RETRY_POLICY = RetryPolicy()
 """Default retry policy, for transfers."""
 INTERACTIVE_RETRY_POLICY = RetryPolicy(tries=3, total=10.0)
 """Retry policy for requests whose result a user waits for."""
+INTERACTIVE_TIMEOUT = 10.0
+"""Maximum number of seconds that such a request waits for an answer."""
 
 
 class Retrier:

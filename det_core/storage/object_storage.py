@@ -24,6 +24,7 @@ from det_core.storage._manifest import METADATA_FILE
 from det_core.storage._transfer import (
     DEFAULT_RETRY_POLICY,
     INTERACTIVE_RETRY_POLICY,
+    INTERACTIVE_TIMEOUT,
     Retrier,
     RetryPolicy,
     Step,
@@ -52,7 +53,8 @@ class ObjectStorage(StorageManager):
         self.transfers = bucket.connections
 
     def with_few_retries(self) -> ObjectStorage:
-        return ObjectStorage(self._bucket, self._prefix, INTERACTIVE_RETRY_POLICY)
+        bucket = self._bucket.with_timeout(INTERACTIVE_TIMEOUT)
+        return ObjectStorage(bucket, self._prefix, INTERACTIVE_RETRY_POLICY)
 
     def location(self, storage_id: str) -> str:
         return f"{self._client.url}/{self._prefix}{storage_id}" if self._client.url else ""

@@ -71,6 +71,13 @@ def fails(
     return fail
 
 
+def test_a_client_for_a_user_who_waits_has_a_time_limit(bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient = MemoryBucket()
+    monkeypatch.setattr(bucket, "with_timeout", {10: impatient}.get)
+    storage.check_storage(storage.ObjectStorage(bucket))
+    assert (impatient.most_at_once, bucket.most_at_once) == (1, 0)
+
+
 def test_a_bucket_with_a_url_has_locations() -> None:
     bucket = MemoryBucket()
     assert storage.ObjectStorage(bucket, "runs").location("a") == ""

@@ -48,6 +48,7 @@ class AzureContainer(ObjectStore):
     most_parts = 50_000  # limit of the service
 
     def __init__(self, config: AzureConfig) -> None:
+        self._config = config
         self._name = config.container
         options: dict[str, Any] = {
             "retry_total": 0,  # det repeats requests
@@ -66,6 +67,9 @@ class AzureContainer(ObjectStore):
                 "checkpoint_storage: the connection_string or credential is malformed; copy it whole"
             ) from None
         self.url = re.sub(r"(?<=//).*@|[?#].*", "", self._client.primary_endpoint)  # without a password and SAS token
+
+    def with_timeout(self, seconds: float) -> AzureContainer:
+        return AzureContainer(self._config.model_copy(update={"timeout": min(self._config.timeout, seconds)}))
 
     def put(self, key: str, data: bytes, crc32c: int) -> None:
         with self._translate_errors():

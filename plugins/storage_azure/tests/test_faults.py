@@ -111,7 +111,7 @@ def test_abort_leaves_a_blob_that_exists(make_config: Make) -> None:
 
 def test_a_server_that_is_away_or_frozen_is_transient(make_config: Make, tmp_path: Path) -> None:
     with running_azurite(tmp_path) as own:
-        client = AzureContainer(make_config(account_url=own.account_url, timeout=0.5))
+        client = AzureContainer(make_config(account_url=own.account_url)).with_timeout(0.5)
         own.stop()
         with pytest.raises(TransientError, match="cannot reach the server"):
             client.put("key", b"x", 0)

@@ -22,6 +22,8 @@ _FINAL_ERRORS: Final = (PermissionError, NotADirectoryError, IsADirectoryError, 
 """Errors that another connection would not change."""
 PAUSES: Final = (0.5, 2.0, 8.0)
 """Numbers of seconds before the second and further attempts."""
+INTERACTIVE_TIMEOUT: Final = 10.0
+"""Maximum number of seconds that a client waits for an answer while a user waits."""
 
 
 class Connections:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from det_core.interfaces.storage import StorageManager
 from det_storage_fsspec._config import FsspecConfig
-from det_storage_fsspec._connections import PAUSES, Connections
+from det_storage_fsspec._connections import INTERACTIVE_TIMEOUT, PAUSES, Connections
 
 _DIRECTORY: Final = ".det-directory"
 """Name of the empty file that stands for an empty directory, as object stores have none."""
@@ -86,7 +86,8 @@ class FsspecStorage(StorageManager):
         self.delete(storage_id, [path for path in left if _UPLOAD.search(path) and selected(_UPLOAD.sub("", path))])
 
     def with_few_retries(self) -> FsspecStorage:
-        return FsspecStorage(self._config, PAUSES[:1])
+        timeout = min(self._config.timeout, INTERACTIVE_TIMEOUT)
+        return FsspecStorage(self._config.model_copy(update={"timeout": timeout}), PAUSES[:1])
 
     def location(self, storage_id: str) -> str:
         return f"{self._config.url}/{storage_id}"

@@ -81,8 +81,12 @@ def test_a_directory_that_others_remove_is_created_again(tmp_path: Path, monkeyp
     assert removed == [tmp_path / "stored/one/directory"]
 
 
-def test_a_frozen_server_is_an_error_after_the_time_limit(sshd: SshHosts, make_config: Make, tmp_path: Path) -> None:
-    storage = FsspecStorage(make_config(timeout=1), ())
+def test_a_frozen_server_is_an_error_after_the_time_limit(
+    sshd: SshHosts, make_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_storage_fsspec._storage.INTERACTIVE_TIMEOUT", 1)
+    monkeypatch.setattr("det_storage_fsspec._storage.PAUSES", ())
+    storage = FsspecStorage(make_config(timeout=600)).with_few_retries()
     (tmp_path / "file").write_text("x")
     storage.put("one", "file", tmp_path / "file")
     with frozen(sshd):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import itertools
 import uuid
 from collections.abc import Iterator, Sequence
@@ -55,13 +56,18 @@ class GCSBucket(ObjectStore):
         self._name = config.bucket
         self.url = f"gs://{config.bucket}"
         self._uploads = f"{config.prefix}/{_UPLOADS}" if config.prefix else _UPLOADS
-        self._options: dict[str, Any] = {"timeout": (min(config.timeout, _CONNECT), config.timeout), "retry": None}
+        self._timeout = config.timeout
         self._joined: dict[str, dict[tuple[str, ...], Any]] = {}  # by upload, for a repeated `complete`
         self._endpoint = "storage.googleapis.com"
         with self._translate_errors():
             self._client = _create_client(self.connections)
         self._endpoint = self._client.api_endpoint
         self._bucket = self._client.bucket(config.bucket)
+
+    def with_timeout(self, seconds: float) -> GCSBucket:
+        other = copy.copy(self)  # with the same credentials
+        other._timeout = min(self._timeout, seconds)
+        return other
 
     def put(self, key: str, data: bytes, crc32c: int) -> None:
         with self._translate_errors():
@@ -138,6 +144,10 @@ class GCSBucket(ObjectStore):
         blob.upload_from_string(data, content_type=_TYPE, checksum=None, **conditions, **self._options)
         if blob.crc32c != _encoded(crc32c):  # the checksum of the stored data, from the response
             raise TransientError(f"gs://{self._name}: {blob.name} was corrupted in transit")
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"timeout": (min(self._timeout, _CONNECT), self._timeout), "retry": None}
 
     def _part(self, key: str, upload: str, label: str) -> Any:
         blob = self._bucket.blob(f"{self._uploads}{upload}/{label}-{uuid.uuid4().hex[:12]}")

@@ -139,9 +139,11 @@ def test_a_server_that_does_not_answer_is_given_up(
     try:
         with pytest.raises(TransientError, match="did not answer in time.*checkpoint_storage.timeout"):
             call(make_bucket(timeout=0.2))
+        assert len(alone.requests) == 1
+        with pytest.raises(TransientError, match="did not answer in time"):
+            call(make_bucket(timeout=600).with_timeout(0.2))
     finally:
         never.set()
-    assert len(alone.requests) == 1
 
 
 def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch, make_bucket: Callable[..., GCSBucket]) -> None:

@@ -48,6 +48,9 @@ class S3Bucket(ObjectStore):
         self._connected: Any = None
         self._deletes_many = True
 
+    def with_timeout(self, seconds: float) -> S3Bucket:
+        return S3Bucket(self._config.model_copy(update={"timeout": min(self._config.timeout, seconds)}))
+
     def put(self, key: str, data: bytes, crc32c: int) -> None:
         with self._translate_errors(key):
             _whole(self._client.put_object(**self._at(key), Body=data, **self._sum(crc32c)), "ETag")

@@ -169,7 +169,7 @@ def test_a_server_that_does_not_answer_is_a_transient_error(server: Server, oper
     server.answers = lambda request: Answer(until=never)
     try:
         with pytest.raises(TransientError, match="cannot reach http://127"):
-            OPERATIONS[operation](connect(server, timeout=1))
+            OPERATIONS[operation](connect(server).with_timeout(1))
     finally:
         never.set()
 
