@@ -17,7 +17,8 @@ from . import job
 
 LAYOUTS = pytest.mark.parametrize("machines", [(1,), (2,), (4,), (2, 2), (1, 1, 1), (3, 1, 2)], ids=str)
 TCP = pytest.mark.parametrize("force_tcp", [False, True], ids=["", "tcp"])
-SIZES = pytest.mark.parametrize("size", [1, 60_000, 70_000, 3_000_000])
+LARGE = pytest.param(3_000_000, marks=pytest.mark.integration)
+SIZES = pytest.mark.parametrize("size", [1, 60_000, 70_000, LARGE])
 
 
 def open_files() -> int:

@@ -175,6 +175,7 @@ def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
     ]
 
 
+@pytest.mark.integration
 def test_errors_after_the_first_hundred_become_one_problem() -> None:
     """Explaining each of many would take minutes."""
     variables = [f"hunter{number}" for number in range(50_000)]

@@ -795,6 +795,7 @@ def test_a_running_launch_is_requested_to_stop_and_killed_in_time(
     assert one.launcher.allocations[0].calls == calls
 
 
+@pytest.mark.integration
 def test_lines_that_cannot_be_stored_end_the_run(play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch) -> None:
     one = play()
 

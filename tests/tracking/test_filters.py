@@ -225,6 +225,7 @@ def test_a_text_to_look_for_is_limited(store: TrackingStore) -> None:
         store.experiments(where=f"name ~ {'a' * 201}")
 
 
+@pytest.mark.integration
 def test_a_filter_that_takes_too_long_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for database in (Sqlite, Postgresql):
         monkeypatch.setattr(database, "most_seconds", 0.02)

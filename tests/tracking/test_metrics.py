@@ -79,6 +79,7 @@ def test_a_batch_with_a_contradiction_is_rejected_as_a_whole(
     assert [found.steps_completed for found in store.metrics(first.trial_id)] == ([] if together else [5])
 
 
+@pytest.mark.integration
 def test_many_reports_of_one_step_are_merged_in_linear_time(report: Report) -> None:
     reports = [report(5, **{f"m{number}": number}) for number in range(MAX_METRICS)]
     begin = time.process_time()
@@ -106,6 +107,7 @@ def test_a_call_has_a_maximum_number_of_steps(report: Report) -> None:
     assert len(merge_reports(reports[1:])) == 10_000
 
 
+@pytest.mark.integration
 def test_a_report_reads_no_reports_of_other_steps(store: TrackingStore, report: Report) -> None:
     """Others wait to write in the meantime."""
     store.report_metrics([report(step, x=1) for step in range(1, 5000)])
@@ -237,6 +239,7 @@ def test_non_finite_numbers_are_read_back_unchanged(store: TrackingStore, report
     assert repr(found.metrics) == repr(values)
 
 
+@pytest.mark.integration
 def test_the_name_of_a_list_is_not_copied_for_each_number(store: TrackingStore, report: Report) -> None:
     """That would take hours, in which nobody else can write."""
     with pytest.raises(CallTooLarge, match="expected at most"):
@@ -251,6 +254,7 @@ def test_times_are_kept_to_the_microsecond(store: TrackingStore, report: Report)
     assert second.time is not None
 
 
+@pytest.mark.integration
 def test_many_pages_of_metrics_are_sorted_by_step_and_group(store: TrackingStore, report: Report) -> None:
     reports = [report(step, group, x=step) for step in range(1500) for group in ("validation", "training")]
     store.report_metrics(reports[1000:])
@@ -296,6 +300,7 @@ def longest_pause(call: Callable[[], object]) -> float:
     return longest
 
 
+@pytest.mark.integration
 def test_many_names_of_one_run_keep_nobody_from_working(store: TrackingStore, report: Report) -> None:
     """Tokens of runs report what they like, and whoever opens a page of a trial looks for its metrics."""
     for step in range(5):
@@ -308,6 +313,7 @@ def test_many_names_of_one_run_keep_nobody_from_working(store: TrackingStore, re
     assert MAX_METRICS <= len(names_found) <= 4 * MAX_METRICS
 
 
+@pytest.mark.integration
 def test_ten_thousand_metrics_are_all_found(store: TrackingStore, report: Report) -> None:
     names = [f"layer {number}/norm of the gradient" for number in range(10_000)]
     for group in ("training", "validation"):

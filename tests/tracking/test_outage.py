@@ -216,6 +216,7 @@ def test_permanent_errors_are_reported_at_once(unsteady: PostgreSQL, change: tup
     assert not isinstance(caught.value, StoreBusy)
 
 
+@pytest.mark.integration
 def test_sqlite_has_one_time_limit_for_all_calls(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/det.db", wait=2.0) as store:
         with contextlib.closing(sqlite3.connect(tmp_path / "det.db", isolation_level=None)) as locker:

@@ -311,6 +311,7 @@ def test_a_failed_call_has_no_effect_on_later_ones(remote: TrackingStore) -> Non
     assert remote.experiments() == []
 
 
+@pytest.mark.integration
 def test_other_threads_run_while_a_large_call_is_decoded() -> None:
     """A run could otherwise keep the whole server waiting for a second with each call."""
     body = ("{" + ",".join(f'"{number}":{number}.5' for number in range(250_000)) + "}").encode()
@@ -332,6 +333,7 @@ def test_other_threads_run_while_a_large_call_is_decoded() -> None:
     assert ticks > 20
 
 
+@pytest.mark.integration
 def test_code_is_encoded_and_decoded_in_pieces_between_which_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
@@ -374,6 +376,7 @@ def test_texts_and_brackets_are_told_apart_across_the_pieces_in_which_they_are_s
                 load_values(body.encode())
 
 
+@pytest.mark.integration
 def test_a_large_answer_takes_little_memory_while_it_is_encoded() -> None:
     method = find_method("metrics")
     reports = (replace(REPORT, metrics={"text": str(number % 10) * 10_000}) for number in range(3000))

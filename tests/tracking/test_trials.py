@@ -148,6 +148,7 @@ def test_a_search_changes_many_trials_in_several_transactions(
     assert len(transactions) == 1 + 3
 
 
+@pytest.mark.integration
 def test_a_call_has_a_maximum_number_of_events(store: TrackingStore, trial: TrialRecord) -> None:
     """Others wait to write in the meantime."""
     events = [SearchEvent(number=number, event=["start"], actions=[]) for number in range(10_001)]

@@ -414,6 +414,7 @@ def answer_once(answer: bytes, target: str = "") -> None:
             thread.join()
 
 
+@pytest.mark.integration
 def test_dead_addresses_and_lookups_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_request, "_SECONDS", 0.5)
     hook, freed = _hook("http://example.org/", private=True), threading.Event()

@@ -296,6 +296,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 @pytest.mark.parametrize(("method", "status"), [("experiments_by_id", 200), ("report_metrics", 403)])
+@pytest.mark.integration
 def test_a_small_compressed_call_of_a_viewer_takes_little_memory(
     team: ServedSite, method: str, status: int, bomb: str
 ) -> None:

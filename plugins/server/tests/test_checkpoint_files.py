@@ -320,6 +320,7 @@ def test_what_is_no_file_is_not_found(local: ServedSite, stored: Path) -> None:
     assert ask(local.commands, names.index("same")) == (200, b"")
 
 
+@pytest.mark.integration
 def test_repeated_downloads_of_a_person_are_one_entry_an_hour(
     team: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

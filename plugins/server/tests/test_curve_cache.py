@@ -88,6 +88,7 @@ def test_reports_of_earlier_steps_are_there_after_a_minute(store: TrackingStore,
     assert curve(cache, trial) == expected(range(20))
 
 
+@pytest.mark.integration
 def test_a_curve_that_grows_is_thinned_again(store: TrackingStore, trial: int) -> None:
     cache = CurveCache(store)
     for begin in range(0, 500, 20):
@@ -146,6 +147,7 @@ def test_unknown_trials_are_left_out(store: TrackingStore, trial: int) -> None:
     assert list(CurveCache(store).read([trial, trial + 1], "loss", group="training", points=10)) == [trial]
 
 
+@pytest.mark.integration
 def test_a_slow_curve_delays_only_those_who_ask_for_the_same(store: TrackingStore, trial: int) -> None:
     report(store, trial, range(10))
     cache, began, go_on, read = CurveCache(store), threading.Event(), threading.Event(), store.curves

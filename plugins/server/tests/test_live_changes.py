@@ -490,6 +490,7 @@ def test_a_page_keeps_its_cursor_until_it_has_what_it_missed(store: TrackingStor
     reading(store, body)
 
 
+@pytest.mark.integration
 def test_people_who_look_at_the_same_page_share_reads(store: TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_live_changes, "POLL_SECONDS", 0.5)
     _, run = new_run(store)

@@ -27,6 +27,7 @@ def test_a_password_is_stored_as_an_argon2_hash_with_its_own_salt(quick_password
     assert not verify_password(first, PASSWORD + "x")
 
 
+@pytest.mark.integration
 def test_nobody_has_the_hash_of_unknown_users_which_costs_as_much() -> None:
     from argon2 import PasswordHasher
 

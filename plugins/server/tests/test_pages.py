@@ -88,6 +88,7 @@ def test_every_page_shows_its_content_and_nothing_of_it_becomes_markup(seeded: t
             assert tag != "script" or attributes.get("src"), path
 
 
+@pytest.mark.integration
 def test_every_page_has_one_heading_and_names_the_command_line(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
     for path in page_paths(ids):
@@ -157,6 +158,7 @@ def test_long_lines_of_logs_arrive_in_parts(local: ServedSite, monkeypatch: pyte
     assert len(local.owner.get(f"/trials/{trial}").body) < 2 << 20
 
 
+@pytest.mark.integration
 def test_pages_of_models_do_not_read_what_they_do_not_show(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """The token of a run creates any number of models and versions with 1 MiB of each text, and larger checkpoints."""
     monkeypatch.setattr(_threads, "MAX_READ_CHARACTERS", 5 << 20)
@@ -175,6 +177,7 @@ def test_pages_of_models_do_not_read_what_they_do_not_show(local: ServedSite, mo
         assert peak < 10 << 20, path
 
 
+@pytest.mark.integration
 def test_large_records_of_a_trial_leave_its_pages_small(local: ServedSite) -> None:
     """The token of a run writes any number of checkpoints and samples, each as large as a record can be."""
     store, time = local.store, datetime.now(timezone.utc)
@@ -200,6 +203,7 @@ def test_large_records_of_a_trial_leave_its_pages_small(local: ServedSite) -> No
     assert len(owner.get(f"/compare?trials={trial}").body) < 1 << 20
 
 
+@pytest.mark.integration
 def test_long_texts_of_runs_and_samples_leave_the_page_of_a_trial_small(local: ServedSite) -> None:
     store, long = local.store, "&" * (1 << 20)
     trial = store.create_trial(store.create_experiment(config={}).id, hparams={}, seed=1).id
@@ -967,6 +971,7 @@ def test_pages_name_the_records_whose_values_they_leave_out(local: ServedSite) -
     assert "xxx" in local.owner.get(f"/trials/{trial}").text
 
 
+@pytest.mark.integration
 def test_deep_hyperparameters_of_many_trials_take_little_memory(local: ServedSite) -> None:
     """Names of nested values repeat those around them: 15 KiB of them have up to 2 MiB together."""
     store, deep = local.store, dict[str, Any]()

@@ -276,6 +276,7 @@ def test_a_websocket_is_refused(served_local: ServedSite) -> None:
     assert served_local.client.request("GET", "/live", headers=upgrade).status == 401
 
 
+@pytest.mark.integration
 def test_unread_answers_of_one_person_leave_memory_to_others(
     served_team: ServedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +292,7 @@ def test_unread_answers_of_one_person_leave_memory_to_others(
     assert wait_for(lambda: vic.get(path).status == 200)
 
 
+@pytest.mark.integration
 def test_what_a_request_reads_at_once_is_bounded(local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of a run are as large as one call can be, and there may be any number of them."""
     monkeypatch.setattr(_threads, "MAX_READ_CHARACTERS", 100_000)

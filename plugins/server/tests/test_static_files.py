@@ -112,6 +112,7 @@ def test_pages_refer_only_to_assets_that_exist(local: ServedSite) -> None:
             assert (STATIC_DIRECTORY / name).is_file(), f"{template.name}: {name}"
 
 
+@pytest.mark.integration
 def test_scripts_pass_their_own_tests() -> None:
     node = shutil.which("node")
     if node is None:

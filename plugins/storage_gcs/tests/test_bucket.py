@@ -15,7 +15,7 @@ from det_storage_gcs._bucket import GCSBucket
 from det_core.errors import StorageError
 from det_core.interfaces.object_store import ListedObject
 
-pytestmark = pytest.mark.usefixtures("server")
+pytestmark = [pytest.mark.usefixtures("server"), pytest.mark.integration]
 
 NAMES = [
     "plain",

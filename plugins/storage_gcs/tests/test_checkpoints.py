@@ -23,7 +23,7 @@ from det_core.storage import (
 
 from .tap import Answer, Request, Tap, refusal
 
-pytestmark = pytest.mark.usefixtures("server")
+pytestmark = [pytest.mark.usefixtures("server"), pytest.mark.integration]
 
 
 @pytest.fixture

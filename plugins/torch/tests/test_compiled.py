@@ -50,6 +50,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("compile_", [lambda model: model, in_place, compiled])
+@pytest.mark.integration
 def test_the_names_are_those_of_the_model_inside(compile_: Any) -> None:
     model = compile_(nn.Sequential(nn.Linear(3, 1)))
     assert list(unwrap_compiled(model).state_dict()) == ["0.weight", "0.bias"]
@@ -58,6 +59,7 @@ def test_the_names_are_those_of_the_model_inside(compile_: Any) -> None:
         assert list(inside.parameters()) == list(model.parameters())
 
 
+@pytest.mark.integration
 def test_compiled_submodules_keep_their_names() -> None:
     torch.manual_seed(1)
     model = Nested()

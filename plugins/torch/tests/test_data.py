@@ -205,7 +205,7 @@ def test_other_samplers_and_functions_get_their_records(options: Any) -> None:
     assert repr(found) == repr(expected)
 
 
-@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("size", [2, pytest.param(5, marks=pytest.mark.integration)])
 def test_ranks_divide_the_batches_of_all_epochs(size: int) -> None:
     expected = read(data_of(LOADERS["collate"]()), 6 * size)
     for rank in range(size):
