@@ -13,9 +13,6 @@ from sqlalchemy.types import TypeDecorator
 
 from det_core.errors import CallTooLarge, TrackingError
 from det_core.interfaces.records import (
-    LARGEST_EVENT,
-    LARGEST_RECORD,
-    LARGEST_SAMPLE,
     LARGEST_VALUE,
     LONGEST_LABEL,
     LONGEST_NAME,
@@ -116,18 +113,24 @@ def _require_text(value: object) -> None:
 
 
 class Json(TypeDecorator[Any]):
-    """JSON value that is stored as text, so that every database returns it unchanged and in the same order."""
+    """JSON value that is stored as text, so that every database returns it unchanged and in the same order.
+
+    Args:
+        most: maximum number of characters. More raise CallTooLarge, as do nested names that are too long to be shown.
+    """
 
     impl = Text
     cache_ok = True
     _dump = staticmethod(dump_json_value)
     _load = staticmethod(load_json_value)
-    _most: int | None = None
-    """Maximum number of characters. More raise CallTooLarge, as do nested names that are too long to be shown."""
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()
+        self.most = most
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        text = None if value is None else _require_small(self._dump(value), self._most)
-        if text is not None and self._most is not None and len(text) > _SHORT and isinstance(value, Mapping):
+        text = None if value is None else _require_small(self._dump(value), self.most)
+        if text is not None and self.most is not None and len(text) > _SHORT and isinstance(value, Mapping):
             require_short_names(value)
         return text
 
@@ -181,10 +184,9 @@ class MessageText(PlainText):
 
 
 class ListedJson(Json):
-    """JSON value that lists leave out. One that is too large raises CallTooLarge."""
+    """JSON value that lists leave out."""
 
     cache_ok = True
-    _most = LARGEST_VALUE
 
 
 def _counted(text: str | None) -> str | None:
@@ -223,48 +225,6 @@ class MetricsJson(Json):
     cache_ok = True
     _dump = staticmethod(dump_metrics)
     _load = staticmethod(load_metrics)
-
-
-class RecordJson(Json):
-    """JSON value of which pages read many. One that is too large raises CallTooLarge."""
-
-    cache_ok = True
-    _most = LARGEST_RECORD
-
-
-class EventJson(Json):
-    """JSON value of an event of a search. One that is too large raises CallTooLarge."""
-
-    cache_ok = True
-    _most = LARGEST_EVENT
-
-
-class BatchMetricsJson(MetricsJson):
-    """Metrics of all batches of a report. Those that are too large raise CallTooLarge."""
-
-    cache_ok = True
-    _most = LARGEST_EVENT
-
-
-class ReportJson(MetricsJson):
-    """Metrics of which pages read many. Those that are too large raise CallTooLarge."""
-
-    cache_ok = True
-    _most = LARGEST_RECORD
-
-
-class PartJson(Json):
-    """JSON value of a record of which there are many. One that is too large raises CallTooLarge."""
-
-    cache_ok = True
-    _most = LARGEST_SAMPLE
-
-
-class SampleJson(MetricsJson):
-    """Metrics of which pages read thousands at once. Those that are too large raise CallTooLarge."""
-
-    cache_ok = True
-    _most = LARGEST_SAMPLE
 
 
 class UtcTime(TypeDecorator[datetime]):

@@ -34,7 +34,7 @@ from det_core.interfaces.records import (
     Shortened,
     TrialRecord,
 )
-from det_core.tracking._column_types import ListedJson, ListedText, MessageText, RecordJson, utc_now
+from det_core.tracking._column_types import ListedJson, ListedText, MessageText, utc_now
 from det_core.tracking._database import shown_url
 from det_core.tracking._deferred_json import ManyJson
 from det_core.tracking._schema import experiments, runs, trials
@@ -96,7 +96,7 @@ def brief_column(column: Column[Any]) -> ColumnElement[Any]:
 
     Texts do not count for `limited_reading`, or whoever writes many would keep others from reading a list.
     """
-    if isinstance(column.type, ListedJson | RecordJson):
+    if isinstance(column.type, ListedJson):
         return literal_column("'{}'", column.type).label(column.name)
     if isinstance(column.type, ListedText | MessageText):
         return func.substr(column, 1, SEARCHED, type_=Text).label(column.name)

@@ -10,12 +10,17 @@ import sqlalchemy as sa
 
 from det_core.errors import StoreCorrupt
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
-from det_core.interfaces.records import CheckpointState, State
+from det_core.interfaces.records import (
+    LARGEST_EVENT,
+    LARGEST_RECORD,
+    LARGEST_SAMPLE,
+    LARGEST_VALUE,
+    CheckpointState,
+    State,
+)
 from det_core.interfaces.webhook_records import WebhookFormat
 from det_core.package_commands import package_command
 from det_core.tracking._column_types import (
-    BatchMetricsJson,
-    EventJson,
     Json,
     Labels,
     ListedJson,
@@ -23,11 +28,7 @@ from det_core.tracking._column_types import (
     MessageText,
     MetricsJson,
     NameText,
-    PartJson,
     PlainText,
-    RecordJson,
-    ReportJson,
-    SampleJson,
     UtcTime,
 )
 from det_core.tracking._migrations import MIGRATIONS
@@ -77,7 +78,7 @@ def _json(name: str) -> sa.Column[Any]:
 
 
 def _record_json(name: str) -> sa.Column[Any]:
-    return sa.Column(name, RecordJson, nullable=False, default=dict)
+    return sa.Column(name, ListedJson(LARGEST_RECORD), nullable=False, default=dict)
 
 
 def _listed_text(name: str) -> sa.Column[str]:
@@ -85,7 +86,7 @@ def _listed_text(name: str) -> sa.Column[str]:
 
 
 def _listed_json(name: str) -> sa.Column[Any]:
-    return sa.Column(name, ListedJson, nullable=False, default=dict)
+    return sa.Column(name, ListedJson(LARGEST_VALUE), nullable=False, default=dict)
 
 
 def _labels() -> sa.Column[Any]:
@@ -204,8 +205,8 @@ machines = sa.Table(
     _count("cpus"),
     _short_text("cpu_model"),
     _count("memory"),
-    sa.Column("gpus", PartJson, nullable=False),
-    sa.Column("packages", PartJson, nullable=False),
+    sa.Column("gpus", Json(LARGEST_SAMPLE), nullable=False),
+    sa.Column("packages", Json(LARGEST_SAMPLE), nullable=False),
 )
 
 metrics = sa.Table(
@@ -216,8 +217,8 @@ metrics = sa.Table(
     _count("run_id"),
     _count("steps_completed"),
     _short_text("group"),
-    sa.Column("metrics", ReportJson, nullable=False),
-    sa.Column("batch_metrics", BatchMetricsJson),
+    sa.Column("metrics", MetricsJson(LARGEST_RECORD), nullable=False),
+    sa.Column("batch_metrics", MetricsJson(LARGEST_EVENT)),
     sa.Column("time", UtcTime, nullable=False),
     _flag("archived"),
     sa.Column("searcher_metric", sa.Double),  # of validations only, NULL unless finite
@@ -230,7 +231,7 @@ system_metrics = sa.Table(
     _ref("trials"),
     _count("run_id"),
     _short_text("group"),
-    sa.Column("metrics", SampleJson, nullable=False),
+    sa.Column("metrics", MetricsJson(LARGEST_SAMPLE), nullable=False),
     sa.Column("time", UtcTime, nullable=False),
 )
 
@@ -299,8 +300,8 @@ search_events = sa.Table(
     tables,
     sa.Column("experiment_id", _BIG, sa.ForeignKey("experiments.id"), primary_key=True),
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("event", EventJson, nullable=False, default=dict),
-    sa.Column("actions", EventJson, nullable=False, default=dict),
+    sa.Column("event", Json(LARGEST_EVENT), nullable=False, default=dict),
+    sa.Column("actions", Json(LARGEST_EVENT), nullable=False, default=dict),
 )
 
 search_snapshots = sa.Table(

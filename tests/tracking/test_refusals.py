@@ -11,7 +11,6 @@ import pytest
 from det_core.errors import CallTooLarge, RecordNotFound, TrackingError, UnwritableText
 from det_core.interfaces.records import MetricsReport, Run, SearchEvent, State, SystemMetrics, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking._column_types import EventJson
 
 NO_TEXT = ("a\0b", "a\ud800b", "\udcff")
 
@@ -62,13 +61,10 @@ def test_values_that_would_fill_every_list_are_rejected(store: TrackingStore, ru
     assert [(model.name, model.notes) for model in store.models()] == [("m", "")]
 
 
-def test_events_of_a_search_that_would_fill_the_disk_are_rejected(
-    store: TrackingStore, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(EventJson, "_most", 1000)
-    experiment, large = store.trial(run.trial_id).experiment_id, "é" * 200  # as JSON, each has six characters
+def test_events_of_a_search_that_would_fill_the_disk_are_rejected(store: TrackingStore, run: Run) -> None:
+    experiment, large = store.trial(run.trial_id).experiment_id, "é" * 6_000_000  # as JSON, each has six characters
     for event, actions in ((["x", large], []), (["x"], [["create", large]])):
-        with pytest.raises(CallTooLarge, match="expected at most 1000"):
+        with pytest.raises(CallTooLarge, match="expected at most 33554432|more than 32 MiB"):
             store.record_search(experiment, [SearchEvent(number=0, event=event, actions=actions)], [])
     assert store.search_events(experiment) == []
 
