@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from det_core.config._block import Block, Count, Flag, Number, Whole, prepare_block_input
 from det_core.config._length import Length, Unit
+from det_core.config._secrets import mark_secrets
 from det_core.errors import PluginError
 from det_core.interfaces.records import LONGEST_NAME
 from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
@@ -135,6 +136,12 @@ class CheckpointStorageConfig(PluginBlock):
     """Number of latest checkpoints of each trial to keep when the experiment completes."""
     options: SerializeAsAny[BaseModel] = Field(validation_alias=OPTIONS_KEY)
     """Options of the store."""
+
+    def dump(self) -> dict[str, Any]:
+        """Return the block as JSON-compatible values, as `ExperimentConfig.dump` does."""
+        plain, typed = self.model_dump(mode="json", by_alias=True), self.model_dump(by_alias=True)
+        marked: dict[str, Any] = mark_secrets(plain, typed, ("checkpoint_storage",))
+        return marked
 
 
 class SearcherConfig(PluginBlock):

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from det_core.interfaces.secrets import SECRET_REFERENCE, Location, Secret
+from det_core.interfaces.secrets import SECRET_REFERENCE, Location, Secret, iter_texts
 
 _NAME = re.compile(
     r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
@@ -56,6 +56,18 @@ def mark_secrets(plain: Any, typed: Any, location: Location = ()) -> Any:
         pairs = enumerate(itertools.zip_longest(plain, items))
         return [mark_secrets(value, item, (*location, place)) for place, (value, item) in pairs]
     return _mark_text(plain, location) if isinstance(plain, str) else plain
+
+
+def misplaced_references(recorded: Any, marked: Any) -> list[str]:
+    """Return the places in a recorded config where a reference to a secret stands in for something that is shown.
+
+    Args:
+        recorded: the config, or a part of it, as it was recorded.
+        marked: the same with the secrets, as from `mark_secrets`.
+    """
+    texts = dict(iter_texts(marked))
+    places = [location for location, text in iter_texts(recorded) if SECRET_REFERENCE.search(text)]
+    return [".".join(map(str, one)) for one in places if one in texts and not isinstance(texts[one], Secret)]
 
 
 def _mark_text(text: str, location: Location) -> str:

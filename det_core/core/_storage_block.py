@@ -12,9 +12,9 @@ from urllib.parse import unquote, urlsplit
 from det_core import storage
 from det_core.errors import StorageError
 from det_core.home import default_storage
-from det_core.interfaces.secrets import find_credentials, mask_texts
+from det_core.interfaces.secrets import SECRET_REFERENCE, find_credentials, iter_texts, mask_texts
 from det_core.interfaces.storage import StorageManager
-from det_core.tracking.secret_files import resolve_secrets
+from det_core.tracking.secret_files import read_secrets, resolve_secrets
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
 """Names of storage plugins by URI scheme."""
@@ -28,26 +28,30 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
 
     Raises:
         SecretMissing: the block refers to a secret that is not on this host.
-        StorageError: the plugin no longer accepts the recorded options.
+        StorageError: the plugin no longer accepts the recorded options, or a secret is in a place that is shown.
         PluginError: the plugin is missing.
     """
+    has_references = any(SECRET_REFERENCE.search(text) for _, text in iter_texts(recorded))
     whole = resolve_secrets({"checkpoint_storage": recorded})["checkpoint_storage"]
     options = without_numbers(whole)
     path = Path(options.pop("container_path", ""))
-    if options == {"type": "directory"} and path.is_absolute():
+    if options == {"type": "directory"} and path.is_absolute() and not has_references:
         from det_core.storage.directory import DirectoryStorage  # without plugins and the models of their configs
 
         return DirectoryStorage(_Directory(path))
     from pydantic import ValidationError
 
-    from det_core.config import CheckpointStorageConfig, explain_block
+    from det_core.config import CheckpointStorageConfig, explain_block, misplaced_references
 
     try:
         block = CheckpointStorageConfig.model_validate(whole)
     except ValidationError as error:
-        problems = explain_block(error, "checkpoint_storage", whole)
+        problems = mask_texts(explain_block(error, "checkpoint_storage", whole), read_secrets(recorded).values())
     else:
-        return storage.open_storage(block.type, block.options)
+        misplaced = misplaced_references(recorded, block.dump()) if has_references else []
+        if not misplaced:
+            return storage.open_storage(block.type, block.options)
+        problems = f"{', '.join(misplaced)} would show a secret"
     raise StorageError(f"cannot open the recorded checkpoint_storage: {problems}")
 
 

@@ -6,13 +6,23 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from det_core.config import ExperimentConfig, Length, Unit, note_changes, parse_config, replace_texts
+from det_core.config import (
+    ExperimentConfig,
+    Length,
+    Unit,
+    misplaced_references,
+    note_changes,
+    parse_config,
+    replace_texts,
+)
 from det_core.core import open_storage_block
+from det_core.core._storage_block import without_numbers
 from det_core.core.script_command import explain_script
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.home import private_directory
 from det_core.interfaces.framework import SCHEDULE_END
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
+from det_core.interfaces.secrets import iter_texts
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.runner._starting_point import choose_starting_point
@@ -20,7 +30,8 @@ from det_core.runner._submit import submit_experiment
 from det_core.scratch import scratch_directory
 from det_core.storage import check_storage
 from det_core.tracking._lease import release_dead_holder
-from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
+from det_core.tracking.control import living_runner
+from det_core.tracking.secret_files import extract_secrets, read_secrets, resolve_secrets, store_secrets
 
 _log = logging.getLogger("det.runner")
 
@@ -88,6 +99,7 @@ def continue_experiment(store: TrackingStore, experiment_id: int, changes: Seque
     _check_checkpoints(store, experiment, after, trials)
     complete = after.dump()
     known = store_secrets(complete)
+    release_dead_holder(store, experiment_id)  # the first write, because others wait from then on
     try:
         return store.continue_experiment(
             experiment_id,
@@ -124,7 +136,8 @@ def fork_experiment(
     Raises:
         ConfigError: the changed config is wrong.
         DetError: the experiment has no such checkpoint, or was recorded by a script without its code.
-        InvalidExperimentException: the checkpoint is incomplete, damaged or no longer stored.
+        InvalidExperimentException: the checkpoint is incomplete, damaged or no longer stored, or the changes would send
+            secrets of another owner to another place.
         SecretMissing: the config refers to a secret that is not on this host.
     """
     experiment, checkpoint = store.experiment(experiment_id), store.checkpoint(checkpoint_uuid)
@@ -143,6 +156,11 @@ def fork_experiment(
     config["searcher"] = {"name": "single", **searcher, "source_checkpoint_uuid": checkpoint_uuid}
     config["hyperparameters"] = {name: {"type": "const", "val": value} for name, value in trial.hparams.items()}
     parsed = parse_config(config, filename=f"experiment {experiment_id}", changes=changes)
+    unchanged = parse_config(config).dump()
+    if misplaced := misplaced_references(experiment.config, unchanged):
+        raise InvalidExperimentException(f"{', '.join(misplaced)} of experiment {experiment_id} would show a secret")
+    if owner not in (None, experiment.owner):
+        _require_no_foreign_secrets(experiment, unchanged, parsed.dump())
     changed = note_changes(experiment.original_config, changes, parsed.dump())
     text = f"# from checkpoint {checkpoint_uuid} of experiment {experiment_id}\n{changed}"
     with scratch_directory("context", private_directory("runs")) as directory:
@@ -158,11 +176,33 @@ def fork_experiment(
         )
 
 
+def _require_no_foreign_secrets(
+    experiment: ExperimentRecord, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> None:
+    """Refuse changes of a block that keeps secrets of its owner, such as another host of the storage.
+
+    Args:
+        experiment: the experiment of somebody else.
+        before: its config, with secrets.
+        after: the changed config, with secrets.
+    """
+    for key, recorded in experiment.config.items():
+        secrets = read_secrets(recorded).values()
+        old, new = (one.get(key) for one in (before, after))
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            old, new = without_numbers(old), without_numbers(new)
+        if old != new and any(secret in text for _, text in iter_texts(new) for secret in secrets):
+            raise InvalidExperimentException(
+                f"{key} of experiment {experiment.id} has secrets of {experiment.owner}, so you cannot change a part "
+                f"of it; leave it as it is, or give all of it: --config '{key}={{...}}'"
+            )
+
+
 def _idle_experiment(store: TrackingStore, experiment_id: int) -> ExperimentRecord:
     experiment = store.experiment(experiment_id)
     if experiment.unmanaged:
         raise DetError(explain_script(experiment))
-    if holder := release_dead_holder(store, experiment_id):
+    if holder := living_runner(store.lease_holder(experiment_id)):
         raise _busy(experiment_id, f"experiment {experiment_id} is being run by {holder}")
     return experiment
 

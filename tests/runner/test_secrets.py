@@ -27,7 +27,7 @@ from det_core.cli import main
 from det_core.cli.commands.run import submit_config_file
 from det_core.config import parse_config
 from det_core.core import open_storage_block
-from det_core.errors import ConfigError, SecretMissing, StorageError
+from det_core.errors import ConfigError, InvalidExperimentException, SecretMissing, StorageError
 from det_core.interfaces.records import ExperimentRecord, State
 from det_core.interfaces.secrets import SECRET_REFERENCE
 from det_core.interfaces.tracking import TrackingStore
@@ -189,6 +189,38 @@ def test_changes_of_the_config_are_recorded_without_their_secrets(
         assert "# --config environment.environment_variables=********\n" in experiment.original_config
         assert "# --config max_restarts=3\n" in experiment.original_config
         assert yaml.safe_load(experiment.original_config)["entrypoint"] == "model_def:T"
+
+
+def test_secrets_of_others_stay_where_they_were(
+    store: TrackingStore, new_experiment: Submit, vault: dict[str, Any], tmp_path: Path
+) -> None:
+    first = new_experiment(checkpoint_storage=vault)
+    uuid = add_checkpoint(store, first, vault)
+    moved = [f"checkpoint_storage.path={tmp_path}"]
+    own = {"type": "directory", "container_path": str(tmp_path)}
+    with pytest.raises(InvalidExperimentException, match="checkpoint_storage of experiment 1 has secrets of"):
+        fork_experiment(store, first.id, uuid, moved, owner="ann")
+    for changes, owner in ((moved, first.owner), ([f"checkpoint_storage={json.dumps(own)}"], "ann")):
+        with pytest.raises(InvalidExperimentException, match="is not in this experiment's checkpoint_storage"):
+            fork_experiment(store, first.id, uuid, changes, owner=owner)
+    fork_experiment(store, first.id, uuid, ["checkpoint_storage.save_trial_best=2"], owner="ann")
+
+
+def test_a_secret_is_not_shown_in_another_place(store: TrackingStore, new_experiment: Submit, vault: Any) -> None:
+    first = new_experiment(checkpoint_storage=vault)
+    reference = first.config["checkpoint_storage"]["pin"]
+    for block in (
+        {"type": "directory", "container_path": f"/tmp/{reference}"},
+        {"type": "shared_fs", "host_path": f"/tmp/{reference}"},
+        {"type": "shared_fs", "host_path": reference},
+    ):
+        with pytest.raises(StorageError, match="would show a secret|[*]{8}") as refused:
+            open_storage_block(block)
+        assert PIN not in str(refused.value)
+    code, config = store.model_definition(first.id), {**first.config, "description": reference}
+    shown = store.create_experiment(config=config, model_definition=code)
+    with pytest.raises(InvalidExperimentException, match="description of experiment 2 would show a secret"):
+        fork_experiment(store, shown.id, add_checkpoint(store, shown, vault), [])
 
 
 def add_checkpoint(store: TrackingStore, experiment: ExperimentRecord, block: dict[str, Any]) -> str:

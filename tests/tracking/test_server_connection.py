@@ -340,15 +340,37 @@ def test_a_change_that_waited_while_the_right_to_it_ended_is_not_made(
     assert (direct.model("m").notes, direct.actions()) == ("", [])
 
 
+@pytest.mark.parametrize("ended", ["token", "run"])
 @pytest.mark.parametrize(("seconds", "is_written"), [(60.0, True), (-1.0, False)], ids=["at once", "late"])
-def test_a_report_that_waited_while_its_token_ended_is_not_made(
-    direct: TrackingStore, run: Run, monkeypatch: pytest.MonkeyPatch, seconds: float, is_written: bool
+def test_a_report_that_waited_while_its_token_or_run_ended_is_not_made(
+    direct: TrackingStore,
+    run: Run,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    is_written: bool,
+    ended: str,
 ) -> None:
     monkeypatch.setattr(_answers, "_ADMITTED_SECONDS", seconds)
-    caller = Caller(user="ann", run=RunAccess(direct.trial(run.trial_id).experiment_id, run.trial_id, run.run_id))
+    access = RunAccess(direct.trial(run.trial_id).experiment_id, run.trial_id, run.run_id)
+    report = direct.set_trial_progress
+
+    def end() -> None:
+        with open_store(url) as other:
+            other.end_run(run.trial_id, run.run_id, exit_code=0)
+
+    def report_late(**arguments: Any) -> None:
+        if ended == "run":
+            thread = threading.Thread(target=end)  # without the transaction of this call
+            thread.start()
+            thread.join(60)
+        report(**arguments)
+
+    monkeypatch.setattr(direct, "set_trial_progress", report_late)
     body = find_method("set_trial_progress").dump_arguments([run.trial_id, run.run_id, 0.5], {})
-    answer = answer_call(direct, "set_trial_progress", body, caller=caller, is_admitted=lambda: False)
-    assert (b"log in again" in answer) is not is_written
+    caller = Caller(user="ann", run=access, address="192.0.2.1")
+    answer = answer_call(direct, "set_trial_progress", body, caller=caller, is_admitted=lambda: ended == "run")
+    assert (b"log in again" in answer or b"it has ended" in answer) is not is_written
     assert (direct.trial(run.trial_id).progress == 0.5) is is_written
 
 

@@ -89,7 +89,8 @@ def _execute(
         if change.action:
             change.confirm = partial(_require_rights, store, method, arguments, caller, is_admitted)
         else:
-            change.confirm = partial(_require_admission_later, time.monotonic() + _ADMITTED_SECONDS, is_admitted)
+            later = time.monotonic() + _ADMITTED_SECONDS
+            change.confirm = partial(_require_admission_later, later, store, caller, is_admitted)
         if method.takes("owner") and not caller.owns_all:
             arguments = {**arguments, "owner": caller.user}
     member = getattr(store, method.name)
@@ -116,7 +117,10 @@ def _require_admission(is_admitted: Callable[[], bool]) -> None:
         raise TrackingError("your session or token has ended; log in again")
 
 
-def _require_admission_later(later: float, is_admitted: Callable[[], bool]) -> None:
-    """Check the credentials of a frequent call that the audit log does not record, if it has waited."""
+def _require_admission_later(
+    later: float, store: TrackingStore, caller: Caller, is_admitted: Callable[[], bool]
+) -> None:
+    """Check the credentials and the run of a frequent call that the audit log does not record, if it has waited."""
     if time.monotonic() > later:
         _require_admission(is_admitted)
+        caller.check_run(store)

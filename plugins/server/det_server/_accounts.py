@@ -113,8 +113,18 @@ def caller_of(request: Request) -> Caller:
 
 
 def record_action(request: Request, name: str, target: str) -> None:
-    """Record what the caller does in the audit log."""
-    site_of(request).store.record_action(_action(request, name, target))
+    """Record in the audit log what the caller is about to do that is no change of records, such as to start a runner.
+
+    Raises:
+        RefusedError: the session or token of the caller has ended since the request began.
+    """
+    store = site_of(request).store
+
+    def record(recorded: Change) -> None:
+        recorded.confirm = partial(require_admission, request)
+        store.record_action(_action(request, name, target))
+
+    store.execute(record)
 
 
 def make_change(request: Request, name: str, target: str | Callable[[T], str], change: Callable[[], T]) -> T:

@@ -23,7 +23,7 @@ from det_server._client_address import client_address
 from det_server._http_server import HEADER_BYTES
 from det_server._large_answers import LargeAnswers
 from det_server._principal import Principal
-from det_server._refusal import API, RefusedError
+from det_server._refusal import API, UNUSABLE_STORE, RefusedError
 from det_server._request_bodies import BodyReader, checked_length, replay_body
 from det_server._response_headers import VERSION_HEADER, add_headers
 from det_server._site import Site
@@ -221,7 +221,7 @@ class Admission:
             return None
         except DetError as error:
             _log.warning("cannot check a token: %s", error)
-            raise RefusedError(503, f"the tracking store cannot be used: {error}", {"retry-after": "5"}) from None
+            raise RefusedError(503, UNUSABLE_STORE, {"retry-after": "5"}) from None
 
 
 def check_head(scope: Scope) -> None:

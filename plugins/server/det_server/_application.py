@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
@@ -30,12 +31,14 @@ from det_server._admission import Admission
 from det_server._allowed_origins import AllowedHosts
 from det_server._download_log import DownloadLog
 from det_server._json_response import JsonResponse
-from det_server._refusal import API, RefusedError
+from det_server._refusal import API, UNUSABLE_STORE, RefusedError
 from det_server._rendering import STATIC_DIRECTORY, render_error
 from det_server._shares import Shares
 from det_server._site import Site
 from det_server._threads import Threads
 from det_server.api import Deletions
+
+_log = logging.getLogger("det.server")
 
 _DATA = (API, "/data/", "/live", "/metrics")
 """Beginnings of the paths that scripts and programs read, whose errors are JSON."""
@@ -115,6 +118,9 @@ def _explain_refusal(request: Request, error: Exception) -> Response:
 
 def _explain_error(request: Request, error: Exception) -> Response:
     status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
+    if isinstance(error, TrackingError) and not hasattr(request.state, "principal"):
+        _log.warning("cannot answer a stranger: %s", error)
+        return _explain(request, status, UNUSABLE_STORE)
     return _explain(request, status, str(error))
 
 

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from det_server._certificate import load_certificate
+from det_server._listener import BoundedListener
 
 HEADER_SECONDS = 10.0
 """Maximum time from the first byte of a request, or the start of a connection, to the end of the headers. The handshake
@@ -36,6 +38,8 @@ _log = logging.getLogger("det.server")
 class LimitedProtocol(H11Protocol):
     """Protocol of one connection, with limits on the time for headers and for reading answers."""
 
+    waits_since: float | None = None
+    """Time since which the connection waits for a request, by the clock of its loop, or None if it has one."""
     _header_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
 
@@ -45,14 +49,28 @@ class LimitedProtocol(H11Protocol):
         # asyncio does this only for sockets that know their protocol. Otherwise each answer waits 40 ms for an ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_headers()
+        self.waits_since = self.loop.time()
+
+    @property
+    def is_of_stranger(self) -> bool:
+        """Whether the last request had no valid credentials, or there was none."""
+        return "principal" not in (self.scope or {}).get("state", {})
 
     def data_received(self, data: bytes) -> None:
         """Process data, and wait for the rest of the headers if they are incomplete."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_header_timer()
+            if self.cycle is None or not self.cycle.response_complete:
+                self.waits_since = None
         elif self._header_timer is None and self.conn.trailing_data[0]:
             self._await_headers()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, unless that has arrived meanwhile."""
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self.waits_since = self.loop.time()
 
     def pause_writing(self) -> None:
         """Wait for the client to read what is in the buffers."""
@@ -106,10 +124,25 @@ class AnnouncingServer(uvicorn.Server):
             loop = asyncio.get_running_loop()  # uvicorn has no option for this, and asyncio waits for a minute
             create = partial(loop.create_server, ssl_handshake_timeout=HEADER_SECONDS)
             loop.create_server = create  # type: ignore[method-assign]
+        for listener in sockets or ():
+            if isinstance(listener, BoundedListener):
+                listener.make_room = partial(_close_idle, self.server_state.connections)
         await super().startup(sockets)
         if self._certificate and self.config.ssl:
             self._renewal = asyncio.create_task(_follow_certificate(self._certificate, self.config.ssl))
         self._on_started()
+
+
+def _close_idle(connections: Collection[object]) -> bool:
+    """Close the connection of a stranger that has waited longest for a request. Return whether there was one."""
+    limited = (one for one in connections if isinstance(one, LimitedProtocol))
+    idle = [(one.waits_since, one) for one in limited if one.waits_since is not None and one.is_of_stranger]
+    if not idle:
+        return False
+    _, oldest = min(idle, key=itemgetter(0))
+    oldest.waits_since = None
+    oldest.transport.abort()
+    return True
 
 
 async def _follow_certificate(files: tuple[Path, Path], served: ssl.SSLContext) -> None:

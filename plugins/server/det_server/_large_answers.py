@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.types import Message, Receive, Scope, Send
 
 from det_core.tracking.remote import MAX_BODY_BYTES
+from det_server._admitted_sending import send_while_admitted
 from det_server._refusal import RefusedError
 from det_server._shares import Shares
 
@@ -50,8 +53,7 @@ class LargeAnswers:
                     with self._shares.reserve(
                         person, len(body), each=MAX_BODY_BYTES, total=MAX_ANSWERS_BYTES, refusal=_REFUSAL
                     ):
-                        await send(first)
-                        await _send_in_parts(send, message)
+                        await send_while_admitted(partial(_send_in_parts, first, message), scope, receive, send)
                 except RefusedError as refusal:
                     is_refused = True
                     await refusal.response(scope["path"])(scope, receive, send)
@@ -63,7 +65,8 @@ class LargeAnswers:
         return send_within_limit
 
 
-async def _send_in_parts(send: Send, message: Message) -> None:
+async def _send_in_parts(start: Message, message: Message, scope: Scope, receive: Receive, send: Send) -> None:
+    await send(start)
     body = memoryview(message["body"])
     for begin in range(0, len(body), _PART_BYTES):
         more = begin + _PART_BYTES < len(body) or message.get("more_body", False)

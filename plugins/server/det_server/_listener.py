@@ -14,6 +14,8 @@ MAX_CONNECTIONS = 800
 """Maximum number of connections. Processes usually may open 1024 files."""
 MAX_CONNECTIONS_PER_NETWORK = 200
 """Maximum number of connections of an address, or of a network of 64 bits of IPv6."""
+_CLOSING = 100
+"""Number of connections beyond the maximum that are being closed. asyncio accepts as many at once."""
 
 _log = logging.getLogger("det.server")
 
@@ -31,6 +33,8 @@ class BoundedListener(socket.socket):
         self._most_per_network = MAX_CONNECTIONS_PER_NETWORK if per_network else MAX_CONNECTIONS
         self._open = Shares()
         self._refused: set[str] = set()
+        self.make_room: Callable[[], bool] = lambda: False
+        """Function that closes a connection that nobody needs, and returns whether there was one."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection.
@@ -40,11 +44,18 @@ class BoundedListener(socket.socket):
         """
         connection, address = super().accept()
         network = client_network(address[0])
-        if not self._open.take(network, each=self._most_per_network, total=MAX_CONNECTIONS):
+        if not self._take(network):
             connection.close()
             self._report(network)
             raise ConnectionAbortedError("there are too many connections")
         return _Connection(connection, lambda: self._forget(network)), address
+
+    def _take(self, network: str) -> bool:
+        each = self._most_per_network
+        if self._open.take(network, each=each, total=MAX_CONNECTIONS):
+            return True
+        has_room = self._open.of(network) < each and self.make_room()
+        return has_room and self._open.take(network, each=each, total=MAX_CONNECTIONS + _CLOSING)
 
     def _report(self, network: str) -> None:
         """Write a line for the first of the connections that are refused in a row."""

@@ -10,6 +10,8 @@ from det_server._json_response import JsonResponse
 
 API = "/api/"
 """Beginning of the paths of the API, whose errors are JSON."""
+UNUSABLE_STORE = "the tracking store cannot be used at the moment; the log of the server says why"
+"""Message for those whose credentials cannot be checked therefore, and who may be strangers."""
 
 
 class RefusedError(Exception):

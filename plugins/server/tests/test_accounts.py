@@ -18,7 +18,7 @@ from det_server._request_bodies import BodyReader
 from det_server._signatures import Signer, load_signing_key
 from det_server._threads import Threads, Work
 
-from det_core.errors import RecordNotFound, StoreBusy
+from det_core.errors import RecordNotFound, StoreBusy, TrackingError
 from det_core.home import user_name
 from det_core.interfaces.account_records import Role, TokenKind, TokenScope
 from det_core.interfaces.tracking import TrackingStore
@@ -41,6 +41,25 @@ def test_a_login_creates_a_new_session_whatever_cookie_the_browser_has(team: Ser
     again = first.post("/login", login)
     assert again.cookie and again.cookie != answer.cookie
     assert first.get("/experiments").status == 303, "the earlier session of this browser has ended"
+    assert [one.action for one in team.store.actions()] == ["logout", "login", "login"]
+    program = team.program("root")
+    program.post("/login", login)
+    assert program.get("/api/info").status == 200, "a token is not that of a browser"
+
+
+@pytest.mark.parametrize("kind", ["cookie", "token", "login"])
+def test_strangers_do_not_learn_why_the_store_cannot_be_used(
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise TrackingError("the database /home/ann/det.db cannot be opened")
+
+    headers = {"cookie": {"Cookie": f"{team.cookie_name}=x"}, "token": {"Authorization": "Bearer x"}, "login": {}}[kind]
+    monkeypatch.setattr(team.store, "password_hash" if kind == "login" else "access_token", fail)
+    ask = team.client.with_headers(**headers)
+    answer = ask.post("/login", {"user": "ann", "password": "x"}) if kind == "login" else ask.get("/experiments")
+    assert answer.status in (409, 503) and "the log of the server says why" in answer.text
+    assert "det.db" not in answer.text and "det.db" in caplog.text
 
 
 def test_a_login_leads_to_the_page_that_was_asked_for(team: ServedSite) -> None:

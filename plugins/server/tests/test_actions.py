@@ -10,8 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from det_server._runner_keeper import RunnerKeeper
 
 from det_core.home import default_storage
+from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import CheckpointState, State
 from det_core.interfaces.tracking import TrackingStore
 
@@ -142,6 +144,39 @@ def test_a_checkpoint_is_deleted_with_its_files(local: ServedSite) -> None:
     assert local.store.checkpoint("c0ffee").state is CheckpointState.DELETED
     assert not (Path(default_storage()["container_path"]) / "c0ffee" / "model.bin").exists()
     assert local.owner.post("/checkpoints/unknown/delete").status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/checkpoints/c0ffee/delete",
+        "/experiments/1/resume",
+        "/api/checkpoints/c0ffee/delete",
+        "/api/experiments/1/tensorboard/delete",
+        "/api/experiments/1/start",
+    ],
+)
+def test_what_a_user_asked_for_is_not_begun_after_the_end_of_the_account(
+    team: ServedSite, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The entry in the audit log waits for those of others, which may be the end of the account."""
+    trial_id = _checkpoint(team.store, _experiment(team.store))
+    team.store.set_experiment_state(team.store.trial(trial_id).experiment_id, State.ERROR)
+    team.add_user("boss", Role.ADMIN)
+    execute, started = team.store.execute, list[int]()
+
+    def wait(*call: Any) -> Any:
+        team.store.edit_user("root", active=False)
+        return execute(*call)
+
+    browser, program = team.log_in("root"), team.program("root")
+    monkeypatch.setattr(team.store, "execute", wait)
+    monkeypatch.setattr(RunnerKeeper, "start_runner", lambda _, one, **__: started.append(one))
+    answer = program.call(path, {}) if path.startswith("/api/") else browser.post(path)
+    assert answer.status == 401, answer.text
+    assert (Path(default_storage()["container_path"]) / "c0ffee" / "model.bin").exists()
+    assert started == []
+    assert {one.action for one in team.store.actions()} == {"login"}
 
 
 def _of_running_trial(store: TrackingStore) -> None:

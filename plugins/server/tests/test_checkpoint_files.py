@@ -430,18 +430,23 @@ def test_a_person_who_reads_slowly_leaves_downloads_to_others(served_team: Serve
     assert wait_for(lambda: ask(vic, number, Range="bytes=0-0")[0] == 206)
 
 
+@pytest.mark.parametrize("kind", ["file", "code"])
 @pytest.mark.integration
 def test_a_download_ends_with_the_rights_of_its_person(
-    served_team: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch
+    served_team: ServedSite, stored: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(_admitted_sending, "ADMISSION_SECONDS", 0)
     with (stored / UUID / "large").open("wb") as file:
         file.truncate(1 << 30)  # more than the buffers of a connection hold
     vic = served_team.program("vic")
     number = sorted(vic.get(f"/api/checkpoints/{UUID}/files").json).index("large")
+    path = f"/api/checkpoints/{UUID}/files/{number}"
+    if kind == "code":
+        code = bytes(64 << 20)
+        path = f"/experiments/{served_team.store.create_experiment(config={}, model_definition=code).id}/code.tar.gz"
     connection = HTTPConnection(*vic.address, timeout=LIMIT)
     with closing(connection):
-        connection.request("GET", f"/api/checkpoints/{UUID}/files/{number}", headers=vic.headers)
+        connection.request("GET", path, headers=vic.headers)
         response = connection.getresponse()
         assert response.read(1 << 20) == bytes(1 << 20)
         served_team.site.store.edit_user("vic", active=False)

@@ -52,6 +52,16 @@ def test_experiments_without_a_storage_get_the_default(
     assert expected.items() <= recorded.items()
 
 
+def test_a_submission_cannot_move_the_default(store: TrackingStore, file: Path, tmp_path: Path) -> None:
+    """Its secrets would go to another place."""
+    site = site_without_server(store, local_access, checkpoint_storage=file)
+    moved = submission(tmp_path / "code", checkpoint_storage={"host_path": str(tmp_path), "save_trial_best": 1})
+    answer = site.commands.call("/api/experiments", moved)
+    assert answer.status == 400
+    assert "checkpoint_storage has host_path, but no type" in answer.text
+    assert store.experiments() == []
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

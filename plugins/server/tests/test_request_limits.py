@@ -238,17 +238,26 @@ def test_endpoints_run_in_threads_of_which_one_person_leaves_half_to_others() ->
 
 
 def test_the_number_of_connections_is_bounded(served_local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of strangers that wait for a request make room, the oldest first."""
     monkeypatch.setattr("det_server._listener.MAX_CONNECTIONS", 5)
-    kept = [socket.create_connection(served_local.client.address, timeout=LIMIT) for _ in range(5)]
-    kept[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert kept[-1].recv(8) == b"HTTP/1.1"
-    with (
-        socket.create_connection(served_local.client.address, timeout=LIMIT) as refused,
-        contextlib.suppress(ConnectionError),
-    ):
-        assert refused.recv(1) == b""
-    for connection in kept:
-        connection.close()
+    token = served_local.owner.headers["Cookie"]
+    with contextlib.ExitStack() as stack:
+
+        def connect(headers: str = "") -> bytes:
+            one = stack.enter_context(socket.create_connection(served_local.client.address, timeout=LIMIT))
+            kept.append(one)
+            with contextlib.suppress(ConnectionError):
+                one.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
+                return one.recv(8)
+            return b""
+
+        kept = list[socket.socket]()
+        assert [connect() for _ in range(7)] == [b"HTTP/1.1"] * 7
+        for one in kept[:2]:
+            with contextlib.suppress(ConnectionError):
+                while one.recv(4096):
+                    pass
+        assert [connect(f"Cookie: {token}\r\n") for _ in range(6)] == [*[b"HTTP/1.1"] * 5, b""]
 
 
 @pytest.mark.parametrize("count", [1001, 9000])

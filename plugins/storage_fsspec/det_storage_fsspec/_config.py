@@ -25,6 +25,11 @@ Option = SecretStr | StrictBool | StrictInt | StrictFloat | None
 
 SFTP: Final = ("sftp", "ssh")
 """Protocols of URLs that are read by SFTP."""
+TIME_LIMITS: Final = {
+    **dict.fromkeys(SFTP, ("timeout", "banner_timeout", "auth_timeout")),
+    **dict.fromkeys(("ftp", "smb"), ("timeout",)),
+}
+"""Arguments of file systems that are time limits in seconds, by protocol."""
 WRITES: Final[dict[str, Writes]] = {
     "file": "rename",
     "local": "rename",

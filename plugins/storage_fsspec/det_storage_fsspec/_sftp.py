@@ -7,6 +7,8 @@ from typing import Any
 
 import paramiko
 
+from det_storage_fsspec._config import TIME_LIMITS
+
 
 class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # it has no types
     """Policy that accepts the keys in ``~/.ssh/known_hosts`` only, as `paramiko.SSHClient` knows no keys by itself."""
@@ -26,5 +28,5 @@ def sftp_options(timeout: float) -> dict[str, Any]:
     Args:
         timeout: number of seconds that a connection may take.
     """
-    limits = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), timeout)
+    limits = dict.fromkeys(TIME_LIMITS["sftp"], timeout)
     return {"host_key_policy": KnownHosts(), **limits}

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from det_core.interfaces.storage import StorageManager
-from det_storage_fsspec._config import FsspecConfig
+from det_storage_fsspec._config import TIME_LIMITS, FsspecConfig
 from det_storage_fsspec._connections import INTERACTIVE_TIMEOUT, PAUSES, Connections
 
 _DIRECTORY: Final = ".det-directory"
@@ -87,7 +87,11 @@ class FsspecStorage(StorageManager):
 
     def with_few_retries(self) -> FsspecStorage:
         timeout = min(self._config.timeout, INTERACTIVE_TIMEOUT)
-        return FsspecStorage(self._config.model_copy(update={"timeout": timeout}), PAUSES[:1])
+        limits = dict.fromkeys(TIME_LIMITS.get(self._config.protocol, ()), timeout)
+        options = {**self._config.storage_options, **limits}
+        return FsspecStorage(
+            self._config.model_copy(update={"timeout": timeout, "storage_options": options}), PAUSES[:1]
+        )
 
     def location(self, storage_id: str) -> str:
         return f"{self._config.url}/{storage_id}"

@@ -69,3 +69,10 @@ def test_all_texts_in_the_options_are_secrets() -> None:
 def test_a_protocol_without_its_library_is_an_error() -> None:
     with pytest.raises(StorageError, match="library for webhdfs3|Protocol not known: webhdfs3"):
         FsspecStorage(FsspecConfig(url="webhdfs3://host/data", writes="rename"))
+
+
+@pytest.mark.parametrize("url", ["ftp://store.example.com/d", "sftp://store.example.com/d"])
+def test_a_client_for_a_user_who_waits_has_a_time_limit(url: str) -> None:
+    config = FsspecConfig.model_validate({"url": url, "writes": "rename", "storage_options": {"timeout": 900}})
+    waiting = FsspecStorage(config).with_few_retries()
+    assert waiting._config.options["timeout"] == waiting._config.timeout == 10

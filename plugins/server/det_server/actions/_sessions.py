@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -35,7 +36,9 @@ def log_in(request: Request) -> Response:
         answer = render_page(request, "login.html", status_code=error.status, error=str(error), next=target)
         answer.headers.update(error.headers or {})
         return answer
-    end_token(request)
+    if getattr(request.state, "by_cookie", False):
+        with suppress(RefusedError):  # it has ended meanwhile
+            make_change(request, "logout", "", lambda: end_token(request))
     response = RedirectResponse(target, 303)
     start_session(request, response, user, hashed)
     return response

@@ -93,7 +93,7 @@ def _stored(request: Request) -> tuple[CheckpointRecord, StorageManager, dict[st
     checkpoint = store.checkpoint(require_uuid(request.path_params["uuid"]))
     experiment = store.experiment(store.trial(checkpoint.trial_id).experiment_id)
     if block := experiment.config.get("checkpoint_storage"):
-        manager = open_storage_block(block)
+        manager = open_storage_block(block).with_few_retries()
         sizes = manager.list(checkpoint.uuid)
         if METADATA_FILE in sizes:
             return checkpoint, manager, sizes

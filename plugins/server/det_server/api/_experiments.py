@@ -13,7 +13,7 @@ from starlette.responses import Response
 from det_core.home import private_directory
 from det_core.interfaces.records import State
 from det_core.tracking.remote import load_base64
-from det_server._accounts import make_change, record_action, require_ownership, require_writer
+from det_server._accounts import make_change, require_ownership, require_writer
 from det_server._default_storage import add_default_storage
 from det_server._json_response import JsonResponse
 from det_server._refusal import RefusedError
@@ -82,9 +82,7 @@ def continue_training(request: Request) -> Response:
             owner=principal_of(request).name,
         )
     )
-    # Before the change, because that looks for files, which takes too long for one transaction with the entry.
-    record_action(request, "continue", f"experiment {experiment_id}")
-    experiment = train()
+    experiment = make_change(request, "continue", f"experiment {experiment_id}", train)
     if site.store.lease_holder(experiment.id) is None:  # else an earlier request, whose answer was lost, started it
         start_runner(request, experiment.id)
     return JsonResponse({"id": experiment.id})
