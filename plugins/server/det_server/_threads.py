@@ -51,7 +51,7 @@ THREADS = {
     Work.DOWNLOADS: 16,
     Work.DELETIONS: 4,
     Work.CODE: 1,  # its archive is in memory as a whole
-    Work.SUBMISSIONS: 2,  # unpacking one takes up to a gigabyte of memory, and its storage may not answer for minutes
+    Work.SUBMISSIONS: 4,  # those of two people may wait for storages that do not answer
 }
 """Number of threads of each kind of work."""
 

@@ -5,6 +5,7 @@ The runner is imported when it is used, because that takes half a second.
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 from starlette.requests import Request
@@ -21,6 +22,9 @@ from det_server._runner_start import start_runner
 from det_server._site import principal_of, site_of
 from det_server.api._json_body import JsonBody
 
+_unpacking = threading.Semaphore(2)
+"""Right to unpack code, which takes up to a gigabyte of memory."""
+
 
 def submit(request: Request) -> Response:
     """Record an experiment with its code and start its runner."""
@@ -32,7 +36,8 @@ def submit(request: Request) -> Response:
     require_writer(request)
     site, body = site_of(request), JsonBody(request)
     with scratch_directory("submission", private_directory("server")) as directory:
-        unpack_context_dir(_decode(body.get("code", str)), directory)
+        with _unpacking:
+            unpack_context_dir(_decode(body.get("code", str)), directory)
         submit = partial(
             submit_experiment,
             site.store,
