@@ -73,6 +73,7 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
+@pytest.mark.integration
 def test_every_page_shows_its_content_and_nothing_of_it_becomes_markup(seeded: tuple[Seeded, Client]) -> None:
     ids, client = seeded
     for path, phrase in page_paths(ids).items():

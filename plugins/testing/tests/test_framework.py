@@ -16,6 +16,8 @@ from plugins.testing.tests import broken_frameworks
 from plugins.testing.tests.broken_frameworks import CAUGHT_BY, LosesItsStarter
 from plugins.testing.tests.defects import caught_tests, list_tests, make_defect_tests
 
+pytestmark = pytest.mark.integration
+
 PLUGIN = broken_frameworks.__name__
 
 
