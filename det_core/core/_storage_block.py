@@ -51,7 +51,7 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
         misplaced = misplaced_references(recorded, block.dump()) if has_references else []
         if not misplaced:
             return storage.open_storage(block.type, block.options)
-        problems = f"{', '.join(misplaced)} would show a secret"
+        problems = f"{', '.join(misplaced)} would show a secret; write the value itself"
     raise StorageError(f"cannot open the recorded checkpoint_storage: {problems}")
 
 
