@@ -14,13 +14,11 @@ from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from det_core.interfaces.secrets import SECRET_REFERENCE, Location, Secret, iter_texts
+from det_core.interfaces.secrets import OPEN_KEYS, SECRET_REFERENCE, Location, Secret, iter_texts
 
 _NAME = re.compile(
     r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
 )
-_OPEN = {"hyperparameters", "labels", "name", "description", "entrypoint", "searcher"}
-"""Top-level keys whose content never counts as secret, regardless of its keys."""
 _VARIABLES = "environment_variables"
 
 
@@ -42,7 +40,7 @@ def mark_secrets(plain: Any, typed: Any, location: Location = ()) -> Any:
         typed: the same values as Python objects.
         location: location of the values in the config.
     """
-    if location[:1] and location[0] in _OPEN:
+    if location[:1] and location[0] in OPEN_KEYS:
         return plain
     if isinstance(typed, (SecretStr, SecretBytes)):
         secret = typed.get_secret_value()
@@ -59,15 +57,19 @@ def mark_secrets(plain: Any, typed: Any, location: Location = ()) -> Any:
 
 
 def misplaced_references(recorded: Any, marked: Any) -> list[str]:
-    """Return the places in a recorded config where a reference to a secret stands in for something that is shown.
+    """Return the places in a recorded config where a secret has replaced its reference, but would be shown.
 
     Args:
         recorded: the config, or a part of it, as it was recorded.
         marked: the same with the secrets, as from `mark_secrets`.
     """
-    texts = dict(iter_texts(marked))
-    places = [location for location, text in iter_texts(recorded) if SECRET_REFERENCE.search(text)]
-    return [".".join(map(str, one)) for one in places if one in texts and not isinstance(texts[one], Secret)]
+    shown = {
+        location
+        for location, text in iter_texts(marked)
+        if not (isinstance(text, Secret) or SECRET_REFERENCE.search(text))
+    }
+    places = (location for location, text in iter_texts(recorded) if SECRET_REFERENCE.search(text))
+    return [".".join(map(str, location)) for location in places if location in shown]
 
 
 def _mark_text(text: str, location: Location) -> str:
@@ -81,7 +83,7 @@ def _mark_text(text: str, location: Location) -> str:
 
 def mask_secrets(value: Any, location: Location) -> Any:
     """Return a copy of a value for ``repr``, in which text under keys that suggest a secret is masked."""
-    if location[:1] and location[0] in _OPEN:
+    if location[:1] and location[0] in OPEN_KEYS:
         return value
     if isinstance(value, str):
         return _mark_text(value, location)

@@ -14,7 +14,7 @@ from det_core.errors import StorageError
 from det_core.home import default_storage
 from det_core.interfaces.secrets import SECRET_REFERENCE, find_credentials, iter_texts, mask_texts
 from det_core.interfaces.storage import StorageManager
-from det_core.tracking.secret_files import read_secrets, resolve_secrets
+from det_core.tracking.secret_files import resolve_secrets
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
 """Names of storage plugins by URI scheme."""
@@ -46,7 +46,10 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
     try:
         block = CheckpointStorageConfig.model_validate(whole)
     except ValidationError as error:
-        problems = mask_texts(explain_block(error, "checkpoint_storage", whole), read_secrets(recorded).values())
+        problems = explain_block(error, "checkpoint_storage", whole)
+        if has_references:  # what is quoted may be a part of a secret
+            names = sorted({str(one["loc"][-1]) for one in error.errors(include_input=False) if one["loc"]})
+            problems = f"{', '.join(names) or 'the options'}: the values are not accepted; correct them"
     else:
         misplaced = misplaced_references(recorded, block.dump()) if has_references else []
         if not misplaced:

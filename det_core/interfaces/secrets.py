@@ -16,6 +16,11 @@ REFERENCE_PREFIX = "det-secret:"
 SECRET_REFERENCE = re.compile(REFERENCE_PREFIX + "[0-9a-f]{32}")
 """Placeholder for a secret in recorded configs. `det_core.tracking.secret_files` keeps the secrets themselves."""
 
+OPEN_KEYS = frozenset(
+    ("hyperparameters", "labels", "name", "description", "entrypoint", "searcher", "project", "workspace")
+)
+"""Top-level keys of a config whose content never counts as secret, because all who may read it see it."""
+
 _ASSIGNED = re.compile(
     r"(?:key|sig|signature|secret|pwd|token|(?<!\w)(?=\w*?passw)\w*)\s*=([^;&]+)",  # each word is read once
     re.I,

@@ -22,7 +22,7 @@ from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.home import private_directory
 from det_core.interfaces.framework import SCHEDULE_END
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
-from det_core.interfaces.secrets import iter_texts
+from det_core.interfaces.secrets import Secret, iter_texts
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.runner._starting_point import choose_starting_point
@@ -31,7 +31,7 @@ from det_core.scratch import scratch_directory
 from det_core.storage import check_storage
 from det_core.tracking._lease import release_dead_holder
 from det_core.tracking.control import living_runner
-from det_core.tracking.secret_files import extract_secrets, read_secrets, resolve_secrets, store_secrets
+from det_core.tracking.secret_files import extract_secrets, resolve_config, store_secrets
 
 _log = logging.getLogger("det.runner")
 
@@ -82,7 +82,8 @@ def continue_experiment(store: TrackingStore, experiment_id: int, changes: Seque
         SecretMissing: the config refers to a secret that is not on this host.
     """
     experiment = _idle_experiment(store, experiment_id)
-    before = parse_config(resolve_secrets(experiment.config))
+    before = parse_config(resolve_config(experiment.config))
+    _require_hidden_secrets(experiment, before.dump())
     after = parse_config(before.dump(), filename=f"experiment {experiment_id}", changes=changes)
     if refused := sorted(_refused_changes(before.dump(), after.dump())):
         raise InvalidExperimentException(
@@ -150,15 +151,14 @@ def fork_experiment(
     code = store.model_definition(experiment_id)
     if not code:
         raise DetError(f"experiment {experiment_id} was recorded by a script, without its code; run the script again")
-    config = dict(resolve_secrets(experiment.config))
+    config = resolve_config(experiment.config)
     known = config["searcher"]
     searcher = {key: known[key] for key in ("metric", "smaller_is_better", "max_length") if known.get(key) is not None}
     config["searcher"] = {"name": "single", **searcher, "source_checkpoint_uuid": checkpoint_uuid}
     config["hyperparameters"] = {name: {"type": "const", "val": value} for name, value in trial.hparams.items()}
     parsed = parse_config(config, filename=f"experiment {experiment_id}", changes=changes)
     unchanged = parse_config(config).dump()
-    if misplaced := misplaced_references(experiment.config, unchanged):
-        raise InvalidExperimentException(f"{', '.join(misplaced)} of experiment {experiment_id} would show a secret")
+    _require_hidden_secrets(experiment, unchanged)
     if owner not in (None, experiment.owner):
         _require_no_foreign_secrets(experiment, unchanged, parsed.dump())
     changed = note_changes(experiment.original_config, changes, parsed.dump())
@@ -176,6 +176,11 @@ def fork_experiment(
         )
 
 
+def _require_hidden_secrets(experiment: ExperimentRecord, resolved: Mapping[str, Any]) -> None:
+    if misplaced := misplaced_references(experiment.config, resolved):
+        raise InvalidExperimentException(f"{', '.join(misplaced)} of experiment {experiment.id} would show a secret")
+
+
 def _require_no_foreign_secrets(
     experiment: ExperimentRecord, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
@@ -186,12 +191,13 @@ def _require_no_foreign_secrets(
         before: its config, with secrets.
         after: the changed config, with secrets.
     """
-    for key, recorded in experiment.config.items():
-        secrets = read_secrets(recorded).values()
+    for key in experiment.config:
         old, new = (one.get(key) for one in (before, after))
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             old, new = without_numbers(old), without_numbers(new)
-        if old != new and any(secret in text for _, text in iter_texts(new) for secret in secrets):
+        left = dict(iter_texts(new))
+        kept = [place for place, text in iter_texts(old) if isinstance(text, Secret) and left.get(place) == text]
+        if old != new and kept:
             raise InvalidExperimentException(
                 f"{key} of experiment {experiment.id} has secrets of {experiment.owner}, so you cannot change a part "
                 f"of it; leave it as it is, or give all of it: --config '{key}={{...}}'"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from det_core.errors import SecretMissing
 from det_core.home import private_directory
-from det_core.interfaces.secrets import REFERENCE_PREFIX, SECRET_REFERENCE, Secret, iter_texts, map_text
+from det_core.interfaces.secrets import OPEN_KEYS, REFERENCE_PREFIX, SECRET_REFERENCE, Secret, iter_texts, map_text
 
 T = TypeVar("T")
 
@@ -68,6 +68,16 @@ def resolve_secrets(config: T) -> T:
     return cast(
         "T", map_text(config, lambda text: SECRET_REFERENCE.sub(lambda found: _text(_file(found.group())), text))
     )
+
+
+def resolve_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a whole config with the secret for each reference, except where all see what is there.
+
+    Raises:
+        SecretMissing: as for `resolve_secrets`.
+    """
+    secret = resolve_secrets({key: value for key, value in config.items() if key not in OPEN_KEYS})
+    return {key: secret.get(key, value) for key, value in config.items()}
 
 
 def find_missing_secrets(config: object) -> dict[str, Path]:

@@ -33,7 +33,7 @@ from det_core.interfaces.secrets import SECRET_REFERENCE
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment, submit_experiment
 from det_core.storage import read_checkpoint_metadata
-from det_core.tracking.secret_files import extract_secrets, find_missing_secrets, resolve_secrets
+from det_core.tracking.secret_files import extract_secrets, find_missing_secrets, resolve_config, resolve_secrets
 
 from .conftest import Submit, install_plugin
 
@@ -214,13 +214,23 @@ def test_a_secret_is_not_shown_in_another_place(store: TrackingStore, new_experi
         {"type": "shared_fs", "host_path": f"/tmp/{reference}"},
         {"type": "shared_fs", "host_path": reference},
     ):
-        with pytest.raises(StorageError, match="would show a secret|[*]{8}") as refused:
+        with pytest.raises(StorageError, match="would show a secret|host_path: the values are not accepted") as refused:
             open_storage_block(block)
         assert PIN not in str(refused.value)
-    code, config = store.model_definition(first.id), {**first.config, "description": reference}
+    code = store.model_definition(first.id)
+    config = {**first.config, "description": reference, "data": {"x": reference}}
     shown = store.create_experiment(config=config, model_definition=code)
-    with pytest.raises(InvalidExperimentException, match="description of experiment 2 would show a secret"):
-        fork_experiment(store, shown.id, add_checkpoint(store, shown, vault), [])
+    uuid = add_checkpoint(store, shown, vault)
+    store.set_experiment_state(shown.id, State.PAUSED)
+    with pytest.raises(InvalidExperimentException, match=r"^data\.x of experiment 2 would show a secret"):
+        fork_experiment(store, shown.id, uuid, [])
+    with pytest.raises(InvalidExperimentException, match=r"^data\.x of experiment 2 would show a secret"):
+        continue_experiment(store, shown.id, ["max_restarts=3"])
+    config = {**config, "data": {}, "name": reference, "hyperparameters": {"x": {"type": "const", "val": reference}}}
+    named = store.create_experiment(config=config, model_definition=code)
+    store.set_experiment_state(named.id, State.PAUSED)
+    assert resolve_config(config)["checkpoint_storage"]["pin"] == PIN
+    assert PIN not in json.dumps(continue_experiment(store, named.id, ["max_restarts=3"]).config)
 
 
 def add_checkpoint(store: TrackingStore, experiment: ExperimentRecord, block: dict[str, Any]) -> str:

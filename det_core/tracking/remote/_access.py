@@ -12,7 +12,8 @@ from uuid import UUID
 from det_core.errors import CallTooLarge, StaleRun, TrackingError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import MAX_ROWS
-from det_core.interfaces.server_store import Action
+from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
+from det_core.interfaces.server_store import Action, ServerStore
 from det_core.interfaces.tracking import Reach, TrackingStore
 from det_core.tracking.remote._calls import StoreMethod
 
@@ -124,6 +125,19 @@ class Caller:
         if self.address is None or (is_report and all(map(self._owns, records))):
             return None
         return Action(self.user, method.name, _join_names(sorted(records, key=self._owns)), self.address)
+
+    def check_references(self, store: ServerStore, config: Mapping[str, Any]) -> None:
+        """Check that a config names no secret of somebody else.
+
+        Raises:
+            TrackingError: it does, and the caller is no admin.
+        """
+        if self.owns_all or self.role.includes(Role.ADMIN):
+            return
+        for reference in {one for _, text in iter_texts(config) for one in SECRET_REFERENCE.findall(text)}:
+            owners = store.secret_owners(reference)
+            if owners and self.user not in owners:
+                raise TrackingError(f"the config names a secret of {min(owners)}; write the secret itself")
 
     def require_ownership(self, store: TrackingStore, what: str, **record: Any) -> None:
         """Check that a record belongs to the caller, who may also be an admin.

@@ -64,7 +64,7 @@ def add_default_storage(config: Mapping[str, Any], default: Mapping[str, Any] | 
     block = config.get(_KEY) or {}
     if default is None or not isinstance(block, Mapping) or "type" in block:
         return config
-    if changed := [str(key) for key, value in block.items() if value is not None and not str(key).startswith("save_")]:
+    if changed := [str(key) for key in block if not str(key).startswith("save_")]:
         raise DetError(
             f"{_KEY} has {', '.join(changed)}, but no type; expected a whole block, or only the numbers of checkpoints "
             "to keep in the storage of this server, such as save_trial_best"

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
 from operator import itemgetter
@@ -38,8 +40,8 @@ _log = logging.getLogger("det.server")
 class LimitedProtocol(H11Protocol):
     """Protocol of one connection, with limits on the time for headers and for reading answers."""
 
-    waits_since: float | None = None
-    """Time since which the connection waits for a request, by the clock of its loop, or None if it has one."""
+    idle_since: float | None = None
+    """Time since which the connection waits for a request, or for its client to read, or None if it is in use."""
     _header_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
 
@@ -49,20 +51,21 @@ class LimitedProtocol(H11Protocol):
         # asyncio does this only for sockets that know their protocol. Otherwise each answer waits 40 ms for an ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_headers()
-        self.waits_since = self.loop.time()
+        self.idle_since = time.monotonic()
 
     @property
-    def is_of_stranger(self) -> bool:
-        """Whether the last request had no valid credentials, or there was none."""
-        return "principal" not in (self.scope or {}).get("state", {})
+    def person(self) -> str | None:
+        """Name of the caller of the last request, or None if it had no valid credentials, or there was none."""
+        principal = (self.scope or {}).get("state", {}).get("principal")
+        return principal.name if principal else None
 
     def data_received(self, data: bytes) -> None:
         """Process data, and wait for the rest of the headers if they are incomplete."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_header_timer()
-            if self.cycle is None or not self.cycle.response_complete:
-                self.waits_since = None
+            if self._stall_timer is None and (self.cycle is None or not self.cycle.response_complete):
+                self.idle_since = None
         elif self._header_timer is None and self.conn.trailing_data[0]:
             self._await_headers()
 
@@ -70,16 +73,23 @@ class LimitedProtocol(H11Protocol):
         """Wait for the next request, unless that has arrived meanwhile."""
         super().on_response_complete()
         if self.cycle.response_complete:
-            self.waits_since = self.loop.time()
+            self.idle_since = time.monotonic()
+
+    def close_idle(self) -> None:
+        """Close the connection at once."""
+        self.idle_since = None
+        self.transport.abort()
 
     def pause_writing(self) -> None:
         """Wait for the client to read what is in the buffers."""
         super().pause_writing()
         self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+        self.idle_since = time.monotonic()
 
     def resume_writing(self) -> None:
         """Continue to send the answer."""
         self._stop_stall_timer()
+        self.idle_since = None
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,22 +136,31 @@ class AnnouncingServer(uvicorn.Server):
             loop.create_server = create  # type: ignore[method-assign]
         for listener in sockets or ():
             if isinstance(listener, BoundedListener):
-                listener.make_room = partial(_close_idle, self.server_state.connections)
+                listener.make_room = partial(_close_idle, listener, self.server_state.connections)
         await super().startup(sockets)
         if self._certificate and self.config.ssl:
             self._renewal = asyncio.create_task(_follow_certificate(self._certificate, self.config.ssl))
         self._on_started()
 
 
-def _close_idle(connections: Collection[object]) -> bool:
-    """Close the connection of a stranger that has waited longest for a request. Return whether there was one."""
-    limited = (one for one in connections if isinstance(one, LimitedProtocol))
-    idle = [(one.waits_since, one) for one in limited if one.waits_since is not None and one.is_of_stranger]
+def _close_idle(listener: BoundedListener, connections: Collection[object]) -> bool:
+    """Close the connection that has been idle longest, of the person who has most. Return whether one was idle.
+
+    All strangers count as one person, and have those that are in the handshake of TLS.
+    """
+    limited = [one for one in connections if isinstance(one, LimitedProtocol)]
+    known = {one.transport.get_extra_info("socket").fileno() for one in limited}
+    shaking = [one for one in listener.accepted if one.fileno() not in known]
+    counts = Counter(one.person for one in limited)
+    counts[None] += len(shaking)
+    idle: list[tuple[int, float, Callable[[], None]]] = [
+        (counts[one.person], -one.idle_since, one.close_idle) for one in limited if one.idle_since is not None
+    ]
+    idle += [(counts[None], -listener.accepted[one], partial(listener.drop, one)) for one in shaking]
     if not idle:
         return False
-    _, oldest = min(idle, key=itemgetter(0))
-    oldest.waits_since = None
-    oldest.transport.abort()
+    _, _, close = max(idle, key=itemgetter(0, 1))
+    close()
     return True
 
 

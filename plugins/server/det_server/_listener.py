@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from det_server._client_address import client_network
@@ -33,6 +35,8 @@ class BoundedListener(socket.socket):
         self._most_per_network = MAX_CONNECTIONS_PER_NETWORK if per_network else MAX_CONNECTIONS
         self._open = Shares()
         self._refused: set[str] = set()
+        self.accepted: dict[socket.socket, float] = {}
+        """Open connections with the time at which each was accepted."""
         self.make_room: Callable[[], bool] = lambda: False
         """Function that closes a connection that nobody needs, and returns whether there was one."""
 
@@ -48,7 +52,15 @@ class BoundedListener(socket.socket):
             connection.close()
             self._report(network)
             raise ConnectionAbortedError("there are too many connections")
-        return _Connection(connection, lambda: self._forget(network)), address
+        accepted = _Connection(connection, lambda: self._forget(network, accepted))
+        self.accepted[accepted] = time.monotonic()
+        return accepted, address
+
+    def drop(self, connection: socket.socket) -> None:
+        """End a connection that asyncio has not handed over yet."""
+        del self.accepted[connection]
+        with suppress(OSError):  # its client has ended it
+            connection.shutdown(socket.SHUT_RDWR)
 
     def _take(self, network: str) -> bool:
         each = self._most_per_network
@@ -68,7 +80,8 @@ class BoundedListener(socket.socket):
                 self._open.total,
             )
 
-    def _forget(self, network: str) -> None:
+    def _forget(self, network: str, connection: socket.socket) -> None:
+        self.accepted.pop(connection, None)
         self._open.give_back(network)
         self._refused.discard(network)
 

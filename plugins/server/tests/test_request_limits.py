@@ -238,26 +238,38 @@ def test_endpoints_run_in_threads_of_which_one_person_leaves_half_to_others() ->
 
 
 def test_the_number_of_connections_is_bounded(served_local: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of strangers that wait for a request make room, the oldest first."""
+    """Those that are idle give way, of whoever has most, the oldest first."""
     monkeypatch.setattr("det_server._listener.MAX_CONNECTIONS", 5)
-    token = served_local.owner.headers["Cookie"]
+    mine = f"Cookie: {served_local.owner.headers['Cookie']}\r\n"
     with contextlib.ExitStack() as stack:
 
-        def connect(headers: str = "") -> bytes:
+        def connect(head: str = "GET /", headers: str = "", begun: int = 8) -> bytes:
             one = stack.enter_context(socket.create_connection(served_local.client.address, timeout=LIMIT))
             kept.append(one)
             with contextlib.suppress(ConnectionError):
-                one.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
-                return one.recv(8)
+                one.sendall(f"{head} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
+                return one.recv(begun)
             return b""
 
-        kept = list[socket.socket]()
-        assert [connect() for _ in range(7)] == [b"HTTP/1.1"] * 7
-        for one in kept[:2]:
+        def is_open(one: socket.socket) -> bool:
             with contextlib.suppress(ConnectionError):
-                while one.recv(4096):
-                    pass
-        assert [connect(f"Cookie: {token}\r\n") for _ in range(6)] == [*[b"HTTP/1.1"] * 5, b""]
+                one.setblocking(False)
+                try:
+                    while one.recv(4096):
+                        pass
+                except BlockingIOError:
+                    return True
+            return False
+
+        kept = list[socket.socket]()
+        assert [connect("GET /", mine), *(connect() for _ in range(7))] == [b"HTTP/1.1"] * 8
+        assert wait_for(lambda: [is_open(one) for one in kept] == [True, *[False] * 3, *[True] * 4])
+        assert [connect("GET /", mine) for _ in range(6)] == [b"HTTP/1.1"] * 6
+        assert wait_for(lambda: sum(map(is_open, kept)) == 5) and is_open(kept[-1])
+        body = f"{mine}Origin: http://localhost\r\nContent-Length: 9\r\n"
+        for _ in range(5):
+            connect("POST /logout", f"{body}Expect: 100-continue\r\n")
+        assert connect() == b"", "all are in use"
 
 
 @pytest.mark.parametrize("count", [1001, 9000])

@@ -109,6 +109,7 @@ def test_hostile_archives_are_refused_and_leave_nothing(
         ({"config": {"entrypoint": "python3 train.py", "seracher": {}}}, "seracher"),
         ({"code": 5}, "code"),
         ({"original_config": {}}, "original_config"),
+        ({"config": {"data": {"x": f"det-secret:{'a' * 32}"}}}, "config has a reference to a secret"),
     ],
     ids=str,
 )

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from det_core.home import private_directory
 from det_core.interfaces.records import State
+from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
 from det_core.tracking.remote import load_base64
 from det_server._accounts import make_change, require_ownership, require_writer
 from det_server._default_storage import add_default_storage
@@ -35,6 +36,7 @@ def submit(request: Request) -> Response:
 
     require_writer(request)
     site, body = site_of(request), JsonBody(request)
+    _require_no_references("config", body.get("config", dict))
     with scratch_directory("submission", private_directory("server")) as directory:
         with _unpacking:
             unpack_context_dir(_decode(body.get("code", str)), directory)
@@ -72,6 +74,7 @@ def continue_training(request: Request) -> Response:
     changes = body.get("changes", list, None) or []
     if not all(isinstance(change, str) for change in changes):
         raise RefusedError(400, "changes: expected a list of texts such as searcher.max_length=200")
+    _require_no_references("changes", changes)
     if checkpoint is None:
         require_ownership(request, "continuing it", experiment_id=experiment_id)
     train = (
@@ -91,6 +94,12 @@ def continue_training(request: Request) -> Response:
     if site.store.lease_holder(experiment.id) is None:  # else an earlier request, whose answer was lost, started it
         start_runner(request, experiment.id)
     return JsonResponse({"id": experiment.id})
+
+
+def _require_no_references(name: str, given: object) -> None:
+    """Refuse references to secrets, which may be those of other people. Clients send the secrets themselves."""
+    if any(SECRET_REFERENCE.search(text) for _, text in iter_texts(given)):
+        raise RefusedError(400, f"{name} has a reference to a secret on this server; write the secret itself")
 
 
 def _decode(text: str) -> bytes:
