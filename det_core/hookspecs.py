@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from det_core import events, specs
     from det_core.interfaces.launch_preparation import LaunchAdditions, LaunchPlan
 
+hookimpl = pluggy.HookimplMarker("det")
+"""Decorator for the functions of a plugin's entry-point module that implement hooks. Also ``det_core.hookimpl``."""
 _hookspec = pluggy.HookspecMarker("det")
-"""Marker of the hooks below. Plugins mark their implementations with `det_core.hookimpl`."""
 
 # --- Registration hooks yield specs, or return a list of them. Names are unique within a kind. ---
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from det_core.errors import CallTooLarge
+from det_core.errors import CallTooLarge, StoreCorrupt
 
 __all__ = ["name_non_finite"]
 
@@ -31,6 +32,45 @@ def dump_json_value(value: Any) -> str:
         return _encode(value)
     except TypeError:
         return _encode(to_json_types(value))
+
+
+def load_json_value(text: str) -> Any:
+    """Return the value that `dump_json_value` encoded.
+
+    Raises:
+        StoreCorrupt: the text is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise StoreCorrupt(
+            f"a value in the database is not valid JSON ({error}): restore the database from a backup"
+        ) from error
+
+
+class EncodedJson(Mapping[str, Any]):
+    """JSON object that is decoded on first access."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        """The object as `dump_json_value` has encoded it."""
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        values: dict[str, Any] = load_json_value(self.text)
+        return values
 
 
 def copy_as_json(value: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import det_core
+from det_core.launch._prepared_command import WORKER_MODULES
 
 pytestmark = pytest.mark.integration
 
@@ -19,13 +20,14 @@ RECORDS = {"det_core.config", "det_core.interfaces.records"}
 USES = {
     ("-c", "import det_core"): (4, LIBRARIES),
     ("-c", "import det_torch"): (4, LIBRARIES),
-    ("-c", "from det_core import core"): (156, LIBRARIES | {"det_core.config", "pluggy", "ssl"}),
+    ("-c", "from det_core import core"): (151, LIBRARIES | {"det_core.config", "pluggy", "ssl"}),
     ("-c", "from det_core import core\nwith core.init(): pass"): (
         None,
         HEAVY | {"pydantic", "yaml", "importlib_metadata", "det_core.interfaces.launcher"},
     ),
-    (DET, "--version"): (30, LIBRARIES),
-    (DET, "--help"): (160, LIBRARIES | RECORDS),
+    ("-c", "import " + ", ".join(WORKER_MODULES)): (241, LIBRARIES | {"det_core.tracking.reading_limits"}),
+    (DET, "--version"): (25, LIBRARIES),
+    (DET, "--help"): (155, LIBRARIES | RECORDS),
     (DET, "plugins", "list"): (170, LIBRARIES | RECORDS),
     (DET, "experiment", "list"): (
         405,
@@ -51,7 +53,7 @@ def bare() -> set[str]:
     return imported("-c", "pass")
 
 
-@pytest.mark.parametrize("command", USES, ids=lambda command: " ".join(command[-2:]).replace(DET, "det"))
+@pytest.mark.parametrize("command", USES, ids=lambda command: " ".join(command[-2:]).replace(DET, "det")[:60])
 def test_imports_and_commands_load_few_modules(bare: set[str], command: tuple[str, ...]) -> None:
     budget, absent = USES[command]
     added = imported(*command) - bare

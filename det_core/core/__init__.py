@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from det_core.core._checkpoints._context import CheckpointContext, DownloadMode
 from det_core.core._context import Context, init
 from det_core.core._distributed import DistributedContext, single_process
-from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._preempt import PreemptContext, PreemptMode
-from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher_operations import SearcherContext, SearcherMode, SearcherOperation
 from det_core.core._storage_block import open_storage_block
 from det_core.core._tensorboard import TensorboardMode
@@ -18,6 +16,8 @@ from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from det_core.config import Unit
+    from det_core.core._experimental import ExperimentalCoreContext
+    from det_core.core._profiler import ProfilerContext
 
 __all__ = [
     "CheckpointContext",
@@ -41,5 +41,10 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = lazy_exports(
-    globals(), {"Unit": "det_core.config"}
-)  # imported lazily, because few scripts need it
+    globals(),
+    {
+        "ExperimentalCoreContext": "det_core.core._experimental",
+        "ProfilerContext": "det_core.core._profiler",
+        "Unit": "det_core.config",
+    },
+)  # imported lazily, because few scripts need them

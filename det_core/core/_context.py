@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,8 @@ from det_core.core._checkpoints._context import CheckpointContext
 from det_core.core._cluster_info import ClusterInfo, TrialInfo, get_cluster_info
 from det_core.core._distributed import DistributedContext
 from det_core.core._experiment_settings import ExperimentSettings
-from det_core.core._experimental import ExperimentalCoreContext
 from det_core.core._machine_report import MachineReport
 from det_core.core._preempt import PreemptContext, PreemptMode
-from det_core.core._profiler import ProfilerContext
 from det_core.core._searcher_operations import SearcherContext
 from det_core.core._task import Task, join_run, start_script
 from det_core.core._tensorboard import TensorboardDirectory, TensorboardMode
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from det_core.config import ExperimentConfig
+    from det_core.core._experimental import ExperimentalCoreContext
+    from det_core.core._profiler import ProfilerContext
     from det_core.core._script_output import ScriptOutput
     from det_core.tracking._lease import Lease
 
@@ -75,12 +76,9 @@ class Context:
     """Saving and restoring of checkpoints."""
     searcher: SearcherContext
     """Operations that the search method requests."""
-    profiler: ProfilerContext
-    """Profiler of this host, which is off by default."""
-    experimental: ExperimentalCoreContext
-    """Parts of the Core API that may still change."""
     _settings: ExperimentSettings
     _store: TrackingStore
+    _run: Run
     _stream: EventStream
     _output: ScriptOutput | None
     _limits_checkpoints: bool
@@ -92,6 +90,22 @@ class Context:
     def config(self) -> ExperimentConfig:
         """Return the complete experiment config."""
         return self._settings.parsed()
+
+    @cached_property
+    def profiler(self) -> ProfilerContext:
+        """Profiler of this host, which is off by default."""
+        from det_core.core._profiler import ProfilerContext  # few trials use it
+
+        self._owner.require()
+        agent_id = self.info.agent_id if self.info else socket.gethostname()
+        return ProfilerContext(self._store, self._run, agent_id, local_rank=self.distributed.local_rank)
+
+    @cached_property
+    def experimental(self) -> ExperimentalCoreContext:
+        """Parts of the Core API that may still change."""
+        from det_core.core._experimental import ExperimentalCoreContext
+
+        return ExperimentalCoreContext(self._store, self._run)
 
     def alert(self, title: str | None = None, description: str | None = None, level: str | None = "info") -> None:
         """Write a message to the trial's log.
@@ -148,7 +162,8 @@ class Context:
                 parts.callback(self._output.close)
             parts.push(end)
             parts.callback(self.train._close)
-            parts.callback(self.profiler.off)
+            if "profiler" in vars(self):
+                parts.callback(self.profiler.off)
             parts.callback(self.distributed.close)
             parts.callback(self.preempt._close)
             if isinstance(error, InvalidHP):
@@ -287,12 +302,9 @@ def init(
             stream=stream,
         ),
         searcher=SearcherContext(store, run, distributed, train, task.settings),
-        profiler=ProfilerContext(
-            store, run, info.agent_id if info else socket.gethostname(), local_rank=distributed.local_rank
-        ),
-        experimental=ExperimentalCoreContext(store, run),
         _settings=task.settings,
         _store=store,
+        _run=run,
         _stream=stream,
         _output=output,
         _limits_checkpoints=any(map(_names_numbers, (checkpoint_storage, (config or {}).get("checkpoint_storage")))),

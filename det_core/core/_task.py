@@ -125,7 +125,7 @@ def _open_run_store(info: ClusterInfo, trial: TrialInfo) -> TrackingStore:
     if not path:
         return open_store(url)
     from det_core.tracking.remote import open_agent_store  # scripts by themselves do not need them
-    from det_core.tracking.remote._own_calls import OwnCalls
+    from det_core.tracking.remote._remote_store import OwnCalls
 
     own = None if url == AGENT_URL else OwnCalls(partial(_open_for_run, info, trial))
     return open_agent_store(path, url=url, own=own)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from det_core.core._cluster_info import TrialInfo
 from det_core.core._distributed import DistributedContext
 from det_core.core._experiment_settings import ExperimentSettings, default_settings, parse_settings
-from det_core.core._signals import ScriptTerminated
+from det_core.core._preempt import ScriptTerminated
 from det_core.core.event_stream import describe_error
 from det_core.errors import DetError, NoCheckpoint, StoreUnsuitable, TrackingError
 from det_core.home import user_name
@@ -177,7 +177,7 @@ def start_unmanaged_experiment(
         distributed.broadcast((store.url, recorded.trial, recorded.cluster_id, recorded.checkpoint))
         return recorded
     from det_core.tracking.remote import open_remote_store  # the chief does not need them
-    from det_core.tracking.remote._own_calls import OwnCalls
+    from det_core.tracking.remote._remote_store import OwnCalls
 
     url, *rest = distributed.broadcast(None)
     calls = OwnCalls(lambda: (open_existing_store(url), None))

@@ -10,16 +10,26 @@ from contextlib import contextmanager
 
 from det_core import LOG_FORMAT, core
 from det_core.core import failure_notes
-from det_core.errors import CommError, ConfigError, InvalidExperimentException, InvalidTrial, PluginError
+from det_core.errors import (
+    CommError,
+    ConfigError,
+    InvalidExperimentException,
+    InvalidTrial,
+    PeerLate,
+    PeerLost,
+    PluginError,
+)
 from det_core.interfaces.records import native_command
 from det_core.launch import backends
-from det_core.launch._stuck_workers import name_stuck_workers
 from det_core.owner_process import OwnerProcess
 from det_core.plugins import plugin_registry
 from det_core.trial import framework_of, load_trial_class
 
 _HOPELESS = (ConfigError, InvalidExperimentException, InvalidTrial, PluginError)
 """Errors that every restart would meet again."""
+_ROLL_CALL_SECONDS = 5.0
+"""Time limit of the roll call of `name_stuck_workers`. A failed collective ends on all healthy workers almost at the
+same time."""
 
 
 def main(entrypoint: str | None = None) -> int:
@@ -100,6 +110,40 @@ def refused_exits() -> Iterator[None]:
             "the code of the trial called sys.exit() during training, which looks like its end; to end early, call "
             "context.set_stop_requested(True)"
         ) from stop
+
+
+@contextmanager
+def name_stuck_workers(workers: core.DistributedContext | None, timeout: float | None) -> Iterator[None]:
+    """Hold a roll call after a `PeerLost` that names no worker, and name the worker that does not answer.
+
+    All workers must enter the context in the same order.
+
+    Args:
+        workers: all workers, or None if there is only one, in which case nothing is done.
+        timeout: seconds after which the framework's collectives fail, or None if they never do, in which case nothing
+            is done.
+
+    Raises:
+        PeerLate: a collective failed because of the worker that this error names.
+    """
+    if workers is None or timeout is None:
+        yield
+        return
+    channel = workers._channel(_ROLL_CALL_SECONDS)
+    try:
+        yield
+    except PeerLost as error:
+        if error.rank is not None:
+            raise
+        try:
+            channel.allgather(None)
+        except PeerLate as late:
+            raise PeerLate(
+                f"rank {late.rank} is stuck: the others waited for it for {timeout:g} s; "
+                "raise distributed.timeout if it may be that late",
+                late.rank,
+            ) from error
+        raise
 
 
 if __name__ == "__main__":

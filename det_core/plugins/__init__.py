@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from det_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from det_core.hookspecs import hookimpl as hookimpl
     from det_core.plugins._events import emit_event as emit_event
     from det_core.plugins._events import has_event_hooks as has_event_hooks
     from det_core.plugins._events import report_failed_hooks as report_failed_hooks
-    from det_core.plugins._hook_marker import hookimpl as hookimpl
     from det_core.plugins._installation_checks import ImportCost as ImportCost
     from det_core.plugins._installation_checks import find_overwritten_files as find_overwritten_files
     from det_core.plugins._installation_checks import measure_import as measure_import
@@ -31,7 +31,7 @@ _EXPORTS = {
     "emit_event": "det_core.plugins._events",
     "has_event_hooks": "det_core.plugins._events",
     "report_failed_hooks": "det_core.plugins._events",
-    "hookimpl": "det_core.plugins._hook_marker",
+    "hookimpl": "det_core.hookspecs",
     "ImportCost": "det_core.plugins._installation_checks",
     "measure_import": "det_core.plugins._installation_checks",
     "answer_mismatch": "det_core.plugins._target_checks",

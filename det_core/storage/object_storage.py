@@ -18,7 +18,7 @@ from det_core.errors import StorageError
 from det_core.interfaces.object_store import ObjectStore
 from det_core.interfaces.storage import Progress, Selector, StorageManager
 from det_core.local_files.checksum import EMPTY_ENTRY, Entry, combine_entries, write_at
-from det_core.local_files.source_file import SourceFile
+from det_core.local_files.file_by_file import SourceFile
 from det_core.owner_process import OwnerProcess
 from det_core.storage._manifest import METADATA_FILE
 from det_core.storage._transfer import (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Text, case, func, type_coerce
 
 from det_core.interfaces.records import LONGEST_BRIEF, Shortened
-from det_core.json_values import dump_json_value
-from det_core.tracking._deferred_json import BriefJson, load_json_value
+from det_core.json_values import EncodedJson, dump_json_value, load_json_value
 from det_core.tracking._schema import experiments
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def brief_config(text: str) -> Mapping[str, Any]:
         text: the config as JSON, or the array of these values.
     """
     if not text.startswith("[") and len(text) <= LONGEST_BRIEF:
-        return BriefJson(text)
+        return EncodedJson(text)
     found = load_json_value(text)
     values = found if isinstance(found, list) else [_value_at(found, path) for path in _KEPT]
     brief = Shortened()

@@ -19,8 +19,14 @@ from det_core.interfaces.records import (
     MAX_LABELS,
     require_writable,
 )
-from det_core.json_values import NON_FINITE, dump_json_value, name_non_finite, require_short_names, to_json_types
-from det_core.tracking._deferred_json import load_json_value
+from det_core.json_values import (
+    NON_FINITE,
+    dump_json_value,
+    load_json_value,
+    name_non_finite,
+    require_short_names,
+    to_json_types,
+)
 from det_core.tracking.reading_limits import count_read, count_read_json
 
 _strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

@@ -25,9 +25,8 @@ from sqlalchemy.exc import IntegrityError
 
 from det_core.errors import RecordNotFound, TrackingError
 from det_core.interfaces.records import ENDINGS, MAX_ROWS, NewTrial, SearchEvent, State, TrialRecord, TrialUpdate
-from det_core.json_values import copy_as_json
+from det_core.json_values import copy_as_json, load_json_value
 from det_core.tracking._column_types import utc_now
-from det_core.tracking._deferred_json import load_json_value
 from det_core.tracking._rows import (
     RUNNER_ENDED,
     StoreMixin,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from det_core.trial._class_lookup import Trial, load_trial_class
 from det_core.trial._class_lookup import framework_of as framework_of
-from det_core.trial._schedule import At, Every
-from det_core.trial._schedule import Schedule as Schedule
 from det_core.trial._training_plan import NEVER as NEVER
-from det_core.trial._training_plan import Period, TrainingPlan
+from det_core.trial._training_plan import At, Every, Period, TrainingPlan
+from det_core.trial._training_plan import Schedule as Schedule
 from det_core.trial._trial_context import DEFAULT_SEARCHER, TrialContext
 from det_core.trial._trial_loop import Progress, TrialLoop
 

@@ -22,12 +22,10 @@ from det_core.interfaces.framework import Metrics, TrialAdapter
 from det_core.interfaces.records import TRAINING_STATE
 from det_core.storage import read_object
 from det_core.tracking.remote._codecs import load_record
-from det_core.trial._checkpoint_saver import CheckpointSaver
 from det_core.trial._rehearsal import rehearse_trial
-from det_core.trial._schedule import Schedule
-from det_core.trial._training_plan import TrainingPlan
+from det_core.trial._training_plan import Schedule, TrainingPlan
 from det_core.trial._trial_context import TrialContext
-from det_core.trial.checkpoint_timer import CheckpointTimer
+from det_core.trial.checkpoints import CheckpointSaver, CheckpointTimer
 from det_core.trial.metric_averages import average_metrics, merge_rank_metrics, summarize_arrays
 from det_core.version import __version__
 

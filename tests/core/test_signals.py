@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from det_core import core
-from det_core.core import PreemptMode, _signals
+from det_core.core import PreemptMode, _preempt
 from det_core.core._preempt import PreemptContext
 from det_core.errors import PeerLost
 from det_core.interfaces.records import State
@@ -274,7 +274,7 @@ def test_a_second_sigterm_ends_a_script_that_never_polls(
     det_home: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
     """A script that polls for requests may be saving a checkpoint, so it is not ended."""
-    monkeypatch.setattr(_signals, "_TERMINATION_DELAY", 0.02)
+    monkeypatch.setattr(_preempt, "_TERMINATION_DELAY", 0.02)
     with contextlib.ExitStack() as stack:
         ended = None if asks else stack.enter_context(pytest.raises(SystemExit))
         with core.init() as context:

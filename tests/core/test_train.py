@@ -183,7 +183,7 @@ from det_core.core.event_stream import EventStream
 from det_core.interfaces.records import Run
 from det_core.tracking import open_store
 from det_core.tracking.remote import open_remote_store
-from det_core.tracking.remote._own_calls import OwnCalls
+from det_core.tracking.remote._remote_store import OwnCalls
 
 rank, calls = int(sys.argv[1]), OwnCalls(lambda: (open_store(sys.argv[2]), None))
 store = open_remote_store(calls.call, url=sys.argv[2], close=calls.close)

@@ -17,8 +17,7 @@ from det_core import core
 from det_core.core import DistributedContext, failure_notes
 from det_core.errors import ConfigError, InvalidTrial, PeerLate, PeerLost
 from det_core.interfaces.backend import Backend, NodePlacement, WorkerCommand, WorkerRanks
-from det_core.launch import _stuck_workers, backends, worker
-from det_core.launch._stuck_workers import name_stuck_workers
+from det_core.launch import backends, worker
 
 from ..forked_child import ending_children
 
@@ -144,7 +143,7 @@ def test_an_exit_of_the_code_during_training_is_not_its_end(code: int | None, er
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DistributedContext]]:
     """Return two connected workers, in threads of this process."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", f"pair-{os.getpid()}")
-    monkeypatch.setattr(_stuck_workers, "_SECONDS", 1.0)
+    monkeypatch.setattr(worker, "_ROLL_CALL_SECONDS", 1.0)
     workers: list[DistributedContext] = []
 
     def join(rank: int) -> None:
@@ -163,7 +162,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DistributedContext]]:
 
 def attend(one: DistributedContext | None, error: PeerLost, timeout: float | None = 30.0) -> PeerLost:
     """Raise an error of a framework's collective, and return the one that it becomes."""
-    with pytest.raises(PeerLost) as raised, name_stuck_workers(one, timeout):
+    with pytest.raises(PeerLost) as raised, worker.name_stuck_workers(one, timeout):
         raise error
     return raised.value
 
@@ -173,7 +172,7 @@ def test_a_worker_that_misses_the_roll_call_is_stuck(pair: list[DistributedConte
     over = threading.Event()
 
     def hang() -> None:
-        with name_stuck_workers(pair[1], 30.0):
+        with worker.name_stuck_workers(pair[1], 30.0):
             over.wait(60)
 
     thread = threading.Thread(target=hang)

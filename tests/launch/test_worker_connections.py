@@ -36,7 +36,7 @@ from det_core.tracking.remote import (
     answer_call,
     open_agent_store,
 )
-from det_core.tracking.remote._own_calls import OwnCalls
+from det_core.tracking.remote._remote_store import OwnCalls
 
 from ..waiting import wait_for
 

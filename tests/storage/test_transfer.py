@@ -21,8 +21,8 @@ from det_testing.small_disk import remount_read_only
 from det_core import storage
 from det_core.errors import DiskError, StorageError
 from det_core.local_files import checksum, file_sync
+from det_core.local_files.file_by_file import SourceFile
 from det_core.local_files.parallel import in_parallel
-from det_core.local_files.source_file import SourceFile
 from det_core.storage import directory
 from det_core.storage.config import DirectoryConfig
 from det_core.storage.directory import DirectoryStorage

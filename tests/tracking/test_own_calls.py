@@ -11,7 +11,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import open_store
 from det_core.tracking._open import open_existing_store
 from det_core.tracking.remote import open_remote_store
-from det_core.tracking.remote._own_calls import OwnCalls
+from det_core.tracking.remote._remote_store import OwnCalls
 
 
 def later_store(url: str) -> TrackingStore:

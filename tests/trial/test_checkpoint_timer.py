@@ -15,7 +15,7 @@ import det_core as det
 from det_core.config import parse_config
 from det_core.interfaces.records import CheckpointRecord, NewTrial, State, TrialUpdate
 from det_core.trial import NEVER, TrainingPlan
-from det_core.trial.checkpoint_timer import CheckpointTimer
+from det_core.trial.checkpoints import CheckpointTimer
 
 from .test_checkpoint_saver import Counting, loop
 from .test_slots import PLAN, Share, steps, train
@@ -37,7 +37,7 @@ class Clock(defaultdict[str, float]):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("det_core.trial.checkpoint_timer.monotonic", clock)
+    monkeypatch.setattr("det_core.trial.checkpoints.monotonic", clock)
     return clock
 
 

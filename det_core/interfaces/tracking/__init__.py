@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from det_core.interfaces.records import Changes
 from det_core.interfaces.tracking._accounts import AccountStore
 from det_core.interfaces.tracking._checkpoints import CheckpointStore
-from det_core.interfaces.tracking._experiments import ExperimentStore
-from det_core.interfaces.tracking._logs import LogStore
-from det_core.interfaces.tracking._metrics import MetricsStore
+from det_core.interfaces.tracking._experiments import ExperimentStore, SearchEventStore
 from det_core.interfaces.tracking._model_registry import ModelRegistry
+from det_core.interfaces.tracking._reports import LogStore, MetricsStore
 from det_core.interfaces.tracking._rights import Reach as Reach
 from det_core.interfaces.tracking._rights import Rights as Rights
 from det_core.interfaces.tracking._rights import reads
-from det_core.interfaces.tracking._search_events import SearchEventStore
 from det_core.interfaces.tracking._trials import TrialStore
 
 if TYPE_CHECKING:

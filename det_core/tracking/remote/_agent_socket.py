@@ -28,8 +28,7 @@ from det_core.errors import TrackingError
 from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking.remote._calls import CallIds, add_call_id, dump_error, is_writing
 from det_core.tracking.remote._codecs import MAX_BODY_BYTES
-from det_core.tracking.remote._own_calls import OwnCalls
-from det_core.tracking.remote._remote_store import open_remote_store
+from det_core.tracking.remote._remote_store import OwnCalls, open_remote_store
 
 _log = logging.getLogger("det.tracking")
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from det_core.errors import TrackingError
 from det_core.interfaces.server_store import Change, ServerStore
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote._calls import StoreMethod, dump_error, find_method, split_call_id
-from det_core.tracking.remote._remote_store import RemoteChannel
+from det_core.tracking.remote._calls import RemoteChannel, StoreMethod, dump_error, find_method, split_call_id
 
 if TYPE_CHECKING:
     from det_core.tracking.remote._access import Caller

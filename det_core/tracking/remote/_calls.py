@@ -15,7 +15,7 @@ import logging
 import re
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, chain
 from typing import Any, get_type_hints
@@ -382,3 +382,23 @@ def _decode(body: bytes, decoder: type[json.JSONDecoder] = json.JSONDecoder) -> 
     if not isinstance(found, dict):
         raise TypeError("expected a JSON object")
     return found
+
+
+class RemoteChannel:
+    """Channel of a remote store to the side that executes its calls."""
+
+    def __init__(self, call: Callable[[str, bytes], bytes], url: str, close: Callable[[], None]) -> None:
+        self.url = url
+        self._send = call
+        self._close = close
+
+    def _call(self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        method = find_method(name)
+        return method.load_answer(self._send(name, method.dump_arguments(args, kwargs or {})))
+
+    def pass_on(self, name: str, body: bytes) -> bytes:
+        """Send a call with its id as somebody else has encoded it, and return the answer."""
+        return self._send(name, body)
+
+    def close(self) -> None:
+        self._close()

@@ -15,8 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from det_core.interfaces.records import Shortened
-from det_core.json_values import dump_json_value
-from det_core.tracking._deferred_json import DeferredJson
+from det_core.json_values import EncodedJson, dump_json_value
 
 _T = TypeVar("_T")
 
@@ -166,7 +165,7 @@ def _load_bytes(value: Any) -> bytes:
 
 
 def _dump_object(value: Any) -> str:
-    if isinstance(value, DeferredJson):
+    if isinstance(value, EncodedJson):
         return value.text
     if isinstance(value, Shortened):
         return dump_json_value({**value, _IS_SHORTENED: True})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from det_core.interfaces.tracking import TrackingStore
-from det_core.tracking.remote._calls import METHODS, find_method
+from det_core.tracking.remote._calls import METHODS, RemoteChannel
+
+if TYPE_CHECKING:
+    from det_core.tracking.remote._access import Caller
 
 
 def open_remote_store(
@@ -29,24 +33,31 @@ def open_remote_store(
     return store
 
 
-class RemoteChannel:
-    """Channel of a remote store to the side that executes its calls."""
+class OwnCalls:
+    """Channel for `open_remote_store` that opens the store, and imports what this needs, at the first call.
 
-    def __init__(self, call: Callable[[str, bytes], bytes], url: str, close: Callable[[], None]) -> None:
-        self.url = url
-        self._send = call
-        self._close = close
+    Args:
+        open_store: function that opens the store, and returns it with the caller whose rights the calls have. None in
+            place of the caller permits every call.
+    """
 
-    def _call(self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        method = find_method(name)
-        return method.load_answer(self._send(name, method.dump_arguments(args, kwargs or {})))
+    def __init__(self, open_store: Callable[[], tuple[TrackingStore, Caller | None]]) -> None:
+        self._open_store = open_store
+        self._opening = threading.Lock()
+        self._opened: tuple[TrackingStore, Caller | None] | None = None
 
-    def pass_on(self, name: str, body: bytes) -> bytes:
-        """Send a call with its id as somebody else has encoded it, and return the answer."""
-        return self._send(name, body)
+    def call(self, method: str, body: bytes) -> bytes:
+        """Execute a call, and return the answer. Raises TrackingError if the store cannot be opened."""
+        from det_core.tracking.remote._answers import answer_call
+
+        with self._opening:
+            store, caller = self._opened = self._opened or self._open_store()
+        return answer_call(store, method, body, caller=caller)
 
     def close(self) -> None:
-        self._close()
+        """Close the store, if it was opened."""
+        if self._opened:
+            self._opened[0].close()
 
 
 def _remote_member(name: str) -> Any:

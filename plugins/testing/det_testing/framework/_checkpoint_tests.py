@@ -126,7 +126,7 @@ class FrameworkCheckpointTests(FrameworkSuite):
     ) -> None:
         """Without a checkpoint period, a power cut costs minutes instead of the whole training."""
         now = [0.0]
-        monkeypatch.setattr("det_core.trial.checkpoint_timer.monotonic", lambda: now[0])
+        monkeypatch.setattr("det_core.trial.checkpoints.monotonic", lambda: now[0])
         trial_id = harness.prepare(checkpoint_interval=900)
         with pytest.raises(Exception):  # noqa: B017, PT011  (a framework may wrap the error in its own)
             harness.train(trial_id, ("training", 5, lambda: now.append(now.pop() + 900)), ("training", 10, "fail"))

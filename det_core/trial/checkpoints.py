@@ -1,14 +1,44 @@
-"""Writer of checkpoints, which can store them in the background."""
+"""Checkpoints of a trial: the timer that says when one is due, and the writer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from det_core.core import CheckpointContext
 from det_core.core.rank_agreement import RankGroup
+
+_STALLS = 20
+"""Minimum time of training between two checkpoints, as a multiple of the time for which the first stops it."""
+
+
+class CheckpointTimer:
+    """Timer that says when a checkpoint is due. Each checkpoint restarts it, whatever its reason.
+
+    Args:
+        seconds: seconds of training until a checkpoint is due, >= 0. 0 stands for never.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds or math.inf
+        self._due_at = monotonic() + self._seconds
+
+    def is_due(self) -> bool:
+        """Return whether the last checkpoint is old enough for another one."""
+        return monotonic() >= self._due_at
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Restart the timer at the end of the block, in which training stands still for a checkpoint."""
+        start = monotonic()
+        yield
+        end = monotonic()
+        self._due_at = end + max(self._seconds, _STALLS * (end - start))
 
 
 class CheckpointSaver:
