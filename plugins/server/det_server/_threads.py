@@ -30,6 +30,7 @@ class Work(Enum):
     PAGES = "pages"
     CREDENTIALS = "checks of who calls"
     LOGINS = "checks of passwords"
+    KNOWN_LOGINS = "checks of passwords of people who have logged in from there before"
     READING_CALLS = "calls that read"
     WRITING_CALLS = "calls that write"
     CODE_CALLS = "calls with code"
@@ -44,6 +45,7 @@ THREADS = {
     Work.PAGES: 8,  # one person has half of them and of READING_CALLS, and CODE, and leaves two of 10 that read
     Work.CREDENTIALS: 16,
     Work.LOGINS: 4,
+    Work.KNOWN_LOGINS: 2,
     Work.READING_CALLS: 6,
     Work.WRITING_CALLS: 16,
     Work.CODE_CALLS: 2,  # decoding one takes up to 1.5 gigabytes of memory, and an answer a gigabyte
@@ -87,6 +89,26 @@ def in_threads(work: Work, endpoint: Endpoint) -> Callable[[Request], Awaitable[
 
     async def run(request: Request) -> Response:
         return await run_endpoint(work, endpoint, request)
+
+    return run
+
+
+def in_login_threads(
+    known_user: Callable[[Request], str], endpoint: Endpoint
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that checks a password. Those who have logged in from there before do not wait for strangers.
+
+    Args:
+        known_user: function that returns the name of the user of a request from such a device, or an empty string.
+        endpoint: the endpoint.
+    """
+
+    async def run(request: Request) -> Response:
+        threads: Threads = request.app.state.threads
+        stranger = person_of(request)
+        user = await threads.run(Work.CREDENTIALS, known_user, request, person=stranger)
+        work, person = (Work.KNOWN_LOGINS, user) if user else (Work.LOGINS, stranger)
+        return await threads.run(work, _answer, endpoint, request, person=person)
 
     return run
 

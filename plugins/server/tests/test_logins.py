@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import ipaddress
 import re
 import threading
@@ -14,10 +15,11 @@ from det_server import _login_limits, _passwords
 from det_server._login_limits import LoginLimits
 from det_server._passwords import NOBODY, hash_password, verify_password
 from det_server._refusal import RefusedError
+from det_server._threads import THREADS, Work
 
 from det_core.errors import StoreBusy
 
-from .serving import PASSWORD, ServedSite
+from .serving import LIMIT, PASSWORD, ServedSite, wait_for
 
 
 def test_a_password_is_stored_as_an_argon2_hash_with_its_own_salt(quick_passwords: None) -> None:
@@ -229,6 +231,38 @@ def test_a_device_with_a_login_is_not_locked_out_by_others_at_its_address(team: 
         assert known.call("/api/login", login).status == 200
     team.store.edit_user("ann", password=hash_password(PASSWORD))
     assert team.client.with_headers(Cookie=device).post("/login", login).status == 429, "until the password changes"
+
+
+def test_people_with_a_known_device_do_not_wait_for_strangers(
+    served_team: ServedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team, login, ended = served_team, {"user": "ann", "password": PASSWORD}, threading.Event()
+    cookies = team.client.post("/login", login).headers.get_all("set-cookie", [])
+    device = next(cookie.partition(";")[0] for cookie in cookies if "-device=" in cookie)
+    token = team.client.call("/api/login", login).json["token"]
+    checked, verify = list[str](), verify_password
+
+    def check(hashed: str, password: str) -> bool:
+        checked.append(password)
+        return verify(hashed, password) if password == PASSWORD else not ended.wait(LIMIT)
+
+    def guess(number: int) -> None:
+        host, port = team.client.address
+        one = http.client.HTTPConnection(host, port, timeout=LIMIT, source_address=(f"127.0.0.{number}", 0))
+        one.request("POST", "/api/login", '{"user": "ann", "password": "wrong password"}')
+        one.getresponse().read()
+        one.close()
+
+    monkeypatch.setattr(_passwords, "verify_password", check)
+    strangers = [threading.Thread(target=guess, args=[number]) for number in range(2, 10)]
+    for stranger in strangers:
+        stranger.start()
+    assert wait_for(lambda: len(checked) == THREADS[Work.LOGINS])
+    assert team.client.with_headers(Cookie=device).post("/login", login).status == 303
+    assert team.client.with_headers(Authorization=f"Bearer {token}").call("/api/login", login).status == 200
+    ended.set()
+    for stranger in strangers:
+        stranger.join(LIMIT)
 
 
 def test_attempts_beyond_the_limit_take_no_work(team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from starlette.routing import BaseRoute, Route
 
-from det_server._threads import Work, in_threads
+from det_server._threads import Work, in_login_threads, in_threads
 from det_server.actions import _account, _experiments, _models, _sessions, _users
 from det_server.actions._record_changes import Endpoint, make_endpoints
 
@@ -32,6 +32,6 @@ _POSTS: Mapping[str, Endpoint] = {
 
 ROUTES: list[BaseRoute] = [
     Route("/login", _sessions.show_login),
-    Route("/login", in_threads(Work.LOGINS, _sessions.log_in), methods=["POST"]),
+    Route("/login", in_login_threads(_sessions.known_user, _sessions.log_in), methods=["POST"]),
     *(Route(path, in_threads(Work.CHANGES, endpoint), methods=["POST"]) for path, endpoint in _POSTS.items()),
 ]

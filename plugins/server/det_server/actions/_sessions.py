@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -64,12 +65,18 @@ def start_session(request: Request, response: Response, user: str, password: str
 
 def check_password(request: Request, user: str, password: str) -> str:
     """Check the password that a browser sends, and return its hash. Raises as `Login.check`."""
-    login = accounts_of(request).login
+    return accounts_of(request).login.check(user, password, request.state.address, partial(_find_device, request, user))
 
-    def find_device() -> str:
-        return login.known_device(user, read_cookie(request.headers, _device_cookie(request)) or "")
 
-    return login.check(user, password, request.state.address, find_device)
+def known_user(request: Request) -> str:
+    """Return the name in a login if the user has logged in with this browser before, or an empty string."""
+    user = read_form(request).get("user")
+    return user if _find_device(request, user) else ""
+
+
+def _find_device(request: Request, user: str) -> str:
+    remembered = read_cookie(request.headers, _device_cookie(request)) or ""
+    return accounts_of(request).login.known_device(user, remembered)
 
 
 def _device_cookie(request: Request) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from det_server._threads import Work, in_threads
+from det_server._threads import Work, in_login_threads, in_threads
 from det_server.api import _checkpoint_files, _deletions, _experiments, _info, _login, _metrics, _store_calls
 from det_server.api._deletions import Deletions
 
@@ -13,7 +13,7 @@ __all__ = ["ROUTES", "Deletions"]
 ROUTES: list[BaseRoute] = [
     Route("/api/info", in_threads(Work.PAGES, _info.show_info)),
     Route("/metrics", in_threads(Work.PAGES, _metrics.show_metrics)),
-    Route("/api/login", in_threads(Work.LOGINS, _login.log_in), methods=["POST"]),
+    Route("/api/login", in_login_threads(_login.known_user, _login.log_in), methods=["POST"]),
     Route("/api/logout", in_threads(Work.CHANGES, _login.log_out), methods=["POST"]),
     Route("/api/run_tokens", in_threads(Work.CHANGES, _login.create_run_token), methods=["POST"]),
     Route("/api/store/{method}", _store_calls.call_store, methods=["POST"]),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from det_core.errors import RecordNotFound
 from det_core.interfaces.account_records import TokenScope
 from det_server._access import LocalAccess, now
 from det_server._accounts import accounts_of, end_token, make_change, require_ownership, require_writer
@@ -33,16 +35,24 @@ def log_in(request: Request) -> Response:
         return JsonResponse({"token": access.command_line_token, "expires": None})
     user, password = body.get("user", str), body.get("password", str)
     accounts = accounts_of(request)
-
-    def find_device() -> str:
-        token = bearer_token(request.headers)
-        before = access.admit_bearer(token) if token else None
-        return f"token {before.token_id}" if before and before.name == user and before.run is None else ""
-
-    hashed = accounts.login.check(user, password, request.state.address, find_device)
+    hashed = accounts.login.check(user, password, request.state.address, partial(_find_device, request, user))
     expires = now() + _LIFE
     created = accounts.create_api_token(user, TokenScope.ADMIN, "det login", expires, hashed)
     return JsonResponse({"token": created, "expires": expires.isoformat()})
+
+
+def known_user(request: Request) -> str:
+    """Return the name in a login if the client has a token of that user, or an empty string."""
+    user = JsonBody(request).get("user", str, "") or ""
+    return user if _find_device(request, user) else ""
+
+
+def _find_device(request: Request, user: str) -> str:
+    """Return the id of the token of that user that the client has, or an empty string."""
+    token, before = bearer_token(request.headers), None
+    with suppress(RecordNotFound):  # of the run that the token is for
+        before = site_of(request).access.admit_bearer(token) if token else None
+    return f"token {before.token_id}" if before and before.name == user and before.run is None else ""
 
 
 def log_out(request: Request) -> Response:
