@@ -42,7 +42,7 @@ from det_core.config._plugin_blocks import (
 from det_core.config._secrets import mark_secrets
 from det_core.errors import PluginError
 from det_core.interfaces.records import native_command
-from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
+from det_core.interfaces.secrets import iter_references
 from det_core.metric_directions import missing_direction
 
 
@@ -211,7 +211,7 @@ class ExperimentConfig(Block):
         except PluginError as error:
             raise PydanticCustomError("plugin", "{reason}", {"reason": str(error)}) from error
         values = self.dump_claimed()
-        if model and not any(SECRET_REFERENCE.search(text) for _, text in iter_texts(values)):  # recorded, so valid
+        if model and not any(iter_references(values)):  # recorded, so valid
             model.model_validate(values)
         return self
 

@@ -23,7 +23,7 @@ from det_core.config._length import Length, Unit
 from det_core.config._secrets import mark_secrets
 from det_core.errors import PluginError
 from det_core.interfaces.records import LONGEST_NAME
-from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
+from det_core.interfaces.secrets import iter_references
 from det_core.plugins import plugin_registry
 
 
@@ -106,7 +106,7 @@ class PluginBlock(Block):
     def _validate_options(cls, options: dict[str, Any], info: ValidationInfo) -> BaseModel:
         if cls.tag not in info.data:
             return NoOptions()
-        if any(SECRET_REFERENCE.search(text) for _, text in iter_texts(options)):
+        if any(iter_references(options)):
             return UnresolvedOptions.model_validate(options)
         model = cls.options_model(info.data[cls.tag])
         # A model that does not configure extra keys refuses them too, because most unknown keys are typing errors.

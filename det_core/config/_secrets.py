@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from det_core.interfaces.secrets import OPEN_KEYS, SECRET_REFERENCE, Location, Secret, iter_texts
+from det_core.interfaces.secrets import OPEN_KEYS, SECRET_REFERENCE, Location, Secret, iter_references, iter_texts
 
 _NAME = re.compile(
     r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
@@ -68,7 +68,7 @@ def misplaced_references(recorded: Any, marked: Any) -> list[str]:
         for location, text in iter_texts(marked)
         if not (isinstance(text, Secret) or SECRET_REFERENCE.search(text))
     }
-    places = (location for location, text in iter_texts(recorded) if SECRET_REFERENCE.search(text))
+    places = dict.fromkeys(location for location, _ in iter_references(recorded))
     return [".".join(map(str, location)) for location in places if location in shown]
 
 

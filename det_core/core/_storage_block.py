@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from det_core import storage
 from det_core.errors import StorageError
 from det_core.home import default_storage
-from det_core.interfaces.secrets import SECRET_REFERENCE, find_credentials, iter_texts, mask_texts
+from det_core.interfaces.secrets import find_credentials, iter_references, mask_texts
 from det_core.interfaces.storage import StorageManager
 from det_core.tracking.secret_files import resolve_secrets
 
@@ -31,7 +31,7 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
         StorageError: the plugin no longer accepts the recorded options, or a secret is in a place that is shown.
         PluginError: the plugin is missing.
     """
-    has_references = any(SECRET_REFERENCE.search(text) for _, text in iter_texts(recorded))
+    has_references = any(iter_references(recorded))
     whole = resolve_secrets({"checkpoint_storage": recorded})["checkpoint_storage"]
     options = without_numbers(whole)
     path = Path(options.pop("container_path", ""))
@@ -46,10 +46,11 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
     try:
         block = CheckpointStorageConfig.model_validate(whole)
     except ValidationError as error:
-        problems = explain_block(error, "checkpoint_storage", whole)
-        if has_references:  # what is quoted may be a part of a secret
+        if has_references:  # what would be quoted may be a part of a secret
             names = sorted({str(one["loc"][-1]) for one in error.errors(include_input=False) if one["loc"]})
             problems = f"{', '.join(names) or 'the options'}: the values are not accepted; correct them"
+        else:
+            problems = explain_block(error, "checkpoint_storage", whole)
     else:
         misplaced = misplaced_references(recorded, block.dump()) if has_references else []
         if not misplaced:

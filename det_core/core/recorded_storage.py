@@ -14,7 +14,7 @@ from det_core.core._storage_block import open_storage_block, without_numbers
 from det_core.errors import StorageError
 from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord
-from det_core.interfaces.secrets import SECRET_REFERENCE, hide_secrets, iter_texts
+from det_core.interfaces.secrets import hide_secrets, iter_references
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 
@@ -76,4 +76,4 @@ def _named_storage(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _secrets_in(block: Mapping[str, Any]) -> set[str]:
-    return {reference for _, text in iter_texts(block) for reference in SECRET_REFERENCE.findall(text)}
+    return {reference for _, reference in iter_references(block)}

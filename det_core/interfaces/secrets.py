@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["MASK", "REFERENCE_PREFIX", "Secret", "iter_texts", "mask_texts"]
+__all__ = ["MASK", "REFERENCE_PREFIX", "Secret", "iter_references", "iter_texts", "mask_texts"]
 
 MASK = "********"
 """Text that is shown instead of a secret."""
@@ -124,3 +124,14 @@ def iter_texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, 
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield from iter_texts(item, (*location, key))
+
+
+def iter_references(value: Any) -> Iterator[tuple[Location, str]]:
+    """Yield every `SECRET_REFERENCE` in JSON values, except keys, with the location of its text.
+
+    Args:
+        value: JSON-compatible values.
+    """
+    for location, text in iter_texts(value):
+        for reference in SECRET_REFERENCE.findall(text):
+            yield location, reference

@@ -14,7 +14,15 @@ from typing import Any, TypeVar, cast
 
 from det_core.errors import SecretMissing
 from det_core.home import private_directory
-from det_core.interfaces.secrets import OPEN_KEYS, REFERENCE_PREFIX, SECRET_REFERENCE, Secret, iter_texts, map_text
+from det_core.interfaces.secrets import (
+    OPEN_KEYS,
+    REFERENCE_PREFIX,
+    SECRET_REFERENCE,
+    Secret,
+    iter_references,
+    iter_texts,
+    map_text,
+)
 
 T = TypeVar("T")
 
@@ -130,9 +138,8 @@ def _require_files(config: object) -> set[Path]:
 
 def _iter_files(config: object) -> Iterator[tuple[str, Path]]:
     """Yield the place of each reference in a stored config, and its file."""
-    for location, text in iter_texts(config):
-        for reference in SECRET_REFERENCE.findall(text):
-            yield ".".join(map(str, location)), _file(reference)
+    for location, reference in iter_references(config):
+        yield ".".join(map(str, location)), _file(reference)
 
 
 def _text(path: Path) -> str:

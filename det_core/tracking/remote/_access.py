@@ -12,7 +12,7 @@ from uuid import UUID
 from det_core.errors import CallTooLarge, StaleRun, TrackingError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import MAX_ROWS
-from det_core.interfaces.secrets import SECRET_REFERENCE, iter_texts
+from det_core.interfaces.secrets import iter_references
 from det_core.interfaces.server_store import Action, ServerStore
 from det_core.interfaces.tracking import Reach, TrackingStore
 from det_core.tracking.remote._calls import StoreMethod
@@ -134,7 +134,7 @@ class Caller:
         """
         if self.owns_all or self.role.includes(Role.ADMIN):
             return
-        for reference in {one for _, text in iter_texts(config) for one in SECRET_REFERENCE.findall(text)}:
+        for reference in {one for _, one in iter_references(config)}:
             owners = store.secret_owners(reference)
             if owners and self.user not in owners:
                 raise TrackingError(f"the config names a secret of {min(owners)}; write the secret itself")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import inspect
 import select
 import socket
@@ -270,6 +271,23 @@ def test_the_number_of_connections_is_bounded(served_local: ServedSite, monkeypa
         for _ in range(5):
             connect("POST /logout", f"{body}Expect: 100-continue\r\n")
         assert connect() == b"", "all are in use"
+
+
+@pytest.mark.integration
+def test_clients_that_do_not_read_give_way_to_others(served_team: ServedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = bytes(16 << 20)  # more than the buffers of a connection hold
+    path = f"/experiments/{served_team.store.create_experiment(config={}, model_definition=code).id}/code.tar.gz"
+    vic = served_team.log_in("vic")
+    monkeypatch.setattr("det_server._listener.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("det_server._http_server.STALL_SECONDS", 10 * LIMIT)
+    with vic.stream(path), vic.stream(path), vic.stream(path):
+        assert wait_for(lambda: _answers(served_team.client))
+
+
+def _answers(client: Client) -> bool:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return client.get("/login").status == 200
+    return False
 
 
 @pytest.mark.parametrize("count", [1001, 9000])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import select
 import socket
 import ssl
 import stat
@@ -213,6 +215,17 @@ def test_a_client_that_never_begins_tls_is_dropped(
         socket.create_connection(site.client.address, timeout=LIMIT / 2) as connection,
     ):
         assert connection.recv(1) == b""
+
+
+def test_clients_that_do_not_begin_tls_give_way_to_others(
+    store: TrackingStore, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("det_server._listener.MAX_CONNECTIONS", 3)
+    with served(store, local_access, certificate) as site, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(site.client.address, LIMIT)) for _ in range(3)]
+        assert ssl.get_server_certificate(site.client.address, timeout=LIMIT)
+        assert silent[0].recv(1) == b"", "the oldest"
+        assert select.select(silent[1:], [], [], 0) == ([], [], [])
 
 
 @pytest.mark.integration

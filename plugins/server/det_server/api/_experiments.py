@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from det_core.home import private_directory
 from det_core.interfaces.records import State
-from det_core.interfaces.secrets import REFERENCE_PREFIX, iter_texts
+from det_core.interfaces.secrets import iter_references
 from det_core.tracking.remote import load_base64
 from det_server._accounts import make_change, require_ownership, require_writer
 from det_server._default_storage import add_default_storage
@@ -98,7 +98,7 @@ def continue_training(request: Request) -> Response:
 
 def _require_no_references(name: str, given: object) -> None:
     """Refuse references to secrets, which may be those of other people. Clients send the secrets themselves."""
-    if any(REFERENCE_PREFIX in text for _, text in iter_texts(given)):
+    if any(iter_references(given)):
         raise RefusedError(400, f"{name} has a reference to a secret on this server; write the secret itself")
 
 
