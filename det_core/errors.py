@@ -150,7 +150,8 @@ class SecretMissing(DetError):
         which = "; ".join(f"{place} is not in {path}" for place, path in self.files.items())
         super().__init__(
             f"{which} (or cannot be read). The tracking store records only where secrets are, not the secrets. Write "
-            "each one as text to its file, or run det experiment resume in a terminal, which asks for it"
+            "each one as text to its file, or run det experiment resume in a terminal, which asks for it. If you have "
+            "changed this block of the config, write its secrets into the config again"
         )
 
 

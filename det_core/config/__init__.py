@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from det_core.config._plugin_blocks import NoOptions as NoOptions
     from det_core.config._plugin_blocks import ObserverConfig as ObserverConfig
     from det_core.config._plugin_blocks import SearcherConfig as SearcherConfig
-    from det_core.config._secrets import misplaced_references as misplaced_references
     from det_core.config._validation_errors import explain_block as explain_block
 
 _EXPORTS = {
@@ -67,7 +66,6 @@ _EXPORTS = {
     "is_command": "det_core.config._entrypoint",
     "load_config": "det_core.config._parse",
     "match_hyperparameters": "det_core.config._hyperparameters",
-    "misplaced_references": "det_core.config._secrets",
     "note_changes": "det_core.config._assignments",
     "parse_assignments": "det_core.config._assignments",
     "parse_config": "det_core.config._parse",
@@ -87,7 +85,6 @@ _OWN = {
     "grid_axes",
     "grid_points",
     "is_command",
-    "misplaced_references",
     "parse_assignments",
     "replace_texts",
 }

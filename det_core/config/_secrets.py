@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from det_core.interfaces.secrets import OPEN_KEYS, SECRET_REFERENCE, Location, Secret, iter_references, iter_texts
+from det_core.interfaces.secrets import OPEN_KEYS, SECRET_REFERENCE, Location, Secret
 
 _NAME = re.compile(
     r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
@@ -54,22 +54,6 @@ def mark_secrets(plain: Any, typed: Any, location: Location = ()) -> Any:
         pairs = enumerate(itertools.zip_longest(plain, items))
         return [mark_secrets(value, item, (*location, place)) for place, (value, item) in pairs]
     return _mark_text(plain, location) if isinstance(plain, str) else plain
-
-
-def misplaced_references(recorded: Any, marked: Any) -> list[str]:
-    """Return the places in a recorded config where a secret has replaced its reference, but would be shown.
-
-    Args:
-        recorded: the config, or a part of it, as it was recorded.
-        marked: the same with the secrets, as from `mark_secrets`.
-    """
-    shown = {
-        location
-        for location, text in iter_texts(marked)
-        if not (isinstance(text, Secret) or SECRET_REFERENCE.search(text))
-    }
-    places = dict.fromkeys(location for location, _ in iter_references(recorded))
-    return [".".join(map(str, location)) for location in places if location in shown]
 
 
 def _mark_text(text: str, location: Location) -> str:

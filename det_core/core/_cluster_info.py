@@ -102,7 +102,8 @@ class ClusterInfo:
     @property
     def user_data(self) -> dict[str, Any]:
         """Return ``data`` of the experiment config, which users may fill with any values."""
-        return resolve_secrets(dict(self.trial.config.get("data") or {})) if self.trial else {}
+        data = self.trial.config.get("data") if self.trial else None
+        return dict(resolve_secrets({"data": data})["data"]) if data else {}
 
 
 @cache

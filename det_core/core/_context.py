@@ -28,6 +28,7 @@ from det_core.core._train import EarlyExitReason, TrainContext
 from det_core.core.event_stream import EventStream, describe_error, make_fetch_files
 from det_core.errors import InvalidHP
 from det_core.interfaces.records import MetricsReport, Run, State
+from det_core.interfaces.storage import RETENTION_KEYS
 from det_core.interfaces.tracking import TrackingStore
 from det_core.owner_process import OwnerProcess
 from det_core.tracking.secret_files import extract_secrets
@@ -261,7 +262,8 @@ def init(
     else:
         task = start_script(distributed, checkpoint_storage, config, resume)
     distributed, store, trial = task.distributed, task.store, task.trial
-    searcher, storage_block = task.settings.dumped["searcher"], task.settings.dumped["checkpoint_storage"]
+    searcher = task.settings.dumped["searcher"]
+    storage = {"checkpoint_storage": task.settings.dumped["checkpoint_storage"]}
     run = Run(trial_id=trial.trial_id, run_id=trial.trial_run_id, allocation_id=info.allocation_id if info else "")
     stream = _make_stream(task, run, waits_for_report=not (task.is_managed or config))
     tensorboard = _make_tensorboard(task, tensorboard_mode, stream)
@@ -294,7 +296,7 @@ def init(
             store,
             task.storage_manager,
             run,
-            extract_secrets(storage_block) if distributed.rank == 0 else {},
+            extract_secrets(storage)["checkpoint_storage"] if distributed.rank == 0 else {},
             distributed=distributed,
             require_steps=task.is_managed,
             flush=train.flush,
@@ -359,4 +361,4 @@ def _make_output(trial: TrialInfo, config: Mapping[str, Any] | None) -> ScriptOu
 
 def _names_numbers(block: object) -> bool:
     """Return whether a ``checkpoint_storage`` says how many checkpoints to keep."""
-    return isinstance(block, Mapping) and any(str(key).startswith("save_") for key in block)
+    return isinstance(block, Mapping) and not RETENTION_KEYS.isdisjoint(block)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from det_core.home import default_storage
 from det_core.interfaces.secrets import SECRET_REFERENCE, Secret, map_text
-from det_core.tracking.secret_files import resolve_secrets
+from det_core.tracking.secret_files import fill_secrets, find_secrets
 
 if TYPE_CHECKING:
     from det_core.config import ExperimentConfig, Length
@@ -73,10 +73,11 @@ def recorded_settings(config: Mapping[str, Any]) -> ExperimentSettings:
     Args:
         config: result of `ExperimentConfig.dump`, with references to secrets.
     """
-    data = resolve_secrets({"data": config["data"]})["data"]
+    secrets = find_secrets({"data": config["data"]})
+    data = fill_secrets(config["data"], secrets)
 
     def fill(text: str) -> str:
-        return Secret(resolve_secrets(text)) if SECRET_REFERENCE.search(text) else text
+        return Secret(fill_secrets(text, secrets)) if SECRET_REFERENCE.search(text) else text
 
     return ExperimentSettings(
         {**config, "data": map_text(config["data"], fill)},

@@ -13,7 +13,7 @@ from det_core import storage
 from det_core.errors import StorageError
 from det_core.home import default_storage
 from det_core.interfaces.secrets import find_credentials, iter_references, mask_texts
-from det_core.interfaces.storage import StorageManager
+from det_core.interfaces.storage import RETENTION_KEYS, StorageManager
 from det_core.tracking.secret_files import resolve_secrets
 
 _BUCKETS = {"s3": "s3", "gs": "gcs"}
@@ -27,8 +27,8 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
         recorded: the block as the tracking store contains it.
 
     Raises:
-        SecretMissing: the block refers to a secret that is not on this host.
-        StorageError: the plugin no longer accepts the recorded options, or a secret is in a place that is shown.
+        SecretMissing: the block refers to a secret that is not on this host, or that was recorded for another block.
+        StorageError: the plugin no longer accepts the recorded options.
         PluginError: the plugin is missing.
     """
     has_references = any(iter_references(recorded))
@@ -41,7 +41,7 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
         return DirectoryStorage(_Directory(path))
     from pydantic import ValidationError
 
-    from det_core.config import CheckpointStorageConfig, explain_block, misplaced_references
+    from det_core.config import CheckpointStorageConfig, explain_block
 
     try:
         block = CheckpointStorageConfig.model_validate(whole)
@@ -52,16 +52,13 @@ def open_storage_block(recorded: Mapping[str, Any]) -> StorageManager:
         else:
             problems = explain_block(error, "checkpoint_storage", whole)
     else:
-        misplaced = misplaced_references(recorded, block.dump()) if has_references else []
-        if not misplaced:
-            return storage.open_storage(block.type, block.options)
-        problems = f"{', '.join(misplaced)} would show a secret; write the value itself"
+        return storage.open_storage(block.type, block.options)
     raise StorageError(f"cannot open the recorded checkpoint_storage: {problems}")
 
 
 def without_numbers(block: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ``checkpoint_storage`` block without the numbers of checkpoints to keep and without unset options."""
-    return {key: value for key, value in block.items() if value is not None and not key.startswith("save_")}
+    return {key: value for key, value in block.items() if value is not None and key not in RETENTION_KEYS}
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def _resolve_options(name: str, recorded: Mapping[str, Any]) -> BaseModel:
 
     from det_core.config import ObserverConfig, explain_block
 
-    block = resolve_secrets(dict(recorded))
+    block = resolve_secrets({"observers": {name: recorded}})["observers"][name]
     try:
         return ObserverConfig.from_options(name, block).options
     except ValidationError as error:

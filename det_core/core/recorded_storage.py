@@ -14,7 +14,7 @@ from det_core.core._storage_block import open_storage_block, without_numbers
 from det_core.errors import StorageError
 from det_core.home import default_storage
 from det_core.interfaces.records import CheckpointRecord
-from det_core.interfaces.secrets import hide_secrets, iter_references
+from det_core.interfaces.secrets import hide_secrets
 from det_core.interfaces.storage import StorageManager
 from det_core.interfaces.tracking import TrackingStore
 
@@ -30,7 +30,7 @@ def open_checkpoint_storage(
         store: the tracking store.
         checkpoint: the checkpoint.
         chosen: whether a person named this checkpoint. A storage that the config does not name is then opened, too,
-            after a warning, and without secrets that the config does not have.
+            after a warning.
 
     Raises:
         StorageError: the config names another storage, or the storage as in `open_storage_block`.
@@ -43,8 +43,6 @@ def open_checkpoint_storage(
                 f"checkpoint {checkpoint.uuid} is {other}; if that is true, name it yourself: "
                 f"det checkpoint rm {checkpoint.uuid}"
             )
-        if _secrets_in(checkpoint.storage) - _secrets_in(_named_storage(config)):
-            raise StorageError(f"checkpoint {checkpoint.uuid} is {other}, which asks for a secret of another config")
         _log.warning("checkpoint %s is %s", checkpoint.uuid, other)
     return open_storage_block(checkpoint.storage)
 
@@ -73,7 +71,3 @@ def describe_storage(block: Mapping[str, Any]) -> str:
 
 def _named_storage(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config.get("checkpoint_storage") or default_storage()
-
-
-def _secrets_in(block: Mapping[str, Any]) -> set[str]:
-    return {reference for _, reference in iter_references(block)}

@@ -126,12 +126,13 @@ def iter_texts(value: Any, location: Location = ()) -> Iterator[tuple[Location, 
         yield from iter_texts(item, (*location, key))
 
 
-def iter_references(value: Any) -> Iterator[tuple[Location, str]]:
+def iter_references(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
     """Yield every `SECRET_REFERENCE` in JSON values, except keys, with the location of its text.
 
     Args:
         value: JSON-compatible values.
+        location: location of the value, as for `iter_texts`.
     """
-    for location, text in iter_texts(value):
+    for place, text in iter_texts(value, location):
         for reference in SECRET_REFERENCE.findall(text):
-            yield location, reference
+            yield place, reference

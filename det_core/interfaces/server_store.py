@@ -140,14 +140,6 @@ class ServerStore(TrackingStore):
         return self.execute(call)
 
     @abstractmethod
-    def secret_owners(self, reference: str) -> set[str]:
-        """Return the owners of the experiments whose configs have a reference to a secret.
-
-        Args:
-            reference: the reference, as `det_core.interfaces.secrets.SECRET_REFERENCE` describes it.
-        """
-
-    @abstractmethod
     def create_user(self, name: str, *, role: Role, password: str) -> UserRecord:
         """Record a new, active user.
 

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from det_core.local_files.checksum import Entry
 
+RETENTION_KEYS = frozenset(("save_experiment_best", "save_trial_best", "save_trial_latest"))
+"""Keys of ``checkpoint_storage`` with the numbers of checkpoints to keep. All others say where checkpoints are."""
+
 Progress: TypeAlias = Callable[[int], object]
 """Called from any thread with the number of bytes that were just moved."""
 Selector: TypeAlias = Callable[[str], bool]

@@ -71,3 +71,8 @@ class Delivery:
     """Time of the event, or of its first failed attempt if those before it had arrived."""
     attempts: int
     """Number of attempts, including the present one."""
+
+
+def secret_block(name: str, url: str, key: str) -> dict[str, Any]:
+    """Return what the secrets of a webhook are kept for, as a block of a config."""
+    return {"webhook": {"name": name, "url": url, "key": key}}

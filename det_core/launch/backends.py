@@ -221,7 +221,8 @@ def distributed_block() -> Mapping[str, Any]:
     if OPTIONS_VARIABLE in os.environ:
         return cast("Mapping[str, Any]", json.loads(os.environ[OPTIONS_VARIABLE]))
     info = get_cluster_info()
-    return resolve_secrets(info.trial.config.get("distributed") or {}) if info and info.trial else {}
+    block = info.trial.config.get("distributed") if info and info.trial else None
+    return cast("Mapping[str, Any]", resolve_secrets({"distributed": block or {}})["distributed"])
 
 
 def _require_adapter(framework: str, backends: Sequence[BackendSpec]) -> None:

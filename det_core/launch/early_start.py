@@ -10,7 +10,7 @@ from det_core.launch.backends import choose_backend
 from det_core.launch.launchers import open_launcher
 from det_core.launch.local import LocalLauncher
 from det_core.plugins import plugin_registry
-from det_core.tracking.secret_files import resolve_secrets
+from det_core.tracking.secret_files import fill_secrets, find_secrets
 
 
 def prepare_first_launch(config: ExperimentConfig, code: Path) -> None:
@@ -31,5 +31,6 @@ def prepare_first_launch(config: ExperimentConfig, code: Path) -> None:
     launcher = open_launcher(config)
     if isinstance(launcher, LocalLauncher):
         backend = choose_backend(config, None, os.environ)
-        variables = config.environment.environment_variables.for_device(launcher.device())
-        launcher.prepare(str(entrypoint), code, resolve_secrets(variables), backend.name if backend else None)
+        secrets = find_secrets({"environment": config.dump()["environment"]})
+        variables = fill_secrets(config.environment.environment_variables.for_device(launcher.device()), secrets)
+        launcher.prepare(str(entrypoint), code, variables, backend.name if backend else None)

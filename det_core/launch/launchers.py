@@ -8,7 +8,7 @@ from det_core.config import ExperimentConfig, LauncherConfig
 from det_core.config._claimed_keys import find_claimed_model
 from det_core.interfaces.launcher import Launcher
 from det_core.plugins import plugin_registry
-from det_core.tracking.secret_files import resolve_secrets
+from det_core.tracking.secret_files import fill_secrets, find_secrets
 
 
 def open_launcher(config: ExperimentConfig) -> Launcher:
@@ -18,8 +18,10 @@ def open_launcher(config: ExperimentConfig) -> Launcher:
         PluginError: the launcher does not exist or cannot be imported.
         SecretMissing: a secret of its options is not on this host.
     """
-    block = LauncherConfig.model_validate(resolve_secrets(config.dump()["launcher"]))
+    whole, claimed = config.dump(), config.dump_claimed()
+    secrets = find_secrets({key: whole[key] for key in {"launcher", *claimed}})
+    block = LauncherConfig.model_validate(fill_secrets(whole["launcher"], secrets))
     spec = plugin_registry().find("launcher", block.type)
     model, _ = find_claimed_model(block.type, type(config))
-    claimed = [model.model_validate(resolve_secrets(config.dump_claimed()))] if model else []
-    return cast("Launcher", plugin_registry().call_target(spec, block.options, *claimed))
+    extra = [model.model_validate(fill_secrets(claimed, secrets))] if model else []
+    return cast("Launcher", plugin_registry().call_target(spec, block.options, *extra))

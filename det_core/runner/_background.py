@@ -24,7 +24,7 @@ from det_core.runner._submit import submit_experiment
 from det_core.tracking import is_server_url
 from det_core.tracking.control import living_runner
 from det_core.tracking.remote import ServerConnection
-from det_core.tracking.secret_files import resolve_config
+from det_core.tracking.secret_files import resolve_secrets
 
 Recorded = Callable[[ExperimentRecord], object]
 """Function that is called with an experiment once it is recorded, and on this host before its runner starts."""
@@ -141,7 +141,7 @@ def _upload(
         raise InvalidExperimentException("the config has no entrypoint; add one, such as entrypoint: model_def:MyTrial")
     check_code(config, context_dir)
     document = {
-        "config": without_own_directory(copy_as_json(resolve_config(config.dump()))),
+        "config": without_own_directory(copy_as_json(resolve_secrets(config.dump()))),
         "original_config": original_config,
         "code": base64.b64encode(pack_context_dir(context_dir)).decode(),
         "external_id": uuid.uuid4().hex,  # a repeated request returns the same experiment

@@ -10,19 +10,17 @@ from det_core.config import (
     ExperimentConfig,
     Length,
     Unit,
-    misplaced_references,
     note_changes,
     parse_config,
     replace_texts,
 )
 from det_core.core import open_storage_block
-from det_core.core._storage_block import without_numbers
 from det_core.core.script_command import explain_script
 from det_core.errors import DetError, ExperimentBusy, InvalidExperimentException
 from det_core.home import private_directory
 from det_core.interfaces.framework import SCHEDULE_END
 from det_core.interfaces.records import ExperimentRecord, State, TrialRecord
-from det_core.interfaces.secrets import Secret, iter_texts
+from det_core.interfaces.storage import RETENTION_KEYS
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch.context_archive import unpack_context_dir
 from det_core.runner._starting_point import choose_starting_point
@@ -31,7 +29,7 @@ from det_core.scratch import scratch_directory
 from det_core.storage import check_storage
 from det_core.tracking._lease import release_dead_holder
 from det_core.tracking.control import living_runner
-from det_core.tracking.secret_files import extract_secrets, resolve_config, store_secrets
+from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
 
 _log = logging.getLogger("det.runner")
 
@@ -60,16 +58,19 @@ _CHANGEABLE = (
 _INDEPENDENT = ("single", "random", "grid")
 """Search methods that create the same trials, whatever their lengths and results."""
 _EXTENT = ("max_length", "max_trials", "max_concurrent_trials")
-_RETENTION = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 
 
-def continue_experiment(store: TrackingStore, experiment_id: int, changes: Sequence[str]) -> ExperimentRecord:
+def continue_experiment(
+    store: TrackingStore, experiment_id: int, changes: Sequence[str], *, by_client: bool = False
+) -> ExperimentRecord:
     """Prepare an experiment that has ended or is paused for further training, with the same trials.
 
     Args:
         store: the tracking store.
         experiment_id: the experiment.
         changes: changes of the config, each as ``KEY=VALUE``, such as a larger ``searcher.max_length``.
+        by_client: whether somebody else than the user of this process asks for it. Blocks with secrets can then be
+            changed only together with these, or the secrets could be sent to another place.
 
     Returns:
         The experiment in state PAUSED, ready for a runner.
@@ -82,9 +83,8 @@ def continue_experiment(store: TrackingStore, experiment_id: int, changes: Seque
         SecretMissing: the config refers to a secret that is not on this host.
     """
     experiment = _idle_experiment(store, experiment_id)
-    before = parse_config(resolve_config(experiment.config))
-    _require_hidden_secrets(experiment, before.dump())
-    after = parse_config(before.dump(), filename=f"experiment {experiment_id}", changes=changes)
+    before = parse_config(resolve_secrets(experiment.config))
+    after = _change(experiment.config, changes, experiment_id, by_client=by_client)
     if refused := sorted(_refused_changes(before.dump(), after.dump())):
         raise InvalidExperimentException(
             f"experiment {experiment_id} cannot continue with a changed {', '.join(refused)}, because its trials would "
@@ -118,6 +118,7 @@ def fork_experiment(
     checkpoint_uuid: str,
     changes: Sequence[str],
     *,
+    by_client: bool = False,
     owner: str | None = None,
     external_id: str | None = None,
 ) -> ExperimentRecord:
@@ -128,6 +129,7 @@ def fork_experiment(
         experiment_id: the experiment of the checkpoint.
         checkpoint_uuid: the checkpoint.
         changes: changes of the config, each as ``KEY=VALUE``. Hyperparameters are those of the checkpoint's trial.
+        by_client: as for `continue_experiment`.
         owner: as for `submit_experiment`.
         external_id: as for `submit_experiment`.
 
@@ -137,9 +139,8 @@ def fork_experiment(
     Raises:
         ConfigError: the changed config is wrong.
         DetError: the experiment has no such checkpoint, or was recorded by a script without its code.
-        InvalidExperimentException: the checkpoint is incomplete, damaged or no longer stored, or the changes would send
-            secrets of another owner to another place.
-        SecretMissing: the config refers to a secret that is not on this host.
+        InvalidExperimentException: the checkpoint is incomplete, damaged or no longer stored.
+        SecretMissing: the config refers to a secret that is not on this host, or a client has changed its block.
     """
     experiment, checkpoint = store.experiment(experiment_id), store.checkpoint(checkpoint_uuid)
     trial = store.trial(checkpoint.trial_id)
@@ -151,16 +152,12 @@ def fork_experiment(
     code = store.model_definition(experiment_id)
     if not code:
         raise DetError(f"experiment {experiment_id} was recorded by a script, without its code; run the script again")
-    config = resolve_config(experiment.config)
+    config = dict(experiment.config)
     known = config["searcher"]
     searcher = {key: known[key] for key in ("metric", "smaller_is_better", "max_length") if known.get(key) is not None}
     config["searcher"] = {"name": "single", **searcher, "source_checkpoint_uuid": checkpoint_uuid}
     config["hyperparameters"] = {name: {"type": "const", "val": value} for name, value in trial.hparams.items()}
-    parsed = parse_config(config, filename=f"experiment {experiment_id}", changes=changes)
-    unchanged = parse_config(config).dump()
-    _require_hidden_secrets(experiment, unchanged)
-    if owner not in (None, experiment.owner):
-        _require_no_foreign_secrets(experiment, unchanged, parsed.dump())
+    parsed = _change(config, changes, experiment_id, by_client=by_client)
     changed = note_changes(experiment.original_config, changes, parsed.dump())
     text = f"# from checkpoint {checkpoint_uuid} of experiment {experiment_id}\n{changed}"
     with scratch_directory("context", private_directory("runs")) as directory:
@@ -176,32 +173,17 @@ def fork_experiment(
         )
 
 
-def _require_hidden_secrets(experiment: ExperimentRecord, resolved: Mapping[str, Any]) -> None:
-    if misplaced := misplaced_references(experiment.config, resolved):
-        raise InvalidExperimentException(f"{', '.join(misplaced)} of experiment {experiment.id} would show a secret")
+def _change(
+    recorded: Mapping[str, Any], changes: Sequence[str], experiment_id: int, *, by_client: bool
+) -> ExperimentConfig:
+    """Return a recorded config with changes and with its secrets.
 
-
-def _require_no_foreign_secrets(
-    experiment: ExperimentRecord, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> None:
-    """Refuse changes of a block that keeps secrets of its owner, such as another host of the storage.
-
-    Args:
-        experiment: the experiment of somebody else.
-        before: its config, with secrets.
-        after: the changed config, with secrets.
+    Those of a client come first. A reference to a secret in a block that they change is then in none of its places.
     """
-    for key in experiment.config:
-        old, new = (one.get(key) for one in (before, after))
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            old, new = without_numbers(old), without_numbers(new)
-        left = dict(iter_texts(new))
-        kept = [place for place, text in iter_texts(old) if isinstance(text, Secret) and left.get(place) == text]
-        if old != new and kept:
-            raise InvalidExperimentException(
-                f"{key} of experiment {experiment.id} has secrets of {experiment.owner}, so you cannot change a part "
-                f"of it; leave it as it is, or give all of it: --config '{key}={{...}}'"
-            )
+    filename = f"experiment {experiment_id}"
+    if by_client:
+        recorded, changes = parse_config(recorded, filename=filename, changes=changes).dump(), ()
+    return parse_config(resolve_secrets(recorded), filename=filename, changes=changes)
 
 
 def _idle_experiment(store: TrackingStore, experiment_id: int) -> ExperimentRecord:
@@ -223,7 +205,7 @@ def _refused_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ite
         if key in _CHANGEABLE or before.get(key) == after[key]:
             continue
         old, new = before.get(key), after[key]
-        free = {"searcher": _EXTENT, "checkpoint_storage": _RETENTION}.get(key, ())
+        free = {"searcher": _EXTENT, "checkpoint_storage": RETENTION_KEYS}.get(key, ())
         if key == "searcher" and after[key]["name"] not in _INDEPENDENT:
             free = ()
         if not (isinstance(old, Mapping) and isinstance(new, Mapping)):

@@ -36,7 +36,7 @@ from det_core.scratch import scratch_directory
 from det_core.search.method_selection import open_search_method
 from det_core.storage import check_storage
 from det_core.tracking._lease import Lease
-from det_core.tracking.secret_files import resolve_config
+from det_core.tracking.secret_files import resolve_secrets
 from det_core.tracking.webhook_delivery import deliver_webhooks
 
 _log = logging.getLogger("det.runner")
@@ -62,7 +62,7 @@ class ExperimentRunner:
         experiment = store.experiment(experiment_id)
         if experiment.unmanaged:
             raise DetError(explain_script(experiment))
-        resolve_config(experiment.config)  # report a missing secret before anything starts
+        resolve_secrets(experiment.config)  # report a missing secret before anything starts
         self._take_over(experiment)
         self._error: str | None = None
         self._trial_errors: Mapping[int, str] = {}

@@ -16,7 +16,7 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
 from det_core.tracking import AGENT_URL, is_server_url
 from det_core.tracking.remote import Caller, RunAccess, answer_call
-from det_core.tracking.secret_files import read_secrets, resolve_secrets
+from det_core.tracking.secret_files import fill_secrets, find_secrets, read_secrets
 
 
 def build_launch_request(
@@ -57,7 +57,7 @@ def build_launch_request(
         argv=_argv(config),
         code=code,
         env={
-            **resolve_secrets(environment),
+            **fill_secrets(environment, find_secrets({"environment": config.dump()["environment"]})),
             "DET_COMM_KEY": secrets.token_hex(32),
             **({KNOWN_FAILURE: failure_fingerprints(known_failure)} if known_failure else {}),
         },

@@ -17,7 +17,7 @@ from det_core.launch.context_archive import pack_context_dir
 from det_core.runner._code_checks import check_code
 from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
 from det_core.storage import check_storage
-from det_core.tracking.secret_files import extract_secrets, resolve_config, store_secrets
+from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
 
 
 def submit_experiment(
@@ -62,7 +62,7 @@ def submit_experiment(
         )
     backends.choose_backend(config, None, os.environ)
     check_code(config, context_dir)
-    complete = resolve_config(config.dump())
+    complete = resolve_secrets(config.dump())
     if complete.get("checkpoint_storage") is None:
         complete["checkpoint_storage"] = default_storage()
     complete = parse_config(complete).dump()

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Text, func, literal, or_, select, true, type_coerce, update
 
-from det_core.errors import ExperimentBusy, RecordExists, TrackingError
+from det_core.errors import ExperimentBusy, RecordExists
 from det_core.interfaces.records import ENDINGS, LONGEST_NAME, CodeVersion, ExperimentRecord, State, stronger_request
-from det_core.interfaces.secrets import SECRET_REFERENCE
 from det_core.tracking._brief_configs import brief_config, brief_config_column
 from det_core.tracking._column_types import make_writable, time_of, utc_now
 from det_core.tracking._deferred_json import DeferredJson
@@ -183,16 +182,10 @@ class ExperimentsMixin(StoreMixin):
                 changed["labels"] = [label for label in labels if label not in removed]
             groups = {"project": project, "workspace": workspace}
             if moved := {key: value for key, value in groups.items() if value is not None}:
-                _require_no_references(moved)
                 changed["config"] = {**get_experiment(connection, experiment_id).config, **moved}
             if changed:
                 connection.execute(update(experiments).where(_c.id == experiment_id).values(changed))
             return get_experiment(connection, experiment_id)
-
-    def secret_owners(self, reference: str) -> set[str]:
-        query = select(_c.owner).where(type_coerce(_c.config, Text).contains(reference)).distinct()
-        with self._database.read() as connection:
-            return set(connection.scalars(query))
 
     def model_definition(self, experiment_id: int) -> bytes:
         query = select(_c.model_definition).where(_c.id == experiment_id)
@@ -322,12 +315,6 @@ def _end_runs_with_lease(connection: Connection, experiment_id: int, clock: Colu
     expired = select(_c.lease_expires).where(_c.id == experiment_id, _c.lease_expires <= clock)
     if end := connection.execute(expired).scalar_one_or_none():
         end_runs(connection, RUNNER_ENDED, trials.c.experiment_id == experiment_id, time=time_of(end))
-
-
-def _require_no_references(groups: Mapping[str, str]) -> None:
-    for key, name in groups.items():
-        if SECRET_REFERENCE.search(name):
-            raise TrackingError(f"{key} has a reference to a secret; choose another name")
 
 
 def _require_lease_time(seconds: float) -> None:

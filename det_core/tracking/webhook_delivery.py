@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from det_core.errors import DetError
 from det_core.interfaces.server_store import ServerStore
+from det_core.interfaces.webhook_records import secret_block
 from det_core.tracking._column_types import utc_now
 from det_core.tracking.secret_files import find_missing_secrets
 
@@ -78,7 +79,8 @@ def _start_deliveries(store: ServerStore, threads: list[threading.Thread]) -> No
         store: the tracking store.
         threads: list to which the new threads are added.
     """
-    able = {one.id for one in store.webhooks() if one.waiting and not find_missing_secrets([one.url, one.key])}
+    waiting = [one for one in store.webhooks() if one.waiting]
+    able = {one.id for one in waiting if not find_missing_secrets(secret_block(one.name, one.url, one.key))}
     while able and (delivery := store.claim_delivery(sorted(able))):
         able.remove(delivery.webhook.id)
         thread = threading.Thread(

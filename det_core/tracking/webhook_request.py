@@ -27,7 +27,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from det_core.errors import DetError
 from det_core.interfaces.secrets import mask_texts
-from det_core.interfaces.webhook_records import WebhookFormat, WebhookRecord
+from det_core.interfaces.webhook_records import WebhookFormat, WebhookRecord, secret_block
 from det_core.tracking.printable import printable_text
 from det_core.tracking.secret_files import resolve_secrets
 from det_core.version import __version__
@@ -86,7 +86,8 @@ def send_event(webhook: WebhookRecord, event: Mapping[str, Any]) -> None:
         DetError: the receiver did not answer with success, or must not be called.
         SecretMissing: the secrets of the webhook are not on this host.
     """
-    url, key = resolve_secrets([webhook.url, webhook.key])
+    block = resolve_secrets(secret_block(webhook.name, webhook.url, webhook.key))["webhook"]
+    url, key = block["url"], block["key"]
     parts = check_url(url)
     body = json.dumps(_BODIES[webhook.format](event)).encode()
     now = str(int(time.time()))

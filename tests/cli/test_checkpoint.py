@@ -241,14 +241,14 @@ def test_only_who_names_a_checkpoint_deletes_it_where_the_config_does_not(
 
 
 def test_a_record_gets_no_secret_that_its_config_does_not_have(det: Det, trained: Record, tmp_path: Path) -> None:
-    write_secret(private_directory("secrets") / ("0" * 32), "the-secret")
+    write_secret(private_directory("secrets") / f"{'0' * 32}-{'0' * 32}", "the-secret")
     block = {"type": "directory", "container_path": f"{tmp_path}/{REFERENCE_PREFIX}{'0' * 32}"}
     trained.store.begin_checkpoint("curious", trial_id=1, run_id=1, storage=block)
     trained.store.complete_checkpoint("curious", run_id=1, steps_completed=5, resources={}, metadata={})
     for command in ("describe", "download"):
         result = det("checkpoint", command, "curious")
         assert "the-secret" not in result.out + result.err
-    assert (result.code, "asks for a secret of another config" in result.err) == (1, True)
+    assert (result.code, "checkpoint_storage.container_path is not in" in result.err) == (1, True)
 
 
 def refuse(*_: object) -> None:

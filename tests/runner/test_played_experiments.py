@@ -20,7 +20,7 @@ from det_core.interfaces.records import ExperimentRecord, MetricsReport, State
 from det_core.interfaces.secrets import Secret
 from det_core.interfaces.server_store import ServerStore
 from det_core.interfaces.tracking import TrackingStore
-from det_core.interfaces.webhook_records import WebhookFormat
+from det_core.interfaces.webhook_records import WebhookFormat, secret_block
 from det_core.runner import ExperimentRunner, _experiment_runner
 from det_core.runner._restart_policy import LIMITS, Count
 from det_core.tracking._lease import Lease
@@ -74,7 +74,7 @@ def test_a_completed_experiment_is_not_run_again(store: TrackingStore, new_exper
 def test_webhooks_are_called_before_the_runner_ends(store: TrackingStore, new_experiment: Submit, played: Run) -> None:
     assert isinstance(store, ServerStore)
     with receiving() as receiver:
-        references = store_secrets([key := Secret(create_key())])
+        references = store_secrets(secret_block("pager", receiver.url, key := Secret(create_key())))
         options = {"key": references[key], "format": WebhookFormat.DEFAULT, "private": True}
         store.create_webhook("pager", url=receiver.url, states=[State.ACTIVE, State.ERROR], **options)
         assert played(new_experiment(max_restarts=0), FAILURE) is State.ERROR

@@ -29,11 +29,17 @@ from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.errors import ConfigError, InvalidExperimentException, SecretMissing, StorageError
 from det_core.interfaces.records import ExperimentRecord, State
-from det_core.interfaces.secrets import SECRET_REFERENCE
+from det_core.interfaces.secrets import SECRET_REFERENCE, Secret
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment, submit_experiment
 from det_core.storage import read_checkpoint_metadata
-from det_core.tracking.secret_files import extract_secrets, find_missing_secrets, resolve_config, resolve_secrets
+from det_core.tracking.secret_files import (
+    extract_secrets,
+    fill_secrets,
+    find_missing_secrets,
+    find_secrets,
+    resolve_secrets,
+)
 
 from .conftest import Submit, install_plugin
 
@@ -67,6 +73,12 @@ def holding(directory: Path) -> list[Path]:
     return [path for path in files if any(needle in path.read_bytes() for needle in NEEDLES)]
 
 
+def resolved(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded ``checkpoint_storage`` block with its secrets."""
+    found: dict[str, Any] = resolve_secrets({"checkpoint_storage": block})["checkpoint_storage"]
+    return found
+
+
 def leaks(content: object) -> bool:
     return "hunter2" in str(content) or "hunter2" in repr(content)
 
@@ -80,7 +92,7 @@ def test_the_store_has_references_and_files_have_the_secrets(
     assert stat.S_IMODE((det_home / "secrets").stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret_files(det_home)} == {0o600}
     assert holding(det_home) == secret_files(det_home)
-    assert resolve_secrets(block) == {**block, **KEYS}
+    assert resolved(block) == {**block, **KEYS}
 
 
 @pytest.mark.integration
@@ -149,7 +161,8 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
     (context_dir / "link.yaml").symlink_to("const.yaml")
     experiment = submit_experiment(store, parse_config(text), context_dir, original_config=text)
     assert not leaks(experiment)
-    assert resolve_secrets(yaml.safe_load(experiment.original_config)) == config
+    secrets = find_secrets(experiment.config)
+    assert fill_secrets(yaml.safe_load(experiment.original_config), secrets) == config
     assert experiment.config == submit_experiment(store, parse_config(experiment.original_config), context_dir).config
     content = store.model_definition(experiment.id)
     assert b"hunter2" not in gzip.decompress(content)
@@ -158,7 +171,7 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
         assert packed["link.yaml"] == packed["const.yaml"]
     assert packed["unrelated.yaml"] == b"# kept\nx: 1\n"
     assert packed["not.yaml"] == b"\xff{["
-    assert resolve_secrets(json.loads(packed["variant.json"])) == {**config, "name": "other"}
+    assert fill_secrets(json.loads(packed["variant.json"]), secrets) == {**config, "name": "other"}
 
 
 def test_changes_of_the_config_are_recorded_without_their_secrets(
@@ -191,46 +204,81 @@ def test_changes_of_the_config_are_recorded_without_their_secrets(
         assert yaml.safe_load(experiment.original_config)["entrypoint"] == "model_def:T"
 
 
-def test_secrets_of_others_stay_where_they_were(
+def test_secrets_stay_where_they_were_whatever_a_client_changes(
     store: TrackingStore, new_experiment: Submit, vault: dict[str, Any], tmp_path: Path
 ) -> None:
+    """They could be sent to another host otherwise. Who changes a part of their block writes them again."""
     first = new_experiment(checkpoint_storage=vault)
     uuid = add_checkpoint(store, first, vault)
-    moved = [f"checkpoint_storage.path={tmp_path}"]
-    own = {"type": "directory", "container_path": str(tmp_path)}
-    with pytest.raises(InvalidExperimentException, match="checkpoint_storage of experiment 1 has secrets of"):
-        fork_experiment(store, first.id, uuid, moved, owner="ann")
-    for changes, owner in ((moved, first.owner), ([f"checkpoint_storage={json.dumps(own)}"], "ann")):
-        with pytest.raises(InvalidExperimentException, match="is not in this experiment's checkpoint_storage"):
-            fork_experiment(store, first.id, uuid, changes, owner=owner)
-    fork_experiment(store, first.id, uuid, ["checkpoint_storage.save_trial_best=2"], owner="ann")
-
-
-def test_a_secret_is_not_shown_in_another_place(store: TrackingStore, new_experiment: Submit, vault: Any) -> None:
-    first = new_experiment(checkpoint_storage=vault)
-    reference = first.config["checkpoint_storage"]["pin"]
-    for block in (
-        {"type": "directory", "container_path": f"/tmp/{reference}"},
-        {"type": "shared_fs", "host_path": f"/tmp/{reference}"},
-        {"type": "shared_fs", "host_path": reference},
+    store.set_experiment_state(first.id, State.PAUSED)
+    moved, hidden = f"checkpoint_storage.path={tmp_path}", first.config["checkpoint_storage"]["pin"]
+    taken = f'data.x="{hidden.replace(":", chr(92) + "x3a")}"'  # as YAML, which has many ways to write a text
+    for change in (moved, taken, f"environment.environment_variables=[X={hidden}]", f"launcher.slots={hidden}"):
+        with pytest.raises(SecretMissing) as refused:
+            fork_experiment(store, first.id, uuid, [change], by_client=True, owner="ann")
+        assert not leaks(refused.value)
+        if change != moved:
+            with pytest.raises(SecretMissing):
+                continue_experiment(store, first.id, [change], by_client=True)
+    for changes, by_client in (
+        ([moved], False),
+        ([f"checkpoint_storage={json.dumps({**vault, 'path': str(tmp_path)})}"], True),
     ):
-        with pytest.raises(StorageError, match="would show a secret|host_path: the values are not accepted") as refused:
-            open_storage_block(block)
-        assert PIN not in str(refused.value)
+        with pytest.raises(InvalidExperimentException, match="is not in this experiment's checkpoint_storage"):
+            fork_experiment(store, first.id, uuid, changes, by_client=by_client)
+    fork = fork_experiment(store, first.id, uuid, ["checkpoint_storage.save_trial_best=2"], by_client=True, owner="ann")
+    assert resolved(fork.config["checkpoint_storage"])["pin"] == PIN
+
+
+def test_a_secret_is_used_only_in_its_place(store: TrackingStore, new_experiment: Submit, vault: Any) -> None:
+    """Whoever writes records could name it elsewhere, where it is shown or sent to another host."""
+    first = new_experiment(checkpoint_storage=vault)
+    block = first.config["checkpoint_storage"]
+    reference = block["pin"]
+    for other in (
+        {"type": "directory", "container_path": f"/tmp/{reference}"},
+        {"type": "shared_fs", "host_path": reference},
+        {**block, "path": "/elsewhere"},
+        {**block, "added": 1},
+        {**block, "path": reference},
+        {**block, "pin": block["secret_key"], "secret_key": block["pin"]},
+    ):
+        with pytest.raises(SecretMissing, match=r"checkpoint_storage\.\w+ is not in"):
+            open_storage_block(other)
+    assert resolved({**block, "save_trial_best": 7, "unset": None}) == {
+        **block,
+        **KEYS,
+        "save_trial_best": 7,
+        "unset": None,
+    }
     code = store.model_definition(first.id)
-    config = {**first.config, "description": reference, "data": {"x": reference}}
-    shown = store.create_experiment(config=config, model_definition=code)
-    uuid = add_checkpoint(store, shown, vault)
-    store.set_experiment_state(shown.id, State.PAUSED)
-    with pytest.raises(InvalidExperimentException, match=r"^data\.x of experiment 2 would show a secret"):
-        fork_experiment(store, shown.id, uuid, [])
-    with pytest.raises(InvalidExperimentException, match=r"^data\.x of experiment 2 would show a secret"):
-        continue_experiment(store, shown.id, ["max_restarts=3"])
-    config = {**config, "data": {}, "name": reference, "hyperparameters": {"x": {"type": "const", "val": reference}}}
-    named = store.create_experiment(config=config, model_definition=code)
-    store.set_experiment_state(named.id, State.PAUSED)
-    assert resolve_config(config)["checkpoint_storage"]["pin"] == PIN
-    assert PIN not in json.dumps(continue_experiment(store, named.id, ["max_restarts=3"]).config)
+    for place in ("data", "launcher", "environment", "max_restarts", "observers"):
+        config = {**first.config, place: {"x": reference}}
+        shown = store.create_experiment(config=config, model_definition=code)
+        store.set_experiment_state(shown.id, State.PAUSED)
+        with pytest.raises(SecretMissing, match=rf"{place}\.x is not in"):
+            continue_experiment(store, shown.id, ["max_restarts=3"])
+    named = {**first.config, "name": reference, "hyperparameters": {"x": {"type": "const", "val": reference}}}
+    experiment = store.create_experiment(config=named, model_definition=code)
+    store.set_experiment_state(experiment.id, State.PAUSED)
+    assert PIN not in json.dumps(continue_experiment(store, experiment.id, ["max_restarts=3"]).config)
+
+
+def test_a_new_secret_that_somebody_has_written_is_kept(new_experiment: Submit, vault: Any, det_home: Path) -> None:
+    first = new_experiment(checkpoint_storage=vault).config["checkpoint_storage"]
+    (file,) = (path for path in secret_files(det_home) if path.read_text() == f"{PIN}\n")
+    file.write_text("another-hunter2-pin\n")
+    again = new_experiment(checkpoint_storage=vault).config["checkpoint_storage"]
+    assert (resolved(first)["pin"], resolved(again)["pin"]) == ("another-hunter2-pin", PIN)
+
+
+def test_a_secret_has_one_reference(new_experiment: Submit, vault: Any, tmp_path: Path) -> None:
+    """The text of the config and its code have it as well, without the places."""
+    blocks = [vault, {**vault, "path": str(tmp_path / "other")}]
+    configs = [new_experiment(checkpoint_storage=block, data={"password": PIN}).config for block in blocks]
+    references = [{config["checkpoint_storage"]["pin"], config["data"]["password"]} for config in configs]
+    assert len(set.union(*references)) == 1
+    assert [resolve_secrets(config)["data"]["password"] for config in configs] == [PIN] * 2
 
 
 def add_checkpoint(store: TrackingStore, experiment: ExperimentRecord, block: dict[str, Any]) -> str:
@@ -271,7 +319,7 @@ def test_a_backup_that_an_editor_left_is_no_secret(
     for path in secret_files(det_home):
         path.rename(f"{path}~")
     again = new_experiment(checkpoint_storage=vault).config["checkpoint_storage"]
-    assert resolve_secrets(again) == {**again, **KEYS}
+    assert resolved(again) == {**again, **KEYS}
 
 
 def test_a_full_disk_leaves_no_experiment_and_no_half_secret(
@@ -319,11 +367,10 @@ def test_errors_do_not_repeat_secrets(vault: dict[str, Any], experiment: Experim
         parse_config({"checkpoint_storage": {**vault, "access_key": PIN, "pni": 1}})
     assert not leaks("".join(traceback.format_exception(refused.value)))
     block = experiment.config["checkpoint_storage"]
+    recorded = extract_secrets({"checkpoint_storage": {**resolved(block), "path": 7, "pin": Secret(PIN)}})
     with pytest.raises(StorageError, match=r"cannot open the recorded checkpoint_storage.*path") as failed:
-        open_storage_block({**block, "path": 7})
+        open_storage_block(recorded["checkpoint_storage"])
     assert not leaks("".join(traceback.format_exception(failed.value)))
-    with pytest.raises(StorageError, match="access_key"):
-        open_storage_block({**block, "access_key": block["pin"]})
 
 
 @pytest.mark.parametrize("gone", list(KEYS))
@@ -339,13 +386,14 @@ def test_a_missing_file_is_named_before_anything_starts(
     assert str(path) in capsys.readouterr().err
     path.write_text(KEYS[gone])  # without a newline, as some editors do
     ExperimentRunner(store, experiment.id)
-    assert resolve_secrets(experiment.config)["checkpoint_storage"][gone] == KEYS[gone]
+    assert resolved(experiment.config["checkpoint_storage"])[gone] == KEYS[gone]
 
 
 def find_missing_without(experiment: ExperimentRecord, key: str) -> dict[str, Path]:
     assert find_missing_secrets(experiment.config) == {}
     home = Path(os.environ["DET_HOME"])
-    (home / "secrets" / experiment.config["checkpoint_storage"][key].partition(":")[2]).unlink()
+    (file,) = (home / "secrets").glob(experiment.config["checkpoint_storage"][key].partition(":")[2] + "-*")
+    file.unlink()
     return find_missing_secrets(experiment.config)
 
 

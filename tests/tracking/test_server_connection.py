@@ -933,19 +933,3 @@ def test_a_full_disk_is_no_failure_of_the_server(behaviour: Behaviour, address: 
     behaviour.files["/file"] = bytes(100_000)
     with closing(ServerConnection(address)) as server, pytest.raises(OSError, match="No space left on device"):
         server.download("/file", Path("/dev/full"), 100_000)
-
-
-def test_a_secret_of_somebody_else_cannot_be_named(direct: TrackingStore) -> None:
-    reference = f"det-secret:{'a' * 32}"
-    config = {"checkpoint_storage": {"type": "vault", "pin": reference}}
-    direct.create_experiment(config=config, owner="ann")
-
-    def create(user: str, role: Role = Role.USER) -> bytes:
-        body = find_method("create_experiment").dump_arguments([], {"config": config})
-        caller = Caller(user=user, role=role, address="192.0.2.1")
-        return answer_call(direct, "create_experiment", body, caller=caller)
-
-    assert b"the config names a secret of ann; write the secret itself" in create("bob")
-    assert all(b"returned" in create(user, role) for user, role in (("ann", Role.USER), ("root", Role.ADMIN)))
-    with pytest.raises(TrackingError, match="project has a reference to a secret"):
-        direct.edit_experiment(1, project=reference)

@@ -23,7 +23,7 @@ from det_core.errors import DetError, ExperimentBusy, RecordExists, RecordNotFou
 from det_core.interfaces.records import State
 from det_core.interfaces.secrets import Secret
 from det_core.interfaces.server_store import ServerStore
-from det_core.interfaces.webhook_records import WEBHOOK_STATES, WebhookFormat, WebhookRecord
+from det_core.interfaces.webhook_records import WEBHOOK_STATES, WebhookFormat, WebhookRecord, secret_block
 from det_core.tracking import _webhooks, webhook_delivery, webhook_request
 from det_core.tracking._column_types import utc_now
 from det_core.tracking._schema import deliveries
@@ -43,8 +43,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def add(store: ServerStore, name: str, url: str, **values: Any) -> WebhookRecord:
-    secrets = [Secret(url), Secret(KEY)]
-    references = store_secrets(secrets)
+    references = store_secrets(secret_block(name, Secret(url), Secret(KEY)))
     defaults = {"format": WebhookFormat.DEFAULT, "states": WEBHOOK_STATES, "private": True}
     return store.create_webhook(name, **{**defaults, "url": references[url], "key": references[KEY], **values})
 

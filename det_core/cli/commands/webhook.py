@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _add(args: argparse.Namespace) -> int:
     from det_core.interfaces.secrets import Secret
+    from det_core.interfaces.webhook_records import secret_block
     from det_core.tracking.secret_files import delete_secrets, store_secrets
     from det_core.tracking.webhook_request import check_url, create_key
 
@@ -37,7 +38,7 @@ def _add(args: argparse.Namespace) -> int:
     whole = parts._replace(path=parts.path or "/", fragment="").geturl()
     url = Secret(whole, public=f"{parts.scheme}://{parts.netloc}/")
     with _open_store(args) as store:
-        references = store_secrets([url, key], shared=False)
+        references = store_secrets(secret_block(args.name, url, key), shared=False)
         try:
             webhook = store.create_webhook(
                 args.name,
@@ -48,7 +49,7 @@ def _add(args: argparse.Namespace) -> int:
                 private=args.private,
             )
         except (RecordExists, ValueError) as error:  # such as a name with other characters
-            delete_secrets(list(references.values()))
+            delete_secrets(secret_block(args.name, references[url], references[key]))
             raise DetError(str(error)) from error
     if args.json:
         print_json({**_document(webhook), "key": str(key)})
@@ -88,12 +89,13 @@ def _test(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
+    from det_core.interfaces.webhook_records import secret_block
     from det_core.tracking.secret_files import delete_secrets
 
     with _open_store(args) as store:
         webhook = _find(store, args.name)
         store.delete_webhook(args.name)
-    delete_secrets([webhook.url, webhook.key])
+    delete_secrets(secret_block(webhook.name, webhook.url, webhook.key))
     if args.json:
         print_json({"name": args.name, "dropped": webhook.waiting})
     else:

@@ -13,7 +13,7 @@ from det_core.interfaces.tracking._rights import Reach, reads, writes
 class CheckpointStore(ABC):
     """The part of a `TrackingStore` that handles checkpoints. Their files are in a `StorageManager`."""
 
-    @writes(Reach.RUN, is_report=True)
+    @writes(Reach.RUN, needs_owner=True, is_report=True)
     @abstractmethod
     def begin_checkpoint(self, uuid: str, *, trial_id: int, run_id: int, storage: Mapping[str, Any]) -> None:
         """Record an ACTIVE checkpoint before its first byte is written.
@@ -26,7 +26,7 @@ class CheckpointStore(ABC):
             ValueError: the id has another form, or is that of the cluster, under which TensorBoard files are stored.
         """
 
-    @writes(Reach.RUN, is_report=True)
+    @writes(Reach.RUN, needs_owner=True, is_report=True)
     @abstractmethod
     def complete_checkpoint(
         self,

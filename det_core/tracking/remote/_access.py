@@ -12,8 +12,7 @@ from uuid import UUID
 from det_core.errors import CallTooLarge, StaleRun, TrackingError
 from det_core.interfaces.account_records import Role
 from det_core.interfaces.records import MAX_ROWS
-from det_core.interfaces.secrets import iter_references
-from det_core.interfaces.server_store import Action, ServerStore
+from det_core.interfaces.server_store import Action
 from det_core.interfaces.tracking import Reach, TrackingStore
 from det_core.tracking.remote._calls import StoreMethod
 
@@ -106,13 +105,13 @@ class Caller:
         if not rights.writes or (is_report and self.owns_all and not self.run):
             return None
         refusal = TrackingError(f"{self.run} may call {method.name} only for {rights.workers}")
+        if method.takes("storage") and (self.run or self.address is not None):
+            _require_new_id(arguments["uuid"])
         if self.run and rights.workers is Reach.RUN:
             if not _is_of_run(self.run, store, arguments):
                 raise refusal
-            if method.takes("storage"):
-                _require_new_id(self.run, arguments["uuid"])
-                if self.address is not None:
-                    _require_own_storage(store, self.run, arguments["storage"])
+            if method.takes("storage") and self.address is not None:
+                _require_own_storage(store, self.run, arguments["storage"])
             if is_report:
                 return None
         records = list(_records_of(store, method, arguments))
@@ -125,19 +124,6 @@ class Caller:
         if self.address is None or (is_report and all(map(self._owns, records))):
             return None
         return Action(self.user, method.name, _join_names(sorted(records, key=self._owns)), self.address)
-
-    def check_references(self, store: ServerStore, config: Mapping[str, Any]) -> None:
-        """Check that a config names no secret of somebody else.
-
-        Raises:
-            TrackingError: it does, and the caller is no admin.
-        """
-        if self.owns_all or self.role.includes(Role.ADMIN):
-            return
-        for reference in {one for _, one in iter_references(config)}:
-            owners = store.secret_owners(reference)
-            if owners and self.user not in owners:
-                raise TrackingError(f"the config names a secret of {min(owners)}; write the secret itself")
 
     def require_ownership(self, store: TrackingStore, what: str, **record: Any) -> None:
         """Check that a record belongs to the caller, who may also be an admin.
@@ -200,15 +186,15 @@ def _require_own_storage(store: TrackingStore, run: RunAccess, storage: Mapping[
         raise TrackingError(f"{run} may store checkpoints only in the checkpoint_storage of its experiment's config")
 
 
-def _require_new_id(run: RunAccess, uuid: str) -> None:
-    """Check the id of a checkpoint to be, as which a run may not choose another directory that is in the storage.
+def _require_new_id(uuid: str) -> None:
+    """Check the id of a checkpoint to be, as which nobody may choose another directory that is in the storage.
 
     The runner deletes the directory of a superfluous checkpoint, whatever it contains.
     """
     with suppress(ValueError):
         if str(UUID(uuid)) == uuid:
             return
-    raise TrackingError(f"{run} may not begin a checkpoint {uuid!r:.100}; expected a UUID in lower case")
+    raise TrackingError(f"a checkpoint cannot have the id {uuid!r:.100}; expected a UUID in lower case")
 
 
 def _of_experiment(store: TrackingStore, experiment_id: int) -> _Record:

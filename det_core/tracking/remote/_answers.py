@@ -90,8 +90,6 @@ def _execute(
         else:
             later = time.monotonic() + _ADMITTED_SECONDS
             change.confirm = partial(_require_admission_later, later, store, caller, is_admitted)
-        if method.takes("config") and isinstance(store, ServerStore):
-            caller.check_references(store, arguments["config"])
         if method.takes("owner") and not caller.owns_all:
             arguments = {**arguments, "owner": caller.user}
     member = getattr(store, method.name)

@@ -90,9 +90,8 @@ EVERYTHING = f"""if True:
     import helper, os, sys
     from det_core.errors import TrackingError
     from det_core.tracking import open_store
-    from det_core.tracking.secret_files import resolve_secrets
     print(helper.NAME, os.environ["GIVEN"], "x" * 3000)
-    print(resolve_secrets("det-secret:{SECRET}"))
+    print(open(os.path.join(os.environ["DET_SECRETS_DIR"], "{SECRET}")).read().strip())
     store = open_store("agent:")
     print(store.cluster_id)
     try:

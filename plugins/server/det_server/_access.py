@@ -17,6 +17,7 @@ from det_core.interfaces.server_store import ServerStore
 from det_core.tracking.remote import RunAccess, require_current
 from det_server._login import Login
 from det_server._principal import Principal
+from det_server._refusal import RefusedError
 from det_server._session_renewals import SessionRenewals
 from det_server._signatures import Signer
 
@@ -92,7 +93,12 @@ class Access(ABC):
 
     def _add_token(self, **fields: object) -> str:
         secret = secrets.token_urlsafe(32)
-        self._store.add_access_token(_digest(secret), **fields)  # type: ignore[arg-type]
+        try:
+            self._store.add_access_token(_digest(secret), **fields)  # type: ignore[arg-type]
+        except RecordNotFound:
+            if fields.get("password") is None:
+                raise
+            raise RefusedError(401, "the password or the account has changed meanwhile; log in again") from None
         return secret
 
     def _find_token(self, secret: str) -> AccessTokenRecord | None:
@@ -214,7 +220,7 @@ class AccountAccess(Access):
             password: hash of the password with which the user has logged in, or None if nobody logs in.
 
         Raises:
-            RecordNotFound: the user is not active, or has another password by now.
+            RefusedError: the user is not active, or has another password by now.
         """
         return self._add_token(
             user=user, kind=TokenKind.API, scope=scope, label=label, expires=expires, password=password

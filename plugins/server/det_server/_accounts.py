@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -67,6 +68,17 @@ def require_admission(request: Request) -> None:
     """
     if not request.state.is_admitted():
         raise RefusedError(401, "your session or token has ended, so nothing was changed; log in again")
+
+
+def require_recent_admission(request: Request) -> None:
+    """Check the same if the request has waited or its work has taken a while.
+
+    Raises:
+        RefusedError: the session or token has ended.
+    """
+    late = time.monotonic() - request.state.admitted_at > ADMISSION_SECONDS
+    if late and hasattr(request.state, "is_admitted"):
+        require_admission(request)
 
 
 def require_session(request: Request) -> None:

@@ -22,6 +22,7 @@ from det_core.errors import (
     RecordExists,
     RecordInUse,
     RecordNotFound,
+    SecretMissing,
     StoreBusy,
     StoreCorrupt,
     TrackingError,
@@ -121,6 +122,9 @@ def _explain_error(request: Request, error: Exception) -> Response:
     if isinstance(error, TrackingError) and not hasattr(request.state, "principal"):
         _log.warning("cannot answer a stranger: %s", error)
         return _explain(request, status, UNUSABLE_STORE)
+    if isinstance(error, SecretMissing):  # whose message names files of the server
+        where = f"{', '.join(error.files)}: this server has no secret for that"
+        return _explain(request, status, f"{where}. If you have changed a block of the config, write its secrets again")
     return _explain(request, status, str(error))
 
 

@@ -12,6 +12,7 @@ from det_core.config import parse_config
 from det_core.core import open_storage_block
 from det_core.errors import DetError
 from det_core.interfaces.secrets import Secret, iter_texts
+from det_core.interfaces.storage import RETENTION_KEYS
 from det_core.storage import check_storage, is_bucket
 
 _KEY = "checkpoint_storage"
@@ -64,7 +65,7 @@ def add_default_storage(config: Mapping[str, Any], default: Mapping[str, Any] | 
     block = config.get(_KEY) or {}
     if default is None or not isinstance(block, Mapping) or "type" in block:
         return config
-    if changed := [str(key) for key in block if not str(key).startswith("save_")]:
+    if changed := [str(key) for key in block if key not in RETENTION_KEYS]:
         raise DetError(
             f"{_KEY} has {', '.join(changed)}, but no type; expected a whole block, or only the numbers of checkpoints "
             "to keep in the storage of this server, such as save_trial_best"

@@ -40,8 +40,9 @@ _log = logging.getLogger("det.server")
 class LimitedProtocol(H11Protocol):
     """Protocol of one connection, with limits on the time for headers and for reading answers."""
 
-    idle_since: float | None = None
-    """Time since which the connection waits for a request, or for its client to read, or None if it is in use."""
+    _last_event = 0.0
+    """Time at which the client has last sent something, or the server has begun to wait for it."""
+    _is_dropped = False
     _header_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
 
@@ -51,7 +52,18 @@ class LimitedProtocol(H11Protocol):
         # asyncio does this only for sockets that know their protocol. Otherwise each answer waits 40 ms for an ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_headers()
-        self.idle_since = time.monotonic()
+        self._last_event = time.monotonic()
+
+    @property
+    def idle_since(self) -> float | None:
+        """Time since which the connection waits for its client, or None if it waits for the server, or is dropped.
+
+        It waits for a request, for the rest of a body, for the client to read, or for the end of TLS.
+        """
+        for_request = self.cycle is None or self.cycle.response_complete
+        for_body = self.conn.their_state is h11.SEND_BODY
+        waits = for_request or for_body or self._stall_timer is not None or self.transport.is_closing()
+        return self._last_event if waits and not self._is_dropped else None
 
     @property
     def person(self) -> str | None:
@@ -61,35 +73,32 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process data, and wait for the rest of the headers if they are incomplete."""
+        self._last_event = time.monotonic()
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_header_timer()
-            if self._stall_timer is None and (self.cycle is None or not self.cycle.response_complete):
-                self.idle_since = None
         elif self._header_timer is None and self.conn.trailing_data[0]:
             self._await_headers()
 
     def on_response_complete(self) -> None:
         """Wait for the next request, unless that has arrived meanwhile."""
+        self._last_event = time.monotonic()
         super().on_response_complete()
-        if self.cycle.response_complete:
-            self.idle_since = time.monotonic()
 
     def close_idle(self) -> None:
         """Close the connection at once."""
-        self.idle_since = None
+        self._is_dropped = True
         self.transport.abort()
 
     def pause_writing(self) -> None:
         """Wait for the client to read what is in the buffers."""
         super().pause_writing()
         self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
-        self.idle_since = time.monotonic()
+        self._last_event = time.monotonic()
 
     def resume_writing(self) -> None:
         """Continue to send the answer."""
         self._stop_stall_timer()
-        self.idle_since = None
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -154,7 +163,7 @@ def _close_idle(listener: BoundedListener, connections: Collection[object]) -> b
     counts = Counter(one.person for one in limited)
     counts[None] += len(shaking)
     idle: list[tuple[int, float, Callable[[], None]]] = [
-        (counts[one.person], -one.idle_since, one.close_idle) for one in limited if one.idle_since is not None
+        (counts[one.person], -since, one.close_idle) for one in limited if (since := one.idle_since) is not None
     ]
     idle += [(counts[None], -listener.accepted[one], partial(listener.drop, one)) for one in shaking]
     if not idle:

@@ -39,6 +39,8 @@ class RunnerKeeper:
         self._every = every
         self._stopped = threading.Event()
         self._failures: dict[int, tuple[float, float]] = {}
+        self._starting = set[int]()
+        """Experiments that somebody is starting, which no check starts as well."""
         self._thread = threading.Thread(target=self._run, name="det-runner-keeper", daemon=True)
 
     def start(self) -> None:
@@ -67,8 +69,12 @@ class RunnerKeeper:
         from det_core.runner import ExperimentRunner, start_detached  # takes half a second
 
         ExperimentRunner(self._store, experiment_id)  # raises an error if no runner can run it
-        self.keep(experiment_id)
-        start_detached(self._store, experiment_id, from_beginning=from_beginning)
+        self._starting.add(experiment_id)
+        try:
+            self.keep(experiment_id)
+            start_detached(self._store, experiment_id, from_beginning=from_beginning)
+        finally:
+            self._starting.discard(experiment_id)
         self._failures.pop(experiment_id, None)
 
     def check(self) -> None:
@@ -105,7 +111,8 @@ class RunnerKeeper:
             self._postpone(experiment_id)  # in case it ends at once
 
     def _is_due(self, experiment_id: int) -> bool:
-        return monotonic() >= self._failures.get(experiment_id, (0.0, 0.0))[0]
+        later, _ = self._failures.get(experiment_id, (0.0, 0.0))
+        return monotonic() >= later and experiment_id not in self._starting
 
     def _postpone(self, experiment_id: int) -> None:
         """Double the time before the next attempt to start the experiment."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
 from enum import Enum
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -16,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from det_core.tracking.reading_limits import limited_reading
-from det_server._accounts import ADMISSION_SECONDS, require_admission
+from det_server._accounts import require_recent_admission
 from det_server._client_address import client_network
+from det_server._shares import Shares
 from det_server._site import site_of
 
 T = TypeVar("T")
@@ -57,6 +56,9 @@ THREADS = {
 }
 """Number of threads of each kind of work."""
 
+MAX_REQUESTS_PER_PERSON = 200
+"""Maximum number of requests of a person that run or wait for a thread, as each occupies a connection."""
+
 MAX_READ_CHARACTERS = 128 << 20
 """Maximum number of characters that a request reads of the database at once, which take several times as many bytes."""
 
@@ -67,6 +69,7 @@ class Threads:
     def __init__(self) -> None:
         self._limiters = {work: anyio.CapacityLimiter(number) for work, number in THREADS.items()}
         self._shares = WeakValueDictionary[tuple[Work, str], asyncio.Semaphore]()
+        self._requests = Shares()
 
     async def run(self, work: Work, function: Callable[..., T], *args: object, person: str | None = None) -> T:
         """Return the result of a function, which runs in a thread as soon as one of its kind is free.
@@ -76,12 +79,17 @@ class Threads:
             function: the function.
             args: its arguments.
             person: the person who asks for it, or None if that does not matter.
+
+        Raises:
+            RefusedError: the person has too many requests.
         """
-        share: AbstractAsyncContextManager[None] = nullcontext()
-        if person is not None:
-            share = self._shares.setdefault((work, person), asyncio.Semaphore(max(THREADS[work] // 2, 1)))
-        async with share:
+        if person is None:
             return await anyio.to_thread.run_sync(function, *args, limiter=self._limiters[work])
+        share = self._shares.setdefault((work, person), asyncio.Semaphore(max(THREADS[work] // 2, 1)))
+        refusal = f"you have {MAX_REQUESTS_PER_PERSON} requests under way; wait for some of them"
+        with self._requests.reserve(person, each=MAX_REQUESTS_PER_PERSON, refusal=refusal):
+            async with share:
+                return await anyio.to_thread.run_sync(function, *args, limiter=self._limiters[work])
 
 
 def in_threads(work: Work, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
@@ -132,8 +140,6 @@ def person_of(request: Request) -> str | None:
 
 
 def _answer(endpoint: Endpoint, request: Request) -> Response:
-    waited = time.monotonic() - request.state.admitted_at > ADMISSION_SECONDS
-    if waited and hasattr(request.state, "is_admitted"):
-        require_admission(request)
+    require_recent_admission(request)
     with limited_reading(MAX_READ_CHARACTERS):
         return endpoint(request)

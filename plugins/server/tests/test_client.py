@@ -130,7 +130,7 @@ def test_an_experiment_is_uploaded_and_trained_by_the_server(
     # The secret is a file of the server, and nowhere in the record.
     recorded = json.dumps(dict(there.experiment(1).config)) + there.experiment(1).original_config
     assert "swordfish" not in recorded
-    assert [file.read_text().strip() for file in (server_home / "secrets").iterdir()] == ["swordfish"]
+    assert {file.read_text().strip() for file in (server_home / "secrets").iterdir()} == {"swordfish"}
     assert f"Logged out at {url}" in det("logout", url)
 
 

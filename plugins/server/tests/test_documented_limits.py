@@ -165,6 +165,7 @@ LIMITS = {
     "tokens of a person, without those of runs": [MAX_TOKENS],
     "deletions under way": [_deletions.MAX_DELETIONS_PER_PERSON],
     "work at a time": list(_threads.THREADS.values()),
+    "requests of a person that run or wait": [_threads.MAX_REQUESTS_PER_PERSON],
     "entries of one person in the audit log": [
         _login_limits.MAX_CHANGES,
         _login_limits._WINDOW / 60,

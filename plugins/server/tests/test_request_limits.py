@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import inspect
@@ -19,8 +20,11 @@ import pytest
 from det_server import _threads, actions, api, pages
 from det_server._http_server import HEADER_BYTES
 from det_server._listener import MAX_CONNECTIONS_PER_NETWORK
+from det_server._refusal import RefusedError
 from det_server._threads import THREADS, Work
 from det_server.api._store_calls import _work
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.interfaces.records import LogLine, SystemMetrics
@@ -267,10 +271,40 @@ def test_the_number_of_connections_is_bounded(served_local: ServedSite, monkeypa
         assert wait_for(lambda: [is_open(one) for one in kept] == [True, *[False] * 3, *[True] * 4])
         assert [connect("GET /", mine) for _ in range(6)] == [b"HTTP/1.1"] * 6
         assert wait_for(lambda: sum(map(is_open, kept)) == 5) and is_open(kept[-1])
-        body = f"{mine}Origin: http://localhost\r\nContent-Length: 9\r\n"
-        for _ in range(5):
-            connect("POST /logout", f"{body}Expect: 100-continue\r\n")
+        for _ in range(5):  # bodies that never come
+            connect("POST /logout", f"{mine}Origin: http://localhost\r\nContent-Length: 9\r\n", begun=0)
+        assert connect() == b"HTTP/1.1"
+        ended, running, answer = threading.Event(), list[Request](), _threads._answer
+
+        def wait(endpoint: _threads.Endpoint, request: Request) -> Response:
+            running.append(request)
+            ended.wait(LIMIT)
+            return answer(endpoint, request)
+
+        monkeypatch.setattr(_threads, "_answer", wait)
+        for number in range(5):
+            connect("GET /metrics", mine, begun=0)
+            assert wait_for(lambda number=number: len(running) > number)  # type: ignore[misc]
         assert connect() == b"", "all are in use"
+        ended.set()
+
+
+def test_one_person_has_a_number_of_requests_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each occupies a connection while it waits, which others need."""
+    monkeypatch.setattr(_threads, "MAX_REQUESTS_PER_PERSON", 2)
+
+    async def ask() -> None:
+        threads, ended = _threads.Threads(), threading.Event()
+        running = [asyncio.create_task(threads.run(Work.CODE, ended.wait, LIMIT, person="vic")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(RefusedError, match="you have 2 requests under way"):
+            await threads.run(Work.PAGES, int, person="vic")
+        assert await threads.run(Work.PAGES, int, person="ann") == 0
+        ended.set()
+        await asyncio.gather(*running)
+        assert await threads.run(Work.PAGES, int, person="vic") == 0
+
+    asyncio.run(ask())
 
 
 @pytest.mark.integration

@@ -226,6 +226,13 @@ def test_clients_that_do_not_begin_tls_give_way_to_others(
         assert ssl.get_server_certificate(site.client.address, timeout=LIMIT)
         assert silent[0].recv(1) == b"", "the oldest"
         assert select.select(silent[1:], [], [], 0) == ([], [], [])
+        context = ssl.create_default_context(cafile=str(certificate[0]))
+        for _ in range(3):  # they do not answer the end of TLS either
+            one = socket.create_connection(site.client.address, LIMIT)
+            one = stack.enter_context(context.wrap_socket(one, server_hostname="localhost"))
+            one.sendall(b"x\r\n\r\n")
+            assert one.recv(12) == b"HTTP/1.1 400"
+        assert ssl.get_server_certificate(site.client.address, timeout=LIMIT)
 
 
 @pytest.mark.integration

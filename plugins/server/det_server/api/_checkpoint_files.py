@@ -20,6 +20,7 @@ from det_core.interfaces.records import CheckpointRecord
 from det_core.interfaces.storage import StorageManager
 from det_core.scratch import scratch_directory
 from det_core.storage import METADATA_FILE, open_below
+from det_server._accounts import require_recent_admission
 from det_server._admitted_sending import send_while_admitted
 from det_server._json_response import JsonResponse
 from det_server._shares import Shares
@@ -51,6 +52,7 @@ def list_files(request: Request) -> Response:
     """Return the sizes of the files of a checkpoint in bytes by path."""
     with _reserve(request):
         _, _, sizes = _stored(request)
+    require_recent_admission(request)
     return JsonResponse(sizes)
 
 
@@ -65,6 +67,7 @@ def send_file(request: Request) -> Response:
         name = sorted(sizes)[number]
         request.app.state.download_log.record(request, checkpoint.uuid)
         descriptor = _open_file(manager, checkpoint.uuid, name, stack)
+        require_recent_admission(request)  # the storage may be slow
         return _SentFile(descriptor, stack.pop_all())
 
 

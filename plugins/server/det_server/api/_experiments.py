@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from det_core.home import private_directory
-from det_core.interfaces.records import State
-from det_core.interfaces.secrets import iter_references
+from det_core.interfaces.records import ExperimentRecord, State
 from det_core.tracking.remote import load_base64
 from det_server._accounts import make_change, require_ownership, require_writer
 from det_server._default_storage import add_default_storage
@@ -36,7 +35,6 @@ def submit(request: Request) -> Response:
 
     require_writer(request)
     site, body = site_of(request), JsonBody(request)
-    _require_no_references("config", body.get("config", dict))
     with scratch_directory("submission", private_directory("server")) as directory:
         with _unpacking:
             unpack_context_dir(_decode(body.get("code", str)), directory)
@@ -74,11 +72,10 @@ def continue_training(request: Request) -> Response:
     changes = body.get("changes", list, None) or []
     if not all(isinstance(change, str) for change in changes):
         raise RefusedError(400, "changes: expected a list of texts such as searcher.max_length=200")
-    _require_no_references("changes", changes)
     if checkpoint is None:
         require_ownership(request, "continuing it", experiment_id=experiment_id)
     train = (
-        partial(runner.continue_experiment, site.store, experiment_id, changes)
+        partial(runner.continue_experiment, site.store, experiment_id, changes, by_client=True)
         if checkpoint is None
         else partial(
             runner.fork_experiment,
@@ -86,20 +83,19 @@ def continue_training(request: Request) -> Response:
             experiment_id,
             checkpoint,
             changes,
-            external_id=body.get("external_id", str, None),
+            by_client=True,
             owner=principal_of(request).name,
+            external_id=body.get("external_id", str, None),
         )
     )
-    experiment = make_change(request, "continue", f"experiment {experiment_id}", train)
+
+    def describe(trained: ExperimentRecord) -> str:
+        return f"experiment {experiment_id}" + ("" if checkpoint is None else f" as experiment {trained.id}")
+
+    experiment = make_change(request, "continue", describe, train)
     if site.store.lease_holder(experiment.id) is None:  # else an earlier request, whose answer was lost, started it
         start_runner(request, experiment.id)
     return JsonResponse({"id": experiment.id})
-
-
-def _require_no_references(name: str, given: object) -> None:
-    """Refuse references to secrets, which may be those of other people. Clients send the secrets themselves."""
-    if any(iter_references(given)):
-        raise RefusedError(400, f"{name} has a reference to a secret on this server; write the secret itself")
 
 
 def _decode(text: str) -> bytes:

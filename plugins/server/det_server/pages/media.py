@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from det_core.core import open_storage_block
-from det_core.errors import StorageError
+from det_core.errors import SecretMissing, StorageError
 from det_core.interfaces.records import TrialRecord
 from det_core.storage import open_below
 from det_server._event_files import (
@@ -144,6 +144,8 @@ def _read_media(request: Request, trial: TrialRecord) -> tuple[_Media | None, st
         return None, ""
     try:
         manager = open_storage_block(block)
+    except SecretMissing:
+        return None, "The files cannot be read: this server has no secrets for their storage."
     except StorageError as error:
         return None, f"The files cannot be read: {error}"
     root = manager.local_path(store.cluster_id)

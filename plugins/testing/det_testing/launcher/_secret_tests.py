@@ -11,13 +11,13 @@ import pytest
 from det_testing.launcher import _leaks
 from det_testing.launcher.launcher_suite import Launch, LauncherSuite
 
-_NAME = "0123456789abcdef" * 2
+_NAME = "-".join(["0123456789abcdef" * 2] * 2)
 # New in each process, so that no copy of this file contains it.
 _SECRET = f"pA55-{uuid.uuid4().hex}"
 _READ = f"""
-from det_core.tracking.secret_files import resolve_secrets
-report(resolve_secrets("det-secret:{_NAME}")[::-1])
-report(sorted(os.listdir(os.environ["DET_SECRETS_DIR"])))
+directory = os.environ["DET_SECRETS_DIR"]
+report(open(os.path.join(directory, "{_NAME}")).read().strip()[::-1])
+report(sorted(os.listdir(directory)))
 """
 _SEARCH = f"""
 import tempfile
