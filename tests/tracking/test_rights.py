@@ -249,10 +249,12 @@ def test_the_token_of_a_run_chooses_no_storage(direct: TrackingStore) -> None:
     "uuid", ["datasets", str(UUID(int=10)).upper(), UUID(int=10).hex], ids=["word", "upper", "hex"]
 )
 @pytest.mark.parametrize("address", ["192.0.2.1", None])
-def test_a_run_claims_no_directory_that_is_no_checkpoint(direct: TrackingStore, uuid: str, address: str | None) -> None:
+def test_nobody_claims_a_directory_that_is_no_checkpoint(direct: TrackingStore, uuid: str, address: str | None) -> None:
     """The runner would delete it, with its own rights, as soon as there are better checkpoints."""
     method = find_method("begin_checkpoint")
-    with pytest.raises(TrackingError, match="may not begin a checkpoint .*; expected a UUID in lower case"):
+    with pytest.raises(TrackingError, match="a checkpoint cannot have the id .*; expected a UUID in lower case"):
+        check(person(Role.USER), direct, method, arguments_for(method.name, OWN) | {"uuid": uuid})
+    with pytest.raises(TrackingError, match="a checkpoint cannot have the id .*; expected a UUID in lower case"):
         check(replace(worker(OWN), address=address), direct, method, arguments_for(method.name, OWN) | {"uuid": uuid})
 
 

@@ -43,9 +43,10 @@ def receiver() -> Iterator[Receiver]:
 
 
 def add(store: ServerStore, name: str, url: str, **values: Any) -> WebhookRecord:
-    references = store_secrets(secret_block(name, Secret(url), Secret(KEY)))
+    key = Secret(values.pop("key", KEY))
+    references = store_secrets(secret_block(name, Secret(url), key))
     defaults = {"format": WebhookFormat.DEFAULT, "states": WEBHOOK_STATES, "private": True}
-    return store.create_webhook(name, **{**defaults, "url": references[url], "key": references[KEY], **values})
+    return store.create_webhook(name, **{**defaults, "url": references[url], "key": references[key], **values})
 
 
 def deliver(store: ServerStore) -> None:

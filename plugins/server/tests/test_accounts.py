@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from det_server import _access, _passwords, _threads
+from det_server import _access, _accounts, _passwords
 from det_server._access import AccountAccess, LocalAccess, role_of_scope
 from det_server._passwords import hash_password
 from det_server._principal import Principal
@@ -141,7 +141,7 @@ def test_a_request_that_was_begun_before_its_sender_lost_rights_changes_nothing(
             team.store.edit_user("root", **change)
         return await run(self, work, *called, **options)
 
-    monkeypatch.setattr(_threads, "ADMISSION_SECONDS", 0)
+    monkeypatch.setattr(_accounts, "ADMISSION_SECONDS", 0)
     if waits_for == "body":
         monkeypatch.setattr(BodyReader, "read", read_slowly)
     else:
@@ -178,7 +178,7 @@ def test_a_login_with_a_password_that_changes_while_it_is_checked_gives_no_token
 
     monkeypatch.setattr(_passwords, "verify_password", change_meanwhile)
     send = team.client.post if path == "/login" else team.client.call
-    assert send(path, {"user": "ann", "password": PASSWORD}).status == 404
+    assert send(path, {"user": "ann", "password": PASSWORD}).status == 401
     assert team.store.access_tokens() == []
 
 

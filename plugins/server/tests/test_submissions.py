@@ -128,7 +128,7 @@ def test_a_reference_to_a_secret_of_another_block_is_refused(local: ServedSite, 
         answer = local.commands.call("/api/experiments", submission(code, data={"password": text, "host": "other"}))
         assert answer.status == status, answer.text
         assert status == 200 or answer.json["error"].startswith("data.password: this server has no secret for that.")
-        assert SECRET not in answer.text and "secrets" not in answer.text
+        assert SECRET not in answer.text and "/secrets" not in answer.text
 
 
 @pytest.mark.parametrize("path", ["/api/experiments", "/api/experiments/1/start", "/api/experiments/1/continue"])
