@@ -138,16 +138,23 @@ class UntrustedCheckpoint(StorageError):
     """Reading the checkpoint could run code that it contains, and the caller did not declare it trusted."""
 
 
+_MOST_NAMED = 10
+
+
 class SecretMissing(DetError):
     """Secrets of a recorded config are missing from their files on this host.
 
     Attributes:
         files: positions of the secrets in the config, mapped to their files.
+        places: the first of the positions, as text.
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self.files = dict(files)
-        which = "; ".join(f"{place} is not in {path}" for place, path in self.files.items())
+        shown = list(self.files.items())[:_MOST_NAMED]
+        more = f" and {len(self.files) - len(shown)} more" if len(shown) < len(self.files) else ""
+        which = "; ".join(f"{place} is not in {path}" for place, path in shown) + more
+        self.places = ", ".join(place for place, _ in shown) + more
         super().__init__(
             f"{which} (or cannot be read). The tracking store records only where secrets are, not the secrets. Write "
             "each one as text to its file, or run det experiment resume in a terminal, which asks for it. If you have "

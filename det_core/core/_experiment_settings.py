@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_core.home import default_storage
-from det_core.interfaces.secrets import SECRET_REFERENCE, Secret, map_text
-from det_core.tracking.secret_files import fill_secrets, find_secrets
+from det_core.interfaces.secrets import Secret
+from det_core.tracking.secret_files import resolve_secrets
 
 if TYPE_CHECKING:
     from det_core.config import ExperimentConfig, Length
@@ -73,14 +73,10 @@ def recorded_settings(config: Mapping[str, Any]) -> ExperimentSettings:
     Args:
         config: result of `ExperimentConfig.dump`, with references to secrets.
     """
-    secrets = find_secrets({"data": config["data"]})
-    data = fill_secrets(config["data"], secrets)
-
-    def fill(text: str) -> str:
-        return Secret(fill_secrets(text, secrets)) if SECRET_REFERENCE.search(text) else text
-
+    block = {"data": config["data"]}
+    data = resolve_secrets(block)["data"]
     return ExperimentSettings(
-        {**config, "data": map_text(config["data"], fill)},
+        {**config, **resolve_secrets(block, Secret)},
         cache(lambda: parse_settings({**config, "data": data}).parsed()),
         data,
     )

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from det_core.config import ExperimentConfig, is_command
 from det_core.launch.backends import choose_backend
-from det_core.launch.launchers import open_launcher
+from det_core.launch.launchers import open_launcher, variables_of
 from det_core.launch.local import LocalLauncher
 from det_core.plugins import plugin_registry
-from det_core.tracking.secret_files import fill_secrets, find_secrets
 
 
 def prepare_first_launch(config: ExperimentConfig, code: Path) -> None:
@@ -31,6 +30,5 @@ def prepare_first_launch(config: ExperimentConfig, code: Path) -> None:
     launcher = open_launcher(config)
     if isinstance(launcher, LocalLauncher):
         backend = choose_backend(config, None, os.environ)
-        secrets = find_secrets({"environment": config.dump()["environment"]})
-        variables = fill_secrets(config.environment.environment_variables.for_device(launcher.device()), secrets)
+        variables = variables_of(config, launcher.device())
         launcher.prepare(str(entrypoint), code, variables, backend.name if backend else None)

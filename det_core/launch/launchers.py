@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Literal, cast
 
-from det_core.config import ExperimentConfig, LauncherConfig
+from det_core.config import ExperimentConfig, parse_config
 from det_core.config._claimed_keys import find_claimed_model
 from det_core.interfaces.launcher import Launcher
 from det_core.plugins import plugin_registry
-from det_core.tracking.secret_files import fill_secrets, find_secrets
+from det_core.tracking.secret_files import resolve_secrets
 
 
 def open_launcher(config: ExperimentConfig) -> Launcher:
@@ -18,10 +18,21 @@ def open_launcher(config: ExperimentConfig) -> Launcher:
         PluginError: the launcher does not exist or cannot be imported.
         SecretMissing: a secret of its options is not on this host.
     """
-    whole, claimed = config.dump(), config.dump_claimed()
-    secrets = find_secrets({key: whole[key] for key in {"launcher", *claimed}})
-    block = LauncherConfig.model_validate(fill_secrets(whole["launcher"], secrets))
+    whole = config.dump()
+    blocks = {key: whole[key] for key in ("launcher", *config.dump_claimed())}
+    config = parse_config({**whole, **resolve_secrets(blocks)})
+    block = config.launcher
     spec = plugin_registry().find("launcher", block.type)
     model, _ = find_claimed_model(block.type, type(config))
-    extra = [model.model_validate(fill_secrets(claimed, secrets))] if model else []
+    extra = [model.model_validate(config.dump_claimed())] if model else []
     return cast("Launcher", plugin_registry().call_target(spec, block.options, *extra))
+
+
+def variables_of(config: ExperimentConfig, device: Literal["cpu", "cuda"]) -> dict[str, str]:
+    """Return the environment variables of a config for a device, with their secrets.
+
+    Raises:
+        SecretMissing: a secret is not on this host.
+    """
+    block = resolve_secrets({"environment": config.dump()["environment"]})["environment"]
+    return type(config.environment).model_validate(block).environment_variables.for_device(device)

@@ -29,7 +29,7 @@ from det_core.scratch import scratch_directory
 from det_core.storage import check_storage
 from det_core.tracking._lease import release_dead_holder
 from det_core.tracking.control import living_runner
-from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
+from det_core.tracking.secret_files import extract_secrets, renew_places, resolve_secrets, store_secrets
 
 _log = logging.getLogger("det.runner")
 
@@ -182,6 +182,7 @@ def _change(
     """
     filename = f"experiment {experiment_id}"
     if by_client:
+        renew_places(recorded, parse_config(recorded).dump())
         recorded, changes = parse_config(recorded, filename=filename, changes=changes).dump(), ()
     return parse_config(resolve_secrets(recorded), filename=filename, changes=changes)
 

@@ -36,7 +36,7 @@ from det_core.scratch import scratch_directory
 from det_core.search.method_selection import open_search_method
 from det_core.storage import check_storage
 from det_core.tracking._lease import Lease
-from det_core.tracking.secret_files import resolve_secrets
+from det_core.tracking.secret_files import renew_places
 from det_core.tracking.webhook_delivery import deliver_webhooks
 
 _log = logging.getLogger("det.runner")
@@ -62,7 +62,6 @@ class ExperimentRunner:
         experiment = store.experiment(experiment_id)
         if experiment.unmanaged:
             raise DetError(explain_script(experiment))
-        resolve_secrets(experiment.config)  # report a missing secret before anything starts
         self._take_over(experiment)
         self._error: str | None = None
         self._trial_errors: Mapping[int, str] = {}
@@ -111,6 +110,7 @@ class ExperimentRunner:
         """Use the present record of the experiment."""
         self._experiment = experiment
         self._config = parse_config(experiment.config)
+        renew_places(experiment.config, self._config.dump())  # or report a missing secret before anything starts
         self._events = EventStream(
             "runner",
             cluster_id=self._store.cluster_id,

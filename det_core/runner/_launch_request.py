@@ -14,9 +14,10 @@ from det_core.interfaces.launcher import PYTHON, Launcher, LaunchRequest
 from det_core.interfaces.records import CheckpointRecord, ExperimentRecord, Run, TrialRecord
 from det_core.interfaces.tracking import TrackingStore
 from det_core.launch import backends
+from det_core.launch.launchers import variables_of
 from det_core.tracking import AGENT_URL, is_server_url
 from det_core.tracking.remote import Caller, RunAccess, answer_call
-from det_core.tracking.secret_files import fill_secrets, find_secrets, read_secrets
+from det_core.tracking.secret_files import read_secrets
 
 
 def build_launch_request(
@@ -51,17 +52,16 @@ def build_launch_request(
     """
     access = RunAccess(trial.experiment_id, trial.id, run.run_id, latest.uuid if latest else None)
     worker = Caller(user=experiment.owner, run=access)
-    environment = config.environment.environment_variables.for_device(launcher.device())
     return LaunchRequest(
         key=trial_key(store, trial),
         argv=_argv(config),
         code=code,
         env={
-            **fill_secrets(environment, find_secrets({"environment": config.dump()["environment"]})),
+            **variables_of(config, launcher.device()),
             "DET_COMM_KEY": secrets.token_hex(32),
             **({KNOWN_FAILURE: failure_fingerprints(known_failure)} if known_failure else {}),
         },
-        secrets=read_secrets(experiment.config),
+        secrets=read_secrets(config.dump()),
         slots=max(config.resources.slots_per_trial, 1),
         log=log,
         call=partial(answer_call, store, caller=worker),

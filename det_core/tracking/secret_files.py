@@ -12,10 +12,9 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Set
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from det_core.errors import SecretMissing
 from det_core.home import private_directory
@@ -37,6 +36,14 @@ SECRETS_DIRECTORY_VARIABLE = "DET_SECRETS_DIR"
 _ID = "[0-9a-f]" * 32
 
 
+class _File(NamedTuple):
+    """File of a secret in one of its places."""
+
+    location: Location
+    reference: str
+    path: Path
+
+
 def extract_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a config with a reference for each `Secret`, so that it can be stored.
 
@@ -45,9 +52,7 @@ def extract_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         config: a JSON-compatible config, or some of its blocks by their keys.
     """
-    known = store_secrets(config)
-    changed: dict[str, Any] = map_text(config, lambda text: known[text] if isinstance(text, Secret) else text)
-    return changed
+    return _replace(config, store_secrets(config))
 
 
 def store_secrets(config: Mapping[str, Any], *, shared: bool = True) -> dict[str, str]:
@@ -57,67 +62,82 @@ def store_secrets(config: Mapping[str, Any], *, shared: bool = True) -> dict[str
         config: a JSON-compatible config, or some of its blocks by their keys.
         shared: whether a secret has the id that it has elsewhere. `delete_secrets` is for those that have not.
     """
-    places: dict[Secret, set[str]] = {}
-    for prefix, block, place_of in _iter_blocks(config):
-        for location, text in iter_texts(block, prefix):
-            if isinstance(text, Secret):
-                places.setdefault(text, set()).add(place_of(location))
-    return {secret: _store(secret, found, shared=shared) for secret, found in places.items()}
+    found = {location: text for location, text in iter_texts(config) if isinstance(text, Secret)}
+    ids = _ids_by_secret() if shared and found else {}
+    references: dict[str, str] = {
+        secret: f"{secret.public}{REFERENCE_PREFIX}{ids.setdefault(_value(secret), uuid.uuid4().hex)}"
+        for secret in dict.fromkeys(found.values())
+    }
+    for file in _iter_files(_replace(config, references)):
+        if file.location in found and not file.path.exists():
+            write_secret(file.path, _value(found[file.location]))
+    return references
+
+
+def renew_places(recorded: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    """Keep the secrets of a recorded config also for the places that they have in its present form.
+
+    Args:
+        recorded: the config as an earlier release may have recorded it.
+        present: the same, with the keys that this release has added.
+
+    Raises:
+        SecretMissing: as for `resolve_secrets`.
+    """
+    by_location, by_reference = dict[Location, str](), dict[str, str]()
+    for file in _require_files(recorded):
+        by_location[file.location] = by_reference[file.reference] = _text(file.path)
+    for file in _iter_files(present):
+        if file.reference in by_reference and not file.path.exists():
+            write_secret(file.path, by_location.get(file.location, by_reference[file.reference]))
 
 
 def delete_secrets(config: Mapping[str, Any]) -> None:
-    """Delete the files of the secrets that blocks of a stored config refer to, and that have no other places."""
-    for _, _, path in _iter_files(config):
-        path.unlink(missing_ok=True)
+    """Delete the files of the secrets that blocks of a stored config refer to."""
+    for file in _iter_files(config):
+        file.path.unlink(missing_ok=True)
 
 
-def resolve_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_secrets(config: Mapping[str, Any], kind: type[str] = str) -> dict[str, Any]:
     """Return a copy of a config with the secret for each reference, except where all see what is there.
 
     Args:
         config: a JSON-compatible config, or some of its blocks by their keys.
+        kind: class of the texts that contain a secret.
 
     Raises:
-        SecretMissing: as for `find_secrets`.
+        SecretMissing: the files of some secrets cannot be read, or are for other places. The error names them.
     """
-    known = find_secrets(config)
-    return {key: value if key in OPEN_KEYS else fill_secrets(value, known) for key, value in config.items()}
+    files = {(file.location, file.reference): file.path for file in _require_files(config)}
 
+    def fill(value: Any, location: Location) -> Any:
+        if isinstance(value, Mapping):
+            return {key: fill(item, (*location, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [fill(item, (*location, index)) for index, item in enumerate(value)]
+        if not isinstance(value, str) or not SECRET_REFERENCE.search(value):
+            return value
+        return kind(SECRET_REFERENCE.sub(lambda found: _text(files[location, found.group()]), value))
 
-def find_secrets(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the secrets that a config refers to, by their references.
-
-    Args:
-        config: a JSON-compatible config, or some of its blocks by their keys.
-
-    Raises:
-        SecretMissing: the files of some secrets cannot be read, or are for other places. The error names all of them.
-    """
-    return {reference: _text(path) for reference, path in _require_files(config)}
-
-
-def fill_secrets(value: Any, secrets: Mapping[str, str]) -> Any:
-    """Return a copy of JSON values with the secret for each reference.
-
-    Args:
-        value: a part of a config.
-        secrets: secrets of that config, as from `find_secrets`.
-    """
-    return map_text(value, lambda text: SECRET_REFERENCE.sub(lambda found: secrets[found.group()], text))
+    return {key: value if key in OPEN_KEYS else fill(value, (key,)) for key, value in config.items()}
 
 
 def find_missing_secrets(config: Mapping[str, Any]) -> dict[str, Path]:
     """Return the secrets of a stored config that this host cannot read, as files by their place in the config."""
-    return {where: path for where, _, path in _iter_files(config) if not os.access(path, os.R_OK)}
+    return {
+        ".".join(map(str, file.location)): file.path
+        for file in _iter_files(config)
+        if not os.access(file.path, os.R_OK)
+    }
 
 
 def read_secrets(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the secrets that a stored config refers to, by the names of their files.
 
     Raises:
-        SecretMissing: as for `find_secrets`.
+        SecretMissing: as for `resolve_secrets`.
     """
-    return {path.name: _text(path) for _, path in _require_files(config)}
+    return {file.path.name: _text(file.path) for file in _require_files(config)}
 
 
 def write_secret(path: Path, secret: str) -> None:
@@ -137,70 +157,57 @@ def write_secret(path: Path, secret: str) -> None:
         _sync(directory)
 
 
-def _store(secret: Secret, places: Set[str], *, shared: bool) -> str:
-    """Write a secret to the files of its places that are missing, and return its reference."""
-    value, directory = secret[len(secret.public) :], _directory()
-    same = (path.name[:32] for path in sorted(directory.glob(f"{_ID}-{_ID}")) if shared and _text(path) == value)
-    for identity in (*same, uuid.uuid4().hex):
-        files = [directory / f"{identity}-{place}" for place in sorted(places)]
-        missing = [path for path in files if not path.exists()]
-        if all(path in missing or _text(path) == value for path in files):  # nobody has written a new secret there
-            break
-    for path in missing:
-        write_secret(path, value)
-    return f"{secret.public}{REFERENCE_PREFIX}{identity}"
+def _replace(config: Mapping[str, Any], references: Mapping[str, str]) -> dict[str, Any]:
+    changed: dict[str, Any] = map_text(config, lambda text: references[text] if isinstance(text, Secret) else text)
+    return changed
 
 
-def _require_files(config: Mapping[str, Any]) -> list[tuple[str, Path]]:
-    """Return the references of a stored config with their files, or raise SecretMissing."""
+def _value(secret: Secret) -> str:
+    return secret[len(secret.public) :]
+
+
+def _ids_by_secret() -> dict[str, str]:
+    """Return the ids of the secrets of this user, without those of which somebody has changed a part of the files."""
+    texts: dict[str, set[str]] = {}
+    for path in sorted(_directory().glob(f"{_ID}-{_ID}")):
+        texts.setdefault(path.name[:32], set()).add(_text(path))
+    return {text: identity for identity, (text, *others) in reversed(texts.items()) if not others}
+
+
+def _require_files(config: Mapping[str, Any]) -> list[_File]:
+    """Return the files of all secrets that a stored config refers to, or raise SecretMissing."""
     if missing := find_missing_secrets(config):
         raise SecretMissing(missing)
-    return [(reference, path) for _, reference, path in _iter_files(config)]
+    return list(_iter_files(config))
 
 
-def _iter_files(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Path]]:
-    """Yield the place of each reference in a stored config, the reference, and its file."""
-    for prefix, block, place_of in _iter_blocks(config):
+def _iter_files(config: Mapping[str, Any]) -> Iterator[_File]:
+    """Yield the file of each reference in a stored config."""
+    for prefix, block in _iter_blocks(config):
+        around = None
         for location, reference in iter_references(block, prefix):
-            name = f"{reference.removeprefix(REFERENCE_PREFIX)}-{place_of(location)}"
+            around = around or _hash(block, checkpoints=prefix == ("checkpoint_storage",))
+            place = around.copy()
+            place.update(json.dumps([str(part) for part in location]).encode())
+            name = f"{reference.removeprefix(REFERENCE_PREFIX)}-{place.hexdigest()[:32]}"
             given = Path(os.environ.get(SECRETS_DIRECTORY_VARIABLE, os.devnull), name)
-            yield ".".join(map(str, location)), reference, given if given.exists() else _directory() / name
+            yield _File(location, reference, given if given.exists() else _directory() / name)
 
 
-def _iter_blocks(config: Mapping[str, Any]) -> Iterator[tuple[Location, Any, Callable[[Location], str]]]:
-    """Yield the parts of a config that use their secrets by themselves.
-
-    Yields:
-        The location of a part, the part, and a function that returns the place of a secret at a location.
-    """
+def _iter_blocks(config: Mapping[str, Any]) -> Iterator[tuple[Location, Any]]:
+    """Yield the parts of a config that use their secrets by themselves, with their locations."""
     for key, value in config.items():
-        if key in OPEN_KEYS:
-            continue
-        each = key == "observers" and isinstance(value, Mapping)
-        for prefix, block in {(key, name): part for name, part in value.items()}.items() if each else [((key,), value)]:
-            yield prefix, block, _places_in(block)
+        if key == "observers" and isinstance(value, Mapping):
+            yield from (((key, name), block) for name, block in value.items())
+        elif key not in OPEN_KEYS:
+            yield (key,), value
 
 
-def _places_in(block: Any) -> Callable[[Location], str]:
-    """Return a function that returns the place of a secret by its location in a block."""
-    around = cache(lambda: json.dumps(_without_secrets(block), sort_keys=True))
-
-    def place_of(location: Location) -> str:
-        return hashlib.sha256(json.dumps([location, around()]).encode()).hexdigest()[:32]
-
-    return place_of
-
-
-def _without_secrets(value: Any) -> Any:
-    """Return a block without secrets, without what is unset, and without the numbers of checkpoints to keep."""
-    if isinstance(value, str):
-        return value.public if isinstance(value, Secret) else SECRET_REFERENCE.sub("", value)
-    if isinstance(value, Mapping):
-        parts = {key: _without_secrets(item) for key, item in value.items() if key not in RETENTION_KEYS}
-        return {key: part for key, part in parts.items() if part not in (None, [], {}, "")}
-    if isinstance(value, (list, tuple)):
-        return [_without_secrets(item) for item in value]
-    return value
+def _hash(block: Any, *, checkpoints: bool) -> hashlib._Hash:
+    """Return the hash of a recorded block, without the numbers of checkpoints to keep, which may be changed."""
+    if checkpoints and isinstance(block, Mapping):
+        block = {key: value for key, value in block.items() if key not in RETENTION_KEYS}
+    return hashlib.sha256(json.dumps(block, sort_keys=True).encode())
 
 
 def _text(path: Path) -> str:

@@ -27,17 +27,18 @@ from det_core.cli import main
 from det_core.cli.commands.run import submit_config_file
 from det_core.config import parse_config
 from det_core.core import open_storage_block
+from det_core.core._experiment_settings import recorded_settings
 from det_core.errors import ConfigError, InvalidExperimentException, SecretMissing, StorageError
 from det_core.interfaces.records import ExperimentRecord, State
-from det_core.interfaces.secrets import SECRET_REFERENCE, Secret
+from det_core.interfaces.secrets import REFERENCE_PREFIX, SECRET_REFERENCE, Secret, map_text
 from det_core.interfaces.tracking import TrackingStore
 from det_core.runner import ExperimentRunner, continue_experiment, fork_experiment, submit_experiment
 from det_core.storage import read_checkpoint_metadata
 from det_core.tracking.secret_files import (
     extract_secrets,
-    fill_secrets,
     find_missing_secrets,
-    find_secrets,
+    read_secrets,
+    renew_places,
     resolve_secrets,
 )
 
@@ -161,8 +162,12 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
     (context_dir / "link.yaml").symlink_to("const.yaml")
     experiment = submit_experiment(store, parse_config(text), context_dir, original_config=text)
     assert not leaks(experiment)
-    secrets = find_secrets(experiment.config)
-    assert fill_secrets(yaml.safe_load(experiment.original_config), secrets) == config
+    known = {f"{REFERENCE_PREFIX}{name[:32]}": text for name, text in read_secrets(experiment.config).items()}
+
+    def fill(value: Any) -> Any:
+        return map_text(value, lambda text: SECRET_REFERENCE.sub(lambda found: known[found.group()], text))
+
+    assert fill(yaml.safe_load(experiment.original_config)) == config
     assert experiment.config == submit_experiment(store, parse_config(experiment.original_config), context_dir).config
     content = store.model_definition(experiment.id)
     assert b"hunter2" not in gzip.decompress(content)
@@ -171,7 +176,7 @@ def test_the_text_of_the_config_and_its_variants_in_the_snapshot_have_references
         assert packed["link.yaml"] == packed["const.yaml"]
     assert packed["unrelated.yaml"] == b"# kept\nx: 1\n"
     assert packed["not.yaml"] == b"\xff{["
-    assert fill_secrets(json.loads(packed["variant.json"]), secrets) == {**config, "name": "other"}
+    assert fill(json.loads(packed["variant.json"])) == {**config, "name": "other"}
 
 
 def test_changes_of_the_config_are_recorded_without_their_secrets(
@@ -240,17 +245,16 @@ def test_a_secret_is_used_only_in_its_place(store: TrackingStore, new_experiment
         {"type": "shared_fs", "host_path": reference},
         {**block, "path": "/elsewhere"},
         {**block, "added": 1},
+        {**block, "added": None},
+        {**block, "added": ""},
+        {key: value for key, value in block.items() if key != "access_key"},
+        {**block, "access_key": extract_secrets({"data": {"x": Secret("other")}})["data"]["x"]},
         {**block, "path": reference},
         {**block, "pin": block["secret_key"], "secret_key": block["pin"]},
     ):
         with pytest.raises(SecretMissing, match=r"checkpoint_storage\.\w+ is not in"):
             open_storage_block(other)
-    assert resolved({**block, "save_trial_best": 7, "unset": None}) == {
-        **block,
-        **KEYS,
-        "save_trial_best": 7,
-        "unset": None,
-    }
+    assert resolved({**block, "save_trial_best": 7}) == {**block, **KEYS, "save_trial_best": 7}
     code = store.model_definition(first.id)
     for place in ("data", "launcher", "environment", "max_restarts", "observers"):
         config = {**first.config, place: {"x": reference}}
@@ -264,12 +268,29 @@ def test_a_secret_is_used_only_in_its_place(store: TrackingStore, new_experiment
     assert PIN not in json.dumps(continue_experiment(store, experiment.id, ["max_restarts=3"]).config)
 
 
-def test_a_new_secret_that_somebody_has_written_is_kept(new_experiment: Submit, vault: Any, det_home: Path) -> None:
-    first = new_experiment(checkpoint_storage=vault).config["checkpoint_storage"]
-    (file,) = (path for path in secret_files(det_home) if path.read_text() == f"{PIN}\n")
+def test_a_new_secret_counts_in_the_place_whose_file_has_it(new_experiment: Submit, vault: Any, det_home: Path) -> None:
+    first = new_experiment(checkpoint_storage=vault, data={"password": PIN}).config
+    (file,) = (path for path in secret_files(det_home) if path.name in read_secrets({"data": first["data"]}))
     file.write_text("another-hunter2-pin\n")
-    again = new_experiment(checkpoint_storage=vault).config["checkpoint_storage"]
-    assert (resolved(first)["pin"], resolved(again)["pin"]) == ("another-hunter2-pin", PIN)
+    again = new_experiment(checkpoint_storage=vault, data={"password": PIN}).config
+    passwords = [resolve_secrets(config)["data"]["password"] for config in (first, again)]
+    assert passwords == ["another-hunter2-pin", PIN]
+    assert [resolved(config["checkpoint_storage"])["pin"] for config in (first, again)] == [PIN, PIN]
+    assert recorded_settings(first).data == {"password": "another-hunter2-pin"}
+
+
+def test_a_release_that_adds_a_key_finds_the_secrets(new_experiment: Submit, vault: Any) -> None:
+    config = new_experiment(checkpoint_storage=vault, data={"password": PIN}).config
+    renewed = {
+        **config,
+        "checkpoint_storage": {**config["checkpoint_storage"], "added": []},
+        "data": config["data"] | {"x": 1},
+    }
+    with pytest.raises(SecretMissing):
+        resolve_secrets(renewed)
+    renew_places(config, renewed)
+    assert resolve_secrets(renewed)["data"] == {"password": PIN, "x": 1}
+    assert resolved(renewed["checkpoint_storage"])["secret_key"] == SECRET
 
 
 def test_a_secret_has_one_reference(new_experiment: Submit, vault: Any, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from det_core.interfaces.tracking import TrackingStore
 from det_core.tracking import control, is_server_url, open_store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from det_core.cli.render.experiment_progress import AnyWatcher
 
 
@@ -137,11 +139,15 @@ def _ask_for_secrets(store: TrackingStore, experiment: ExperimentRecord) -> None
     from det_core.tracking.printable import printable_text
     from det_core.tracking.secret_files import find_missing_secrets, write_secret
 
-    files = {path: place for place, path in find_missing_secrets(experiment.config).items()}
+    files: dict[str, dict[str, Path]] = {}  # by the id of the secret
+    for place, path in find_missing_secrets(experiment.config).items():
+        files.setdefault(path.name.partition("-")[0], {})[place] = path
     with suppress(EOFError):  # Ctrl-D skips the remaining secrets, and resume reports that they are missing
-        for path, place in files.items():
+        for places in files.values():
+            place, path = next(iter(places.items()))
             if secret := getpass(printable_text(f"{place} is not in {path}. Its value: ")):
-                write_secret(path, secret)
+                for path in places.values():
+                    write_secret(path, secret)
 
 
 def _attach(store: TrackingStore, watcher: AnyWatcher, *, as_json: bool) -> int:

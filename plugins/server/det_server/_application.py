@@ -123,7 +123,7 @@ def _explain_error(request: Request, error: Exception) -> Response:
         _log.warning("cannot answer a stranger: %s", error)
         return _explain(request, status, UNUSABLE_STORE)
     if isinstance(error, SecretMissing):  # whose message names files of the server
-        where = f"{', '.join(error.files)}: this server has no secret for that"
+        where = f"{error.places}: this server has no secret for that"
         return _explain(request, status, f"{where}. If you have changed a block of the config, write its secrets again")
     return _explain(request, status, str(error))
 

@@ -41,7 +41,8 @@ class LimitedProtocol(H11Protocol):
     """Protocol of one connection, with limits on the time for headers and for reading answers."""
 
     _last_event = 0.0
-    """Time at which the client has last sent something, or the server has begun to wait for it."""
+    """Time of the beginning of the last request, or of the end of its answer. Parts of a request do not count, or who
+    sends one byte after the other would be the last to give way."""
     _is_dropped = False
     _header_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
@@ -73,7 +74,8 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process data, and wait for the rest of the headers if they are incomplete."""
-        self._last_event = time.monotonic()
+        if self.conn.their_state is h11.IDLE and self._header_timer is None:
+            self._last_event = time.monotonic()
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop_header_timer()
