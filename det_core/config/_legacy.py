@@ -10,6 +10,7 @@ from typing import Any
 
 from det_core.config._document import Document
 from det_core.home import default_storage
+from det_core.interfaces.storage import RETENTION_KEYS
 
 _SEARCHER = {
     "max_steps": "max_length",
@@ -18,7 +19,6 @@ _SEARCHER = {
     "steps_per_round": "length_per_round",
 }
 _METHODS = {"adaptive": "adaptive_asha", "adaptive_simple": "adaptive_asha", "sync_halving": "async_halving"}
-_KEPT = {"save_experiment_best", "save_trial_best", "save_trial_latest"}
 _PERIODS = ("min_validation_period", "min_checkpoint_period")
 _DEFAULT_BATCHES_PER_STEP = 100
 
@@ -39,7 +39,7 @@ def _store_where_none_is_named(document: Document) -> None:
     Such a block relied on the storage of the cluster.
     """
     block = document.value.get("checkpoint_storage")
-    if isinstance(block, dict) and block.keys() <= _KEPT:
+    if isinstance(block, dict) and block.keys() <= RETENTION_KEYS:
         document.value["checkpoint_storage"] = {**default_storage(), **block}
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from det_core.interfaces.secrets import OPEN_KEYS, SECRET_REFERENCE, Location, Secret
 
 _NAME = re.compile(
-    r"(access|account|api|private)_?key|secret|passw|connection_string|credential|(^|_)auth(_|$)|token$", re.I
+    r"(access|account|api|private)_?key|secret|passw|_pwd$|connection_string|credential|(^|_)auth(_|$)|token$", re.I
 )
 _VARIABLES = "environment_variables"
 

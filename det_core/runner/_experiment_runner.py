@@ -36,7 +36,7 @@ from det_core.scratch import scratch_directory
 from det_core.search.method_selection import open_search_method
 from det_core.storage import check_storage
 from det_core.tracking._lease import Lease
-from det_core.tracking.secret_files import renew_places
+from det_core.tracking.secret_files import renew_places, resolve_secrets
 from det_core.tracking.webhook_delivery import deliver_webhooks
 
 _log = logging.getLogger("det.runner")
@@ -110,7 +110,8 @@ class ExperimentRunner:
         """Use the present record of the experiment."""
         self._experiment = experiment
         self._config = parse_config(experiment.config)
-        renew_places(experiment.config, self._config.dump())  # or report a missing secret before anything starts
+        renew_places(experiment.config, self._config.dump())
+        resolve_secrets(self._config.dump())  # report a missing secret before anything starts
         self._events = EventStream(
             "runner",
             cluster_id=self._store.cluster_id,

@@ -39,6 +39,7 @@ _ID = "[0-9a-f]" * 32
 class _File(NamedTuple):
     """File of a secret in one of its places."""
 
+    block: Location
     location: Location
     reference: str
     path: Path
@@ -80,16 +81,15 @@ def renew_places(recorded: Mapping[str, Any], present: Mapping[str, Any]) -> Non
     Args:
         recorded: the config as an earlier release may have recorded it.
         present: the same, with the keys that this release has added.
-
-    Raises:
-        SecretMissing: as for `resolve_secrets`.
     """
-    by_location, by_reference = dict[Location, str](), dict[str, str]()
-    for file in _require_files(recorded):
-        by_location[file.location] = by_reference[file.reference] = _text(file.path)
+    texts = dict[tuple[Location, str], str]()
+    for file in _iter_files(recorded):
+        if (text := _read(file.path)) is not None:
+            texts[file.block, file.reference] = texts[file.location, file.reference] = text
     for file in _iter_files(present):
-        if file.reference in by_reference and not file.path.exists():
-            write_secret(file.path, by_location.get(file.location, by_reference[file.reference]))
+        before = texts.get((file.location, file.reference), texts.get((file.block, file.reference)))
+        if before is not None and not file.path.exists():
+            write_secret(file.path, before)
 
 
 def delete_secrets(config: Mapping[str, Any]) -> None:
@@ -124,11 +124,7 @@ def resolve_secrets(config: Mapping[str, Any], kind: type[str] = str) -> dict[st
 
 def find_missing_secrets(config: Mapping[str, Any]) -> dict[str, Path]:
     """Return the secrets of a stored config that this host cannot read, as files by their place in the config."""
-    return {
-        ".".join(map(str, file.location)): file.path
-        for file in _iter_files(config)
-        if not os.access(file.path, os.R_OK)
-    }
+    return {".".join(map(str, file.location)): file.path for file in _iter_files(config) if _read(file.path) is None}
 
 
 def read_secrets(config: Mapping[str, Any]) -> dict[str, str]:
@@ -168,10 +164,10 @@ def _value(secret: Secret) -> str:
 
 def _ids_by_secret() -> dict[str, str]:
     """Return the ids of the secrets of this user, without those of which somebody has changed a part of the files."""
-    texts: dict[str, set[str]] = {}
+    texts: dict[str, set[str | None]] = {}
     for path in sorted(_directory().glob(f"{_ID}-{_ID}")):
-        texts.setdefault(path.name[:32], set()).add(_text(path))
-    return {text: identity for identity, (text, *others) in reversed(texts.items()) if not others}
+        texts.setdefault(path.name[:32], set()).add(_read(path))
+    return {text: identity for identity, (text, *others) in reversed(texts.items()) if text is not None and not others}
 
 
 def _require_files(config: Mapping[str, Any]) -> list[_File]:
@@ -186,12 +182,12 @@ def _iter_files(config: Mapping[str, Any]) -> Iterator[_File]:
     for prefix, block in _iter_blocks(config):
         around = None
         for location, reference in iter_references(block, prefix):
-            around = around or _hash(block, checkpoints=prefix == ("checkpoint_storage",))
+            around = around or hashlib.sha256(_dump(block, checkpoints=prefix == ("checkpoint_storage",)))
             place = around.copy()
             place.update(json.dumps([str(part) for part in location]).encode())
             name = f"{reference.removeprefix(REFERENCE_PREFIX)}-{place.hexdigest()[:32]}"
             given = Path(os.environ.get(SECRETS_DIRECTORY_VARIABLE, os.devnull), name)
-            yield _File(location, reference, given if given.exists() else _directory() / name)
+            yield _File(prefix, location, reference, given if given.exists() else _directory() / name)
 
 
 def _iter_blocks(config: Mapping[str, Any]) -> Iterator[tuple[Location, Any]]:
@@ -203,15 +199,23 @@ def _iter_blocks(config: Mapping[str, Any]) -> Iterator[tuple[Location, Any]]:
             yield (key,), value
 
 
-def _hash(block: Any, *, checkpoints: bool) -> hashlib._Hash:
-    """Return the hash of a recorded block, without the numbers of checkpoints to keep, which may be changed."""
+def _dump(block: Any, *, checkpoints: bool) -> bytes:
+    """Return a recorded block as JSON, without the numbers of checkpoints to keep, which may be changed."""
     if checkpoints and isinstance(block, Mapping):
         block = {key: value for key, value in block.items() if key not in RETENTION_KEYS}
-    return hashlib.sha256(json.dumps(block, sort_keys=True).encode())
+    return json.dumps(block, sort_keys=True).encode()
 
 
 def _text(path: Path) -> str:
     return path.read_bytes().decode("utf-8").removesuffix("\n")
+
+
+def _read(path: Path) -> str | None:
+    """Return the secret in a file, or None if there is none, or if it cannot be read."""
+    try:
+        return _text(path)
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _directory() -> Path:

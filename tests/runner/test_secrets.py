@@ -279,6 +279,30 @@ def test_a_new_secret_counts_in_the_place_whose_file_has_it(new_experiment: Subm
     assert recorded_settings(first).data == {"password": "another-hunter2-pin"}
 
 
+def test_a_damaged_file_is_missing_and_stops_no_other_secret(new_experiment: Submit, det_home: Path) -> None:
+    damaged = new_experiment(data={"password": PIN}).config
+    (file,) = secret_files(det_home)
+    file.write_bytes(b"p\xe4ss\n")
+    with pytest.raises(SecretMissing, match=r"data\.password is not in"):
+        resolve_secrets(damaged)
+    again = new_experiment(data={"password": PIN, "token": VARIABLE}).config
+    assert resolve_secrets(again)["data"] == {"password": PIN, "token": VARIABLE}
+
+
+def test_a_client_writes_secrets_again_that_are_not_here(
+    store: TrackingStore, new_experiment: Submit, vault: Any, det_home: Path
+) -> None:
+    """As those of an experiment that was recorded on another machine."""
+    first = new_experiment(checkpoint_storage=vault, data={"password": PIN})
+    uuid = add_checkpoint(store, first, vault)
+    for name in read_secrets({"data": first.config["data"]}):
+        (det_home / "secrets" / name).unlink()
+    with pytest.raises(SecretMissing):
+        fork_experiment(store, first.id, uuid, [], by_client=True)
+    fork = fork_experiment(store, first.id, uuid, [f"data.password={VARIABLE}"], by_client=True)
+    assert resolve_secrets(fork.config)["data"] == {"password": VARIABLE}
+
+
 def test_a_release_that_adds_a_key_finds_the_secrets(new_experiment: Submit, vault: Any) -> None:
     config = new_experiment(checkpoint_storage=vault, data={"password": PIN}).config
     renewed = {
@@ -288,6 +312,10 @@ def test_a_release_that_adds_a_key_finds_the_secrets(new_experiment: Submit, vau
     }
     with pytest.raises(SecretMissing):
         resolve_secrets(renewed)
+    added = {**config, "description": "x", "bind_mounts": [config["data"]["password"]]}
+    renew_places(added, added)
+    with pytest.raises(SecretMissing, match="bind_mounts"):
+        resolve_secrets(added)
     renew_places(config, renewed)
     assert resolve_secrets(renewed)["data"] == {"password": PIN, "x": 1}
     assert resolved(renewed["checkpoint_storage"])["secret_key"] == SECRET

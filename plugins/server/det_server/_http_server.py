@@ -41,8 +41,8 @@ class LimitedProtocol(H11Protocol):
     """Protocol of one connection, with limits on the time for headers and for reading answers."""
 
     _last_event = 0.0
-    """Time of the beginning of the last request, or of the end of its answer. Parts of a request do not count, or who
-    sends one byte after the other would be the last to give way."""
+    """Time of the beginning of the last request, or of the end of its answer. Its parts count only if they come from
+    somebody who is known, or strangers who send one byte after the other would be the last to give way."""
     _is_dropped = False
     _header_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
@@ -74,7 +74,8 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process data, and wait for the rest of the headers if they are incomplete."""
-        if self.conn.their_state is h11.IDLE and self._header_timer is None:
+        begins = self.conn.their_state is h11.IDLE and self._header_timer is None
+        if begins or self.person is not None:
             self._last_event = time.monotonic()
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
