@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from det_core.home import default_storage
-from det_core.interfaces.secrets import Secret
+from det_core.interfaces.secrets import Secret, map_text
 from det_core.tracking.secret_files import resolve_secrets
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ def recorded_settings(config: Mapping[str, Any]) -> ExperimentSettings:
     Args:
         config: result of `ExperimentConfig.dump`, with references to secrets.
     """
-    block = {"data": config["data"]}
-    data = resolve_secrets(block)["data"]
+    marked = resolve_secrets({"data": config["data"]}, Secret)
+    data = map_text(marked["data"], str)
     return ExperimentSettings(
-        {**config, **resolve_secrets(block, Secret)},
+        {**config, **marked},
         cache(lambda: parse_settings({**config, "data": data}).parsed()),
         data,
     )

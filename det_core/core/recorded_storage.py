@@ -1,7 +1,7 @@
 """Storage of recorded checkpoints, which is the one that the config of their experiment names.
 
 A record may name any other one. The code of a trial may have chosen it, but whoever reports as a worker writes records,
-too: its path may be that of any files of this machine, and its host a stranger to whom it sends secrets.
+too: its path may be that of any files of this machine, and its host a stranger.
 """
 
 from __future__ import annotations

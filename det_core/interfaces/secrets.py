@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["MASK", "REFERENCE_PREFIX", "Secret", "iter_references", "iter_texts", "mask_texts"]
+__all__ = ["MASK", "REFERENCE_PREFIX", "Secret", "iter_texts", "mask_texts"]
 
 MASK = "********"
 """Text that is shown instead of a secret."""

@@ -29,7 +29,7 @@ from det_core.scratch import scratch_directory
 from det_core.storage import check_storage
 from det_core.tracking._lease import release_dead_holder
 from det_core.tracking.control import living_runner
-from det_core.tracking.secret_files import extract_secrets, renew_places, resolve_secrets, store_secrets
+from det_core.tracking.secret_files import renew_places, replace_secrets, resolve_secrets, store_secrets
 
 _log = logging.getLogger("det.runner")
 
@@ -104,7 +104,7 @@ def continue_experiment(
     try:
         return store.continue_experiment(
             experiment_id,
-            config=extract_secrets(complete),
+            config=replace_secrets(complete, known),
             original_config=replace_texts(note_changes(experiment.original_config, changes, complete), known),
             restart_search=before.searcher.name in _INDEPENDENT,
         )

@@ -17,7 +17,7 @@ from det_core.launch.context_archive import pack_context_dir
 from det_core.runner._code_checks import check_code
 from det_core.runner._warm_start import check_source_stored, find_source_checkpoint
 from det_core.storage import check_storage
-from det_core.tracking.secret_files import extract_secrets, resolve_secrets, store_secrets
+from det_core.tracking.secret_files import replace_secrets, resolve_secrets, store_secrets
 
 
 def submit_experiment(
@@ -76,7 +76,7 @@ def submit_experiment(
     known = store_secrets(complete)
     version = store.code_versions([copied_from]).get(copied_from) if copied_from else read_code_version(context_dir)
     return store.create_experiment(
-        config=extract_secrets(complete),
+        config=replace_secrets(complete, known),
         original_config=replace_texts(original_config, known),
         model_definition=pack_context_dir(context_dir, lambda text: replace_texts(text, known)),
         owner=user_name() if owner is None else owner,

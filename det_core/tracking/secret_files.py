@@ -44,6 +44,11 @@ class _File(NamedTuple):
     reference: str
     path: Path
 
+    @property
+    def place(self) -> str:
+        """Return the location for people, such as ``checkpoint_storage.secret_key``."""
+        return ".".join(map(str, self.location))
+
 
 def extract_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a config with a reference for each `Secret`, so that it can be stored.
@@ -53,7 +58,7 @@ def extract_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         config: a JSON-compatible config, or some of its blocks by their keys.
     """
-    return _replace(config, store_secrets(config))
+    return replace_secrets(config, store_secrets(config))
 
 
 def store_secrets(config: Mapping[str, Any], *, shared: bool = True) -> dict[str, str]:
@@ -69,10 +74,16 @@ def store_secrets(config: Mapping[str, Any], *, shared: bool = True) -> dict[str
         secret: f"{secret.public}{REFERENCE_PREFIX}{ids.setdefault(_value(secret), uuid.uuid4().hex)}"
         for secret in dict.fromkeys(found.values())
     }
-    for file in _iter_files(_replace(config, references)):
+    for file in _iter_files(replace_secrets(config, references)):
         if file.location in found and not file.path.exists():
             write_secret(file.path, _value(found[file.location]))
     return references
+
+
+def replace_secrets(config: Mapping[str, Any], references: Mapping[str, str]) -> dict[str, Any]:
+    """Return a copy of a config with a reference for each `Secret`, as `store_secrets` has returned them."""
+    changed: dict[str, Any] = map_text(config, lambda text: references[text] if isinstance(text, Secret) else text)
+    return changed
 
 
 def renew_places(recorded: Mapping[str, Any], present: Mapping[str, Any]) -> None:
@@ -108,7 +119,7 @@ def resolve_secrets(config: Mapping[str, Any], kind: type[str] = str) -> dict[st
     Raises:
         SecretMissing: the files of some secrets cannot be read, or are for other places. The error names them.
     """
-    files = {(file.location, file.reference): file.path for file in _require_files(config)}
+    texts = {(file.location, file.reference): text for file, text in _require_texts(config)}
 
     def fill(value: Any, location: Location) -> Any:
         if isinstance(value, Mapping):
@@ -117,14 +128,14 @@ def resolve_secrets(config: Mapping[str, Any], kind: type[str] = str) -> dict[st
             return [fill(item, (*location, index)) for index, item in enumerate(value)]
         if not isinstance(value, str) or not SECRET_REFERENCE.search(value):
             return value
-        return kind(SECRET_REFERENCE.sub(lambda found: _text(files[location, found.group()]), value))
+        return kind(SECRET_REFERENCE.sub(lambda found: texts[location, found.group()], value))
 
     return {key: value if key in OPEN_KEYS else fill(value, (key,)) for key, value in config.items()}
 
 
 def find_missing_secrets(config: Mapping[str, Any]) -> dict[str, Path]:
     """Return the secrets of a stored config that this host cannot read, as files by their place in the config."""
-    return {".".join(map(str, file.location)): file.path for file in _iter_files(config) if _read(file.path) is None}
+    return {file.place: file.path for file in _iter_files(config) if _read(file.path) is None}
 
 
 def read_secrets(config: Mapping[str, Any]) -> dict[str, str]:
@@ -133,7 +144,7 @@ def read_secrets(config: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         SecretMissing: as for `resolve_secrets`.
     """
-    return {file.path.name: _text(file.path) for file in _require_files(config)}
+    return {file.path.name: text for file, text in _require_texts(config)}
 
 
 def write_secret(path: Path, secret: str) -> None:
@@ -153,11 +164,6 @@ def write_secret(path: Path, secret: str) -> None:
         _sync(directory)
 
 
-def _replace(config: Mapping[str, Any], references: Mapping[str, str]) -> dict[str, Any]:
-    changed: dict[str, Any] = map_text(config, lambda text: references[text] if isinstance(text, Secret) else text)
-    return changed
-
-
 def _value(secret: Secret) -> str:
     return secret[len(secret.public) :]
 
@@ -170,11 +176,12 @@ def _ids_by_secret() -> dict[str, str]:
     return {text: identity for identity, (text, *others) in reversed(texts.items()) if text is not None and not others}
 
 
-def _require_files(config: Mapping[str, Any]) -> list[_File]:
-    """Return the files of all secrets that a stored config refers to, or raise SecretMissing."""
-    if missing := find_missing_secrets(config):
+def _require_texts(config: Mapping[str, Any]) -> list[tuple[_File, str]]:
+    """Return the files of all secrets that a stored config refers to with the secrets, or raise SecretMissing."""
+    texts = {file: _read(file.path) for file in _iter_files(config)}
+    if missing := {file.place: file.path for file, text in texts.items() if text is None}:
         raise SecretMissing(missing)
-    return list(_iter_files(config))
+    return [(file, text) for file, text in texts.items() if text is not None]
 
 
 def _iter_files(config: Mapping[str, Any]) -> Iterator[_File]:
@@ -206,14 +213,10 @@ def _dump(block: Any, *, checkpoints: bool) -> bytes:
     return json.dumps(block, sort_keys=True).encode()
 
 
-def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8").removesuffix("\n")
-
-
 def _read(path: Path) -> str | None:
     """Return the secret in a file, or None if there is none, or if it cannot be read."""
     try:
-        return _text(path)
+        return path.read_bytes().decode("utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError):
         return None
 
